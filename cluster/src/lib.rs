@@ -1,0 +1,1 @@
+//! Private PostgreSQL clusters: find the server's binaries, install them, start a cluster, stop it.
