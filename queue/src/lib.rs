@@ -1,1 +1,29 @@
 //! The task queue: everything that touches the tasks table, one file per transition.
+//!
+//! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Statements
+//! carry a comment with their name, which survives into `pg_stat_statements`.
+
+pub mod backlog;
+pub mod beat;
+pub mod cancel;
+pub mod claim;
+pub mod complete;
+pub mod enqueue;
+mod error;
+pub mod exit;
+pub mod fail;
+pub mod give_back;
+pub mod operate;
+pub mod promote;
+pub mod prune;
+pub mod reclaim;
+pub mod retry;
+pub mod schema;
+pub mod settle;
+pub mod show;
+mod task;
+
+pub use error::{QueueError, chain, database_message};
+pub use task::{
+    Backoff, Claim, Mode, Outcome, Priority, RetryPolicy, State, TaskId, Token, WorkerId,
+};

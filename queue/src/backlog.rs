@@ -1,0 +1,103 @@
+//! What stands in the queue, counted: for the gauges of one worker and for `pgmill status`.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+
+const QUEUES: &str = "/* queue.queue_status */
+SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
+    extract(epoch FROM s.oldest_pending_age)::float8, extract(epoch FROM s.longest_running)::float8
+FROM mill.queue_status s ORDER BY s.queue";
+
+const FLEET: &str = "/* queue.fleet */
+SELECT count(*) FILTER (WHERE now() - w.beat_at < w.orphan_timeout),
+    count(*) FILTER (WHERE now() - w.beat_at >= w.orphan_timeout),
+    coalesce(pg_total_relation_size('mill.tasks'), 0),
+    coalesce((SELECT s.n_dead_tup FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass), 0),
+    (SELECT v.version FROM mill.schema_version v)
+FROM mill.workers w";
+
+/// The advisory lock of the one worker that publishes what is true for the whole table.
+const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
+
+/// One queue.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueStatus {
+    /// Its name.
+    pub queue: String,
+    /// No task of it is claimed.
+    pub paused: bool,
+    /// Tasks that may be claimed.
+    pub pending: i64,
+    /// Tasks that run.
+    pub running: i64,
+    /// Tasks that are not due.
+    pub scheduled: i64,
+    /// Tasks that wait for a permit.
+    pub blocked: i64,
+    /// Seconds since the oldest pending task was due.
+    pub oldest_pending_seconds: Option<f64>,
+    /// Seconds since the longest-running task was claimed.
+    pub longest_running_seconds: Option<f64>,
+}
+
+/// The fleet and its table.
+#[derive(Clone, Copy, Debug)]
+pub struct Fleet {
+    /// Workers that beat.
+    pub alive: i64,
+    /// Workers that do not, and have not been reclaimed yet.
+    pub stale: i64,
+    /// Size of the tasks table with indexes and out-of-row data, in bytes.
+    pub table_bytes: i64,
+    /// Dead rows in it, as the statistics know.
+    pub dead_tuples: i64,
+    /// Version of the schema.
+    pub schema_version: i32,
+}
+
+/// Every queue that has live tasks or a setting. Reads the whole live table.
+///
+/// # Errors
+/// Database trouble.
+pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, QueueError> {
+    let rows = client.query_typed(QUEUES, &[]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(QueueStatus {
+                queue: row.try_get(0)?,
+                paused: row.try_get(1)?,
+                pending: row.try_get(2)?,
+                running: row.try_get(3)?,
+                scheduled: row.try_get(4)?,
+                blocked: row.try_get(5)?,
+                oldest_pending_seconds: row.try_get(6)?,
+                longest_running_seconds: row.try_get(7)?,
+            })
+        })
+        .collect()
+}
+
+/// The fleet as a whole.
+///
+/// # Errors
+/// Database trouble.
+pub async fn fleet(client: &impl GenericClient) -> Result<Fleet, QueueError> {
+    let row = &client.query_typed(FLEET, &[]).await?[0];
+    Ok(Fleet {
+        alive: row.try_get(0)?,
+        stale: row.try_get(1)?,
+        table_bytes: row.try_get(2)?,
+        dead_tuples: row.try_get(3)?,
+        schema_version: row.try_get(4)?,
+    })
+}
+
+/// Whether this session is the fleet's publisher now; it stays so until it ends.
+///
+/// # Errors
+/// Database trouble.
+pub async fn publisher(client: &impl GenericClient) -> Result<bool, QueueError> {
+    Ok(client.query_typed(PUBLISHER, &[]).await?[0].try_get(0)?)
+}

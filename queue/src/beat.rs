@@ -1,0 +1,136 @@
+//! A worker's sign of life, and what the fleet has to say to it.
+//!
+//! A beat writes one unlogged row. It never touches a task: a write to a running task's row would
+//! fail the finish of a REPEATABLE READ task.
+
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::task::{TaskId, Token, WorkerId};
+
+/// Shared, so that a worker whose control session broke can take the lock again while the server
+/// still keeps the old session.
+const REGISTER: &str = "/* queue.register */
+WITH started AS (
+    INSERT INTO mill.worker_starts (id, pid, host, version) VALUES ($1, $2, $3, $4)
+    ON CONFLICT DO NOTHING
+), presence AS (
+    SELECT pg_advisory_lock_shared($5)
+)
+INSERT INTO mill.workers (id, presence, readers, queues, beat_interval, orphan_timeout)
+SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9) FROM presence
+ON CONFLICT (id) DO UPDATE SET beat_at = now(), beat = workers.beat + 1";
+
+const BEAT: &str = "/* queue.beat */
+UPDATE mill.workers w SET beat = w.beat + 1, beat_at = now(), busy = $2
+WHERE w.id = $1
+RETURNING w.draining,
+    ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)),
+    ARRAY(SELECT held.id FROM unnest($3, $4) AS held (id, token)
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = held.id AND t.token = held.token))";
+
+const LEAVE: &str = "/* queue.leave */ DELETE FROM mill.workers w WHERE w.id = $1";
+
+/// How a worker introduces itself.
+#[derive(Clone, Debug)]
+pub struct Introduction {
+    /// Its id.
+    pub worker: WorkerId,
+    /// Process id on its host.
+    pub pid: u32,
+    /// Name of its host.
+    pub host: String,
+    /// Version of pgmill.
+    pub version: &'static str,
+    /// How many tasks it runs at once.
+    pub readers: u32,
+    /// Queues it serves; `None` = every queue.
+    pub queues: Option<Vec<String>>,
+    /// Time between beats.
+    pub beat: Duration,
+    /// Without a beat for this long it is dead.
+    pub orphan_timeout: Duration,
+}
+
+/// What a beat brings back.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// Claim no more.
+    pub draining: bool,
+    /// Held tasks that somebody wants cancelled.
+    pub cancel: Vec<TaskId>,
+    /// Held tasks that are no longer held: reclaimed, or finished a moment ago.
+    pub lost: Vec<TaskId>,
+}
+
+/// Registers the worker, and takes the advisory lock that shows its control session to live. The
+/// session of `client` becomes that control session.
+///
+/// # Errors
+/// Database trouble.
+pub async fn register(
+    client: &impl GenericClient,
+    introduction: &Introduction,
+) -> Result<(), QueueError> {
+    client
+        .execute_typed(
+            REGISTER,
+            &[
+                (&introduction.worker.0, Type::UUID),
+                (&introduction.pid.cast_signed(), Type::INT4),
+                (&introduction.host, Type::TEXT),
+                (&introduction.version, Type::TEXT),
+                (&introduction.worker.presence(), Type::INT8),
+                (&introduction.readers.cast_signed(), Type::INT4),
+                (&introduction.queues, Type::TEXT_ARRAY),
+                (&introduction.beat.as_secs_f64(), Type::FLOAT8),
+                (&introduction.orphan_timeout.as_secs_f64(), Type::FLOAT8),
+            ],
+        )
+        .await?;
+    Ok(())
+}
+
+/// One beat. `None`: the fleet does not know this worker (any more), it has to register.
+///
+/// # Errors
+/// Database trouble.
+pub async fn beat(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    held: &[(TaskId, Token)],
+) -> Result<Option<Orders>, QueueError> {
+    let ids: Vec<i64> = held.iter().map(|(id, _)| id.0).collect();
+    let tokens: Vec<uuid::Uuid> = held.iter().map(|(_, token)| token.0).collect();
+    let busy = i32::try_from(held.len()).unwrap_or(i32::MAX);
+    let rows = client
+        .query_typed(
+            BEAT,
+            &[
+                (&worker.0, Type::UUID),
+                (&busy, Type::INT4),
+                (&ids, Type::INT8_ARRAY),
+                (&tokens, Type::UUID_ARRAY),
+            ],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let tasks = |ids: Vec<i64>| ids.into_iter().map(TaskId).collect();
+    Ok(Some(Orders {
+        draining: row.try_get(0)?,
+        cancel: tasks(row.try_get(1)?),
+        lost: tasks(row.try_get(2)?),
+    }))
+}
+
+/// Takes the worker off the list: a graceful end, not a death.
+///
+/// # Errors
+/// Database trouble.
+pub async fn leave(client: &impl GenericClient, worker: WorkerId) -> Result<(), QueueError> {
+    client.execute_typed(LEAVE, &[(&worker.0, Type::UUID)]).await?;
+    Ok(())
+}

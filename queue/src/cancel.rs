@@ -1,0 +1,27 @@
+//! scheduled | blocked | pending → finished; for a running task, a request to its worker.
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::task::TaskId;
+
+const CANCEL: &str = "/* queue.cancel */ SELECT mill.cancel($1)";
+const RETRY: &str = "/* queue.retry */ SELECT mill.retry($1)";
+
+/// Cancels a task. Returns `cancelled`, `requested`, `finished` or `not found`.
+///
+/// # Errors
+/// Database trouble.
+pub async fn cancel(client: &impl GenericClient, id: TaskId) -> Result<String, QueueError> {
+    Ok(client.query_typed(CANCEL, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
+}
+
+/// Runs a task again: a finished one under its id (`retried`), a scheduled one now (`brought
+/// forward`). Otherwise returns its live state, or `not found`.
+///
+/// # Errors
+/// Database trouble; a deduplication key that another live task has.
+pub async fn retry(client: &impl GenericClient, id: TaskId) -> Result<String, QueueError> {
+    Ok(client.query_typed(RETRY, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
+}

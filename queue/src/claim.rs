@@ -1,0 +1,235 @@
+//! pending → running.
+//!
+//! Relies on the index `tasks_pending (queue, priority, id) WHERE state = 'pending'`: each lane is
+//! one range of it, read from the watermark on. Invariants: a task is claimed by one reader at a
+//! time; no more tasks are claimed than readers were named; each claim has a token of its own.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient, Row, Statement};
+
+use crate::error::QueueError;
+use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
+
+/// Everything in the index predicate is a literal: a generic plan cannot prove a partial index from
+/// a parameter and falls back to reading the whole table. The common table expression is what keeps
+/// LIMIT a limit: as a subquery in FROM or IN, a nested loop would run it once per outer row and
+/// skip, each time, what it took before. `now()` and not the volatile clock, which no index
+/// condition can use. The order of RETURNING is nobody's promise, so the row's number comes along:
+/// it says which reader's session the task was promised to.
+const CLAIM: &str = "/* queue.claim */
+WITH picked AS MATERIALIZED (
+    SELECT head.id
+    FROM unnest($1::text[], $2::text[], $3::bigint[]) AS lane (queue, priority, after)
+    CROSS JOIN LATERAL (
+        SELECT t.id
+        FROM mill.tasks t
+        WHERE t.queue = lane.queue
+            AND t.priority = lane.priority::mill.priority
+            AND t.state = 'pending'
+            AND t.id > lane.after
+            AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
+        ORDER BY t.id
+        LIMIT $4
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ) AS head
+    LIMIT $4
+), numbered AS (
+    SELECT picked.id, row_number() OVER () AS n FROM picked
+)
+UPDATE mill.tasks t SET
+    state = 'running',
+    attempt = t.attempt + 1,
+    claimed_at = now(),
+    claimed_by = $5,
+    token = gen_random_uuid(),
+    session_pid = ($6::integer[])[numbered.n],
+    session_started_at = ($7::timestamptz[])[numbered.n]
+FROM numbered
+WHERE t.id = numbered.id
+RETURNING numbered.n, t.id, t.token, t.attempt, t.failures, t.transients, t.max_attempts,
+    extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter,
+    extract(epoch FROM t.timeout)::float8, t.mode::text, t.at_most_once, t.external, t.queue,
+    t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at";
+
+/// A walk over the distinct (queue, priority) pairs of the pending index, one probe each.
+const LANES: &str = "/* queue.lanes */
+WITH RECURSIVE lane AS (
+    (SELECT t.queue, t.priority FROM mill.tasks t WHERE t.state = 'pending'
+     ORDER BY t.queue, t.priority LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.priority
+    FROM lane CROSS JOIN LATERAL (
+        SELECT t.queue, t.priority FROM mill.tasks t
+        WHERE t.state = 'pending' AND (t.queue, t.priority) > (lane.queue, lane.priority)
+        ORDER BY t.queue, t.priority LIMIT 1) AS next
+)
+SELECT lane.queue, lane.priority::text FROM lane";
+
+/// A commit that waits for the disk takes every commit before it along.
+const FLUSH: &str = "/* queue.flush */
+SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'mill', '')";
+
+/// One queue at one priority.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lane {
+    /// Name of the queue.
+    pub queue: String,
+    /// Priority inside it.
+    pub priority: Priority,
+}
+
+/// The session of an idle reader, by which the reclaimer can end what it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionIdentity {
+    /// Backend pid.
+    pub pid: i32,
+    /// When that backend started.
+    pub started_at: Timestamp,
+}
+
+/// A claim, which of the named sessions it is for, and the lane it came from.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
+pub struct Claimed {
+    /// Index into the sessions given to [`Claimer::claim`].
+    pub session: usize,
+    /// Where it was found.
+    pub lane: Lane,
+    /// What was claimed.
+    pub claim: Claim,
+}
+
+/// The claim, prepared on the one connection of a worker that claims.
+#[derive(Debug)]
+pub struct Claimer {
+    client: Client,
+    statement: Statement,
+    worker: WorkerId,
+}
+
+impl Claimer {
+    /// Prepares the claim on a connection of its own, whose commits do not wait for the disk: WAL
+    /// is one ordered stream, so an effect that survives a crash has its claim before it.
+    ///
+    /// # Errors
+    /// Database trouble.
+    pub async fn new(client: Client, worker: WorkerId) -> Result<Self, QueueError> {
+        client
+            .batch_execute("SET synchronous_commit = off; SET default_transaction_isolation = 'read committed'; SET lock_timeout = '500ms'")
+            .await?;
+        let types = [
+            Type::TEXT_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::INT8_ARRAY,
+            Type::INT8,
+            Type::UUID,
+            Type::INT4_ARRAY,
+            Type::TIMESTAMPTZ_ARRAY,
+        ];
+        let statement = client.prepare_typed(CLAIM, &types).await?;
+        Ok(Self { client, statement, worker })
+    }
+
+    /// Whether the connection is gone.
+    #[must_use]
+    pub fn closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Claims at most one task per session, from the first lanes that have any, each lane from its
+    /// oldest task after the given id on.
+    ///
+    /// # Errors
+    /// Database trouble. Then the claim may have happened all the same: see
+    /// [`crate::give_back::unknown_claims`].
+    pub async fn claim(
+        &self,
+        lanes: &[(Lane, TaskId)],
+        sessions: &[SessionIdentity],
+    ) -> Result<Vec<Claimed>, QueueError> {
+        let queues: Vec<&str> = lanes.iter().map(|(lane, _)| lane.queue.as_str()).collect();
+        let priorities: Vec<&str> = lanes.iter().map(|(lane, _)| lane.priority.as_str()).collect();
+        let after: Vec<i64> = lanes.iter().map(|(_, id)| id.0).collect();
+        let pids: Vec<i32> = sessions.iter().map(|session| session.pid).collect();
+        let started: Vec<Timestamp> = sessions.iter().map(|session| session.started_at).collect();
+        let most = i64::try_from(sessions.len()).unwrap_or(i64::MAX);
+        let rows = self
+            .client
+            .query(
+                &self.statement,
+                &[&queues, &priorities, &after, &most, &self.worker.0, &pids, &started],
+            )
+            .await?;
+        let claimed = rows.iter().map(claimed_from_row).collect::<Result<Vec<_>, _>>()?;
+        if claimed.iter().any(|claimed| claimed.claim.external) {
+            self.client.query_typed(FLUSH, &[]).await?;
+        }
+        Ok(claimed)
+    }
+
+    /// Every queue and priority that has a pending task.
+    ///
+    /// # Errors
+    /// Database trouble.
+    pub async fn lanes(&self) -> Result<Vec<Lane>, QueueError> {
+        lanes(&self.client).await
+    }
+}
+
+async fn lanes(client: &impl GenericClient) -> Result<Vec<Lane>, QueueError> {
+    let rows = client.query_typed(LANES, &[]).await?;
+    rows.iter()
+        .map(|row| Ok(Lane { queue: row.try_get(0)?, priority: word(row, 1, "priority")? }))
+        .collect()
+}
+
+fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
+    let n: i64 = row.try_get(0)?;
+    let queue: String = row.try_get(14)?;
+    let claim = Claim {
+        id: TaskId(row.try_get(1)?),
+        token: Token(row.try_get(2)?),
+        attempt: count(row, 3)?,
+        failures: count(row, 4)?,
+        transients: count(row, 5)?,
+        retry: RetryPolicy {
+            max_attempts: count(row, 6)?,
+            interval: Duration::from_secs_f64(row.try_get::<_, f64>(7)?.max(0.0)),
+            backoff: word(row, 8, "backoff")?,
+            jitter: row.try_get(9)?,
+        },
+        timeout: row.try_get::<_, Option<f64>>(10)?.map(Duration::from_secs_f64),
+        mode: word(row, 11, "mode")?,
+        at_most_once: row.try_get(12)?,
+        external: row.try_get(13)?,
+        queue: queue.clone(),
+        name: row.try_get(16)?,
+        statement: row.try_get(17)?,
+        params: match row.try_get::<_, Option<serde_json::Value>>(18)? {
+            Some(serde_json::Value::Array(values)) => Some(values),
+            _ => None,
+        },
+        due_at: row.try_get(19)?,
+        claimed_at: row.try_get(20)?,
+    };
+    let session = usize::try_from(n - 1)
+        .map_err(|_| QueueError::Unexpected { column: "n", value: n.to_string() })?;
+    Ok(Claimed { session, lane: Lane { queue, priority: word(row, 15, "priority")? }, claim })
+}
+
+fn count(row: &Row, index: usize) -> Result<u32, QueueError> {
+    let value: i32 = row.try_get(index)?;
+    Ok(value.cast_unsigned())
+}
+
+pub(crate) fn word<T: std::str::FromStr>(
+    row: &Row,
+    index: usize,
+    column: &'static str,
+) -> Result<T, QueueError> {
+    let value: &str = row.try_get(index)?;
+    value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
+}

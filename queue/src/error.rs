@@ -1,0 +1,92 @@
+//! Trouble with the database, told in full.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use tokio_postgres::error::{DbError, SqlState};
+
+/// Why a statement of the queue did not do its work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// The server refused or the connection broke: back off and try again.
+    #[error("{}", database_message(.0))]
+    Database(#[from] tokio_postgres::Error),
+    /// The request itself is wrong: another try gives the same answer.
+    #[error("{message}")]
+    Refused {
+        /// What is wrong.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// The row does not hold what this version of pgmill expects there.
+    #[error("unexpected value in column {column}: {value}")]
+    Unexpected {
+        /// Name in the statement's result.
+        column: &'static str,
+        /// What stands there.
+        value: String,
+    },
+}
+
+impl QueueError {
+    /// What to do about it, if that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Database(error) => error.as_db_error().and_then(DbError::hint),
+            Self::Refused { hint, .. } => hint.as_deref(),
+            Self::Unexpected { .. } => None,
+        }
+    }
+
+    /// The server's code for the error.
+    #[must_use]
+    pub fn sqlstate(&self) -> Option<&SqlState> {
+        match self {
+            Self::Database(error) => error.code(),
+            Self::Refused { .. } | Self::Unexpected { .. } => None,
+        }
+    }
+
+    /// Whether the request was wrong rather than the database in trouble: SQLSTATE classes 22
+    /// (data), 23 (constraint) and 54 (limit).
+    #[must_use]
+    pub fn refused(&self) -> bool {
+        match self {
+            Self::Refused { .. } => true,
+            Self::Database(error) => error.code().is_some_and(|code| {
+                ["22", "23", "54"].iter().any(|class| code.code().starts_with(class))
+            }),
+            Self::Unexpected { .. } => false,
+        }
+    }
+}
+
+/// The server's message with its code, or the client's with its causes: the client library's own
+/// text for a server error is only "db error".
+#[must_use]
+pub fn database_message(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(db) => format!("{} ({})", db.message(), db.code().code()),
+        None => chain(error),
+    }
+}
+
+/// An error and its causes on one line.
+#[must_use]
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let told = next
+            .downcast_ref::<DbError>()
+            .map_or_else(|| next.to_string(), |db| db.message().to_owned());
+        if !text.contains(&told) {
+            let _ = write!(text, ": {told}");
+        }
+        cause = next.source();
+    }
+    text
+}

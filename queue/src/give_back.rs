@@ -1,0 +1,73 @@
+//! running → pending | scheduled, with the attempt given back.
+//!
+//! For claims that were never started, that a graceful stop interrupted, or whose task said "later".
+
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::task::{Claim, TaskId, Token, WorkerId};
+
+const GIVE_BACK: &str = "/* queue.give_back */
+UPDATE mill.tasks t SET
+    state = CASE WHEN $3 > 0 THEN 'scheduled'::mill.state ELSE 'pending' END,
+    due_at = CASE WHEN $3 > 0 THEN now() + make_interval(secs => $3) ELSE t.due_at END,
+    attempt = t.attempt - 1,
+    claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
+    session_started_at = NULL
+WHERE t.id = $1 AND t.token = $2";
+
+const CLAIMS_OF: &str = "/* queue.claims_of */
+SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
+
+/// Gives a task back, to run again after `wait`. `false`: it was not this worker's any more.
+///
+/// # Errors
+/// Database trouble: the claim is handed back for another try.
+pub async fn give_back(
+    client: &impl GenericClient,
+    claim: Claim,
+    wait: Duration,
+) -> Result<bool, (Claim, QueueError)> {
+    match release(client, claim.id, claim.token, wait).await {
+        Ok(given_back) => Ok(given_back),
+        Err(error) => Err((claim, error)),
+    }
+}
+
+/// Gives back the claims that the database knows of and the worker does not: those of a claim
+/// whose answer was lost on the way. Returns how many.
+///
+/// # Errors
+/// Database trouble.
+pub async fn unknown_claims(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    held: &[(TaskId, Token)],
+) -> Result<u64, QueueError> {
+    let mut given_back = 0;
+    for row in client.query_typed(CLAIMS_OF, &[(&worker.0, Type::UUID)]).await? {
+        let claim = (TaskId(row.try_get(0)?), Token(row.try_get(1)?));
+        if !held.contains(&claim) {
+            given_back += u64::from(release(client, claim.0, claim.1, Duration::ZERO).await?);
+        }
+    }
+    Ok(given_back)
+}
+
+async fn release(
+    client: &impl GenericClient,
+    id: TaskId,
+    token: Token,
+    wait: Duration,
+) -> Result<bool, QueueError> {
+    let changed = client
+        .execute_typed(
+            GIVE_BACK,
+            &[(&id.0, Type::INT8), (&token.0, Type::UUID), (&wait.as_secs_f64(), Type::FLOAT8)],
+        )
+        .await?;
+    Ok(changed == 1)
+}

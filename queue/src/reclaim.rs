@@ -1,0 +1,121 @@
+//! running → pending | finished, when the worker died.
+//!
+//! Any node does it, after it has ended the backends that may still run the dead worker's SQL.
+//! Takes row locks with SKIP LOCKED only, so it never waits for a finish that is about to commit.
+
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::task::{TaskId, WorkerId};
+
+/// Registered workers, and those that hold claims without being registered (a loose walk over
+/// `tasks_running`): after a crash of the server nobody is registered.
+const PEERS: &str = "/* queue.peers */
+WITH RECURSIVE holder (id) AS (
+    (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' ORDER BY t.claimed_by LIMIT 1)
+    UNION ALL
+    SELECT next.claimed_by FROM holder CROSS JOIN LATERAL (
+        SELECT t.claimed_by FROM mill.tasks t
+        WHERE t.state = 'running' AND t.claimed_by > holder.id
+        ORDER BY t.claimed_by LIMIT 1) AS next
+)
+SELECT w.id, w.beat, mill.present(w.presence), extract(epoch FROM now() - w.beat_at)::float8
+FROM mill.workers w WHERE w.id <> $1
+UNION ALL
+SELECT h.id, NULL, false, NULL FROM holder h
+WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)";
+
+/// The pid alone is not enough: it may belong to somebody else by now.
+const END_BACKENDS: &str = "/* queue.end_backends */
+SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)), count(*)
+FROM mill.tasks t JOIN pg_stat_activity a
+    ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
+WHERE t.state = 'running' AND t.claimed_by = $1";
+
+const RECLAIM: &str =
+    "/* queue.reclaim */ SELECT r.task_id, r.given_back FROM mill.reclaim($1) AS r";
+
+const REMAINING: &str = "/* queue.remaining */
+SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
+
+/// Only if it holds no claim any more, and has not begun to beat again.
+const FORGET: &str = "/* queue.forget */
+DELETE FROM mill.workers w WHERE w.id = $1
+    AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)";
+
+/// Another worker, as the database shows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peer {
+    /// Its id.
+    pub worker: WorkerId,
+    /// Its beat counter; `None` if it is not registered.
+    pub beat: Option<i64>,
+    /// Whether its control session holds the advisory lock.
+    pub present: bool,
+    /// Since its last beat, by the database's clock.
+    pub beat_age: Option<Duration>,
+}
+
+/// What one pass over a dead worker did.
+#[derive(Debug, Default)]
+pub struct Reclaimed {
+    /// Tasks that may be claimed again.
+    pub given_back: Vec<TaskId>,
+    /// Tasks that ended as lost, unknown or cancelled.
+    pub ended: Vec<TaskId>,
+    /// Claims that stay until their backend is gone or their finish has been decided.
+    pub remaining: u64,
+}
+
+/// Every other worker that is registered or holds claims.
+///
+/// # Errors
+/// Database trouble.
+pub async fn peers(client: &impl GenericClient, me: WorkerId) -> Result<Vec<Peer>, QueueError> {
+    let rows = client.query_typed(PEERS, &[(&me.0, Type::UUID)]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Peer {
+                worker: WorkerId(row.try_get(0)?),
+                beat: row.try_get(1)?,
+                present: row.try_get(2)?,
+                beat_age: row
+                    .try_get::<_, Option<f64>>(3)?
+                    .map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
+            })
+        })
+        .collect()
+}
+
+/// Ends the backends of a dead worker's claims. Returns how many were told to end; without the
+/// rights of `pg_read_all_stats` and `pg_signal_backend` that is an error or zero.
+///
+/// # Errors
+/// Database trouble; missing rights.
+pub async fn end_backends(client: &impl GenericClient, dead: WorkerId) -> Result<i64, QueueError> {
+    let rows = client.query_typed(END_BACKENDS, &[(&dead.0, Type::UUID)]).await?;
+    Ok(rows[0].try_get(0)?)
+}
+
+/// Gives back the dead worker's claims whose backends are gone, and forgets the worker once it
+/// holds none.
+///
+/// # Errors
+/// Database trouble.
+pub async fn reclaim(client: &impl GenericClient, dead: WorkerId) -> Result<Reclaimed, QueueError> {
+    let mut reclaimed = Reclaimed::default();
+    let worker = [(&dead.0 as &(dyn tokio_postgres::types::ToSql + Sync), Type::UUID)];
+    for row in client.query_typed(RECLAIM, &worker).await? {
+        let id = TaskId(row.try_get(0)?);
+        if row.try_get(1)? { &mut reclaimed.given_back } else { &mut reclaimed.ended }.push(id);
+    }
+    let rows = client.query_typed(REMAINING, &worker).await?;
+    reclaimed.remaining = rows[0].try_get::<_, i64>(0)?.cast_unsigned();
+    if reclaimed.remaining == 0 {
+        client.execute_typed(FORGET, &worker).await?;
+    }
+    Ok(reclaimed)
+}

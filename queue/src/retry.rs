@@ -1,0 +1,156 @@
+//! Whether and when a failed attempt is run again. Pure: the caller brings the random numbers.
+
+use std::time::Duration;
+
+use rand::{Rng, RngExt};
+
+use crate::task::{Backoff, Claim, Mode, RetryPolicy};
+
+/// SQLSTATE by which a task says: do not try again.
+pub const FATAL: &str = "MT900";
+/// SQLSTATE by which a task says: not now, try again after the retry interval. Uses up no attempt.
+pub const LATER: &str = "MT901";
+
+/// Attempts in a row that may end by a transient error before such an end counts as a failure.
+pub const MOST_TRANSIENTS: u32 = 5;
+
+/// The longest wait that exponential back-off grows to, unless the interval itself is longer.
+pub const LONGEST_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Prefixes of SQLSTATEs that another attempt would meet again: 0A feature not supported, 25001
+/// and 2D000 a statement that refuses a transaction, 26 and 34 unknown statement and cursor names,
+/// 28 authorization, 3D, 3F and 42 names that do not exist, syntax and privileges, 54 limits.
+pub const FATAL_CLASSES: &[&str] =
+    &["0A", "25001", "2D000", "26", "28", "34", "3D", "3F", "42", "54"];
+
+/// SQLSTATE prefixes that say nothing about the task: 08 lost connection, 40001 serialization
+/// failure, 40P01 deadlock, 53300 too many connections, 57P01 to 57P03 the server goes down.
+const TRANSIENT_CLASSES: &[&str] = &["08", "40001", "40P01", "53300", "57P01", "57P02", "57P03"];
+
+/// What happens to the task after an attempt that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Counts as a failure; again after this wait.
+    Failure {
+        /// Zero: at once.
+        retry_in: Duration,
+    },
+    /// Uses up no attempt; again after this wait.
+    Transient {
+        /// Zero: at once.
+        retry_in: Duration,
+    },
+    /// It has ended.
+    Final,
+}
+
+/// Decides for an attempt that ended with this SQLSTATE; `None` is an error that did not come from
+/// the server, and `connection_lost` says that the answer never came.
+#[must_use]
+pub fn decide(
+    claim: &Claim,
+    sqlstate: Option<&str>,
+    connection_lost: bool,
+    fatal_classes: &[String],
+    random: &mut impl Rng,
+) -> Verdict {
+    let in_class = |class: &str| sqlstate.is_some_and(|code| code.starts_with(class));
+    let transient = connection_lost || TRANSIENT_CLASSES.iter().any(|class| in_class(class));
+    if claim.at_most_once || sqlstate == Some(FATAL) {
+        Verdict::Final
+    } else if transient && claim.transients < MOST_TRANSIENTS {
+        Verdict::Transient { retry_in: transient_wait(claim.transients, random) }
+    } else if fatal_classes.iter().any(|class| in_class(class))
+        || claim.failures + 1 >= claim.retry.max_attempts
+    {
+        Verdict::Final
+    } else {
+        Verdict::Failure { retry_in: wait(&claim.retry, claim.failures + 1, random) }
+    }
+}
+
+/// The wait before the next attempt after `failures` failed ones. Exponential: interval ×
+/// 2^(failures − 1). Jitter is full jitter, a uniform draw from zero to the wait: it spreads tasks
+/// that failed together furthest (AWS Architecture Blog, "Exponential Backoff And Jitter").
+#[must_use]
+pub fn wait(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -> Duration {
+    let whole = match policy.backoff {
+        Backoff::Fixed => policy.interval,
+        Backoff::Exponential => {
+            let factor = 2_u32.saturating_pow(failures.saturating_sub(1).min(31));
+            let longest = LONGEST_BACKOFF.max(policy.interval);
+            policy.interval.saturating_mul(factor).min(longest)
+        }
+    };
+    if policy.jitter { whole.mul_f64(random.random::<f64>()) } else { whole }
+}
+
+/// 100 ms, 200 ms, … with full jitter: transient errors pass quickly or not at all.
+fn transient_wait(transients: u32, random: &mut impl Rng) -> Duration {
+    let policy = RetryPolicy {
+        max_attempts: MOST_TRANSIENTS,
+        interval: Duration::from_millis(100),
+        backoff: Backoff::Exponential,
+        jitter: true,
+    };
+    wait(&policy, transients + 1, random)
+}
+
+/// What to tell the user whose statement refused the transaction it was put into.
+#[must_use]
+pub fn mode_hint(mode: Mode, sqlstate: Option<&str>) -> Option<&'static str> {
+    match (mode, sqlstate) {
+        (Mode::Transaction, Some("25001" | "2D000")) => Some(
+            "This statement cannot run inside a transaction. Enqueue it with --mode autocommit \
+             (mode => 'autocommit'); it then runs at least once, not exactly once.",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    fn policy(backoff: Backoff, jitter: bool, interval: Duration) -> RetryPolicy {
+        RetryPolicy { max_attempts: 10, interval, backoff, jitter }
+    }
+
+    #[test]
+    fn exponential_doubles_and_stops_at_a_day() {
+        let mut random = StdRng::seed_from_u64(1);
+        let policy = policy(Backoff::Exponential, false, Duration::from_secs(10));
+        let waits: Vec<u64> =
+            [1, 2, 3, 4, 40].iter().map(|n| wait(&policy, *n, &mut random).as_secs()).collect();
+        assert_eq!(waits, [10, 20, 40, 80, 86_400]);
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_stays_between_zero_and_the_wait(
+            seed: u64, failures in 1_u32..100, seconds in 0_u64..31_536_000, fixed: bool,
+        ) {
+            let backoff = if fixed { Backoff::Fixed } else { Backoff::Exponential };
+            let interval = Duration::from_secs(seconds);
+            let mut random = StdRng::seed_from_u64(seed);
+            let whole = wait(&policy(backoff, false, interval), failures, &mut random);
+            let drawn = wait(&policy(backoff, true, interval), failures, &mut random);
+            prop_assert!(drawn <= whole);
+            prop_assert!(whole >= interval);
+            prop_assert!(whole <= LONGEST_BACKOFF.max(interval));
+        }
+    }
+
+    #[test]
+    fn jitter_uses_the_whole_range() {
+        let mut random = StdRng::seed_from_u64(7);
+        let policy = policy(Backoff::Fixed, true, Duration::from_secs(100));
+        let drawn: Vec<u64> = (0..1000).map(|_| wait(&policy, 1, &mut random).as_secs()).collect();
+        assert!(drawn.iter().any(|seconds| *seconds < 5));
+        assert!(drawn.iter().any(|seconds| *seconds > 95));
+    }
+}

@@ -1,0 +1,323 @@
+//! The words of the queue as types: ids, states, outcomes, and the claim.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+/// `mill.tasks.id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct TaskId(pub i64);
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `mill.workers.id`: random per process start, never a host name or a pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct WorkerId(pub Uuid);
+
+impl WorkerId {
+    /// A new random id.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// Key of the shared advisory lock by which the fleet sees that the worker's control session
+    /// lives: the low half of the id.
+    #[must_use]
+    pub fn presence(self) -> i64 {
+        self.0.as_u64_pair().1.cast_signed()
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One per claim, random: attempt numbers and sequences are handed out again when the server
+/// crashes after a claim that committed asynchronously, so they do not fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub(crate) Uuid);
+
+impl Token {
+    /// A token that belongs to no claim.
+    #[must_use]
+    pub fn stale() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+/// A closed set of words that stands in the schema as an enum of the same labels.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+
+        impl $name {
+            /// Every value, in the schema's order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The word as it stands in the schema.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(word: &str) -> Result<Self, String> {
+                match word {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(format!("\"{word}\" is none of {}", [$($word),+].join(", "))),
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// State of a live task.
+    State {
+        /// Not due yet.
+        Scheduled = "scheduled",
+        /// Waits for a permit.
+        Blocked = "blocked",
+        /// May be claimed.
+        Pending = "pending",
+        /// Claimed by a reader.
+        Running = "running",
+    }
+}
+
+impl State {
+    /// The state graph: whether a transition leads from this state to `next`, where `None` is the
+    /// way out of the live table. ARCHITECTURE.md shows it as a picture.
+    #[must_use]
+    pub fn may_become(self, next: Option<Self>) -> bool {
+        use State::{Blocked, Pending, Running, Scheduled};
+        match (self, next) {
+            // promote, retry · permit · claim · fail, give back, reclaim · every way out
+            (Scheduled | Blocked | Running, Some(Pending))
+            | (Pending, Some(Running))
+            | (Running, Some(Scheduled))
+            | (Scheduled | Blocked | Pending | Running, None) => true,
+            (Scheduled, Some(Scheduled | Blocked | Running))
+            | (Blocked, Some(Scheduled | Blocked | Running))
+            | (Pending, Some(Scheduled | Blocked | Pending))
+            | (Running, Some(Blocked | Running)) => false,
+        }
+    }
+}
+
+words! {
+    /// How an attempt ended.
+    Outcome {
+        /// The statement ran to its end.
+        Succeeded = "succeeded",
+        /// It raised an error.
+        Failed = "failed",
+        /// Somebody cancelled it.
+        Cancelled = "cancelled",
+        /// Its deadline passed.
+        TimedOut = "timed_out",
+        /// Its worker died.
+        Lost = "lost",
+        /// An at-most-once statement whose end nobody saw.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// How urgent a task is.
+    Priority {
+        /// Lowest.
+        Low = "low",
+        /// The default.
+        Normal = "normal",
+        /// Before normal.
+        High = "high",
+        /// Before high.
+        Critical = "critical",
+        /// Highest.
+        Reserved = "reserved",
+    }
+}
+
+words! {
+    /// How a statement is run.
+    Mode {
+        /// Inside one transaction together with its completion: exactly once.
+        Transaction = "transaction",
+        /// On its own, for statements that refuse a transaction: at least once.
+        Autocommit = "autocommit",
+    }
+}
+
+words! {
+    /// How the wait before a retry grows.
+    Backoff {
+        /// Always the interval.
+        Fixed = "fixed",
+        /// Doubled with each failure.
+        Exponential = "exponential",
+    }
+}
+
+/// How often and how soon a failed attempt is run again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryPolicy {
+    /// Attempts that may fail before the task fails: total runs, not retries.
+    pub max_attempts: u32,
+    /// Wait before the second attempt.
+    pub interval: Duration,
+    /// How the wait grows after that.
+    pub backoff: Backoff,
+    /// Wait a random part of it.
+    pub jitter: bool,
+}
+
+/// A running task in the hands of one reader. It is consumed by the call that ends it; whoever
+/// drops it leaves the task to the reclaimer.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
+pub struct Claim {
+    pub(crate) id: TaskId,
+    pub(crate) token: Token,
+    pub(crate) attempt: u32,
+    pub(crate) failures: u32,
+    pub(crate) transients: u32,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) mode: Mode,
+    pub(crate) at_most_once: bool,
+    pub(crate) external: bool,
+    pub(crate) queue: String,
+    pub(crate) name: Option<String>,
+    pub(crate) statement: String,
+    pub(crate) params: Option<Vec<Value>>,
+    pub(crate) due_at: Timestamp,
+    pub(crate) claimed_at: Timestamp,
+}
+
+impl Claim {
+    /// The task's id.
+    #[must_use]
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// What every change of the task has to name.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Number of this attempt, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The longest the statement may run.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// How the statement is to be run.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether the statement must not be started again if nobody saw its end.
+    #[must_use]
+    pub fn at_most_once(&self) -> bool {
+        self.at_most_once
+    }
+
+    /// Whether the statement has effects outside the cluster.
+    #[must_use]
+    pub fn external(&self) -> bool {
+        self.external
+    }
+
+    /// The queue it was claimed from.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// The name it was given.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The SQL to run.
+    #[must_use]
+    pub fn statement(&self) -> &str {
+        &self.statement
+    }
+
+    /// Values of $1, $2, …
+    #[must_use]
+    pub fn params(&self) -> Option<&[Value]> {
+        self.params.as_deref()
+    }
+
+    /// How long the task waited for a reader since it was due.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.claimed_at.duration_since(self.due_at).try_into().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_reads_back() {
+        for state in State::ALL {
+            assert_eq!(state.as_str().parse(), Ok(*state));
+        }
+        for outcome in Outcome::ALL {
+            assert_eq!(outcome.as_str().parse(), Ok(*outcome));
+        }
+        assert_eq!(
+            "urgent".parse::<Priority>(),
+            Err("\"urgent\" is none of low, normal, high, critical, reserved".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_task_can_only_run_from_pending_and_can_always_end() {
+        for from in State::ALL {
+            assert_eq!(from.may_become(Some(State::Running)), *from == State::Pending);
+            assert!(from.may_become(None));
+        }
+    }
+}

@@ -1,0 +1,916 @@
+-- pgmill: the contract between enqueue, worker and psql.
+--
+-- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
+-- CREATE on the database. Running it again changes nothing.
+--
+-- In the order of a task's way:
+--   settings, queues            what an operator decides
+--   tasks                       live tasks only; a finished task leaves the table
+--   dedup_keys                  one live task per key
+--   enqueue, enqueue_many       -> scheduled | pending
+--   (claim)                     pending -> running      queue/src/claim.rs
+--   complete                    running -> finished     in the task's own transaction
+--   fail, give_back, reclaim    running -> scheduled | pending | finished
+--   cancel, retry               what a person says about one task
+--   attempts                    one row per finished attempt, a partition per day
+--   workers, worker_starts      who is alive, who ever was
+--   running, queue_status, history, why    what a person reads
+--   roles                       who may do what
+--
+-- Every name is qualified and search_path is pg_catalog throughout, so that nothing a caller puts
+-- in front can be picked up instead.
+
+BEGIN;
+
+SET LOCAL client_min_messages = warning;
+SET LOCAL search_path = pg_catalog;
+
+DO $$
+DECLARE
+    found integer;
+BEGIN
+    -- Two sessions that apply this file take turns.
+    PERFORM pg_advisory_xact_lock(7236270911);
+    IF to_regclass('mill.schema_version') IS NOT NULL THEN
+        EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
+        IF found <> 1 THEN
+            RAISE EXCEPTION 'this database holds version % of the schema, this file is version 1', found
+                USING HINT = 'Use the schema.sql that belongs to your version of pgmill.';
+        END IF;
+    END IF;
+END
+$$;
+
+-- Roles ------------------------------------------------------------------------------------------
+
+DO $$
+DECLARE
+    role_name text;
+BEGIN
+    FOREACH role_name IN ARRAY
+        ARRAY['mill_owner', 'mill_worker', 'mill_operator', 'mill_producer', 'mill_viewer']
+    LOOP
+        IF to_regrole(role_name) IS NULL THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
+        END IF;
+    END LOOP;
+    IF NOT pg_has_role('mill_operator', 'mill_viewer', 'MEMBER')
+        OR NOT pg_has_role('mill_operator', 'mill_producer', 'MEMBER')
+    THEN
+        GRANT mill_viewer, mill_producer TO mill_operator;
+    END IF;
+    -- A superuser is a member of every role already.
+    IF NOT pg_has_role(current_user, 'mill_owner', 'MEMBER') THEN
+        EXECUTE format('GRANT mill_owner TO %I', current_user);
+    END IF;
+    -- The reclaimer looks for the backends of a dead worker and ends them; the owner's functions
+    -- show what the backend of a running task waits for. A role that may not grant this (PostgreSQL
+    -- 16 and later ask for ADMIN OPTION) goes on without, and `pgmill doctor` says what is missing.
+    IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'MEMBER')
+        OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'MEMBER')
+        OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'MEMBER')
+    THEN
+        BEGIN
+            GRANT pg_read_all_stats, pg_signal_backend TO mill_worker;
+            GRANT pg_read_all_stats TO mill_owner;
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE WARNING 'could not grant pg_read_all_stats and pg_signal_backend'
+                USING HINT = 'As superuser: GRANT pg_read_all_stats, pg_signal_backend TO '
+                    'mill_worker; GRANT pg_read_all_stats TO mill_owner;';
+        END;
+    END IF;
+END
+$$;
+
+CREATE SCHEMA IF NOT EXISTS mill AUTHORIZATION mill_owner;
+SET LOCAL ROLE mill_owner;
+COMMENT ON SCHEMA mill IS 'pgmill: a fleet that runs SQL';
+
+-- Types ------------------------------------------------------------------------------------------
+
+DO $$
+BEGIN
+    IF to_regtype('mill.state') IS NULL THEN
+        CREATE TYPE mill.state AS ENUM ('scheduled', 'blocked', 'pending', 'running');
+        CREATE TYPE mill.outcome AS ENUM
+            ('succeeded', 'failed', 'cancelled', 'timed_out', 'lost', 'unknown');
+        CREATE TYPE mill.priority AS ENUM ('low', 'normal', 'high', 'critical', 'reserved');
+        CREATE TYPE mill.mode AS ENUM ('transaction', 'autocommit');
+        CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
+    END IF;
+END
+$$;
+
+COMMENT ON TYPE mill.state IS 'States of a live task: scheduled (not due), blocked (waits for a permit), pending, running';
+COMMENT ON TYPE mill.outcome IS 'How an attempt ended: lost = its worker died; unknown = an at-most-once statement whose end nobody saw';
+COMMENT ON TYPE mill.priority IS 'Priorities, lowest first';
+COMMENT ON TYPE mill.mode IS 'transaction: the statement and its completion commit together (exactly once); autocommit: for VACUUM, CREATE INDEX CONCURRENTLY, CALL with COMMIT (at least once)';
+COMMENT ON TYPE mill.backoff IS 'How the wait before a retry grows: fixed, or doubled with each failure';
+
+-- What an operator decides -----------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.schema_version (
+    version integer NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+COMMENT ON TABLE mill.schema_version IS 'The version of this schema; a worker refuses one it does not know';
+INSERT INTO mill.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;
+
+CREATE TABLE IF NOT EXISTS mill.settings (
+    statement_limit_bytes integer NOT NULL DEFAULT 16777216
+        CHECK (statement_limit_bytes BETWEEN 1 AND 536870912),
+    history_retention interval NOT NULL DEFAULT '30 days'
+        CHECK (history_retention >= '1 day'),
+    max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row: UPDATE mill.settings SET …';
+COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Longer statements are refused at enqueue';
+COMMENT ON COLUMN mill.settings.history_retention IS 'Days of attempts older than this are dropped, a partition at a time';
+COMMENT ON COLUMN mill.settings.max_crashes IS 'A task whose worker died this many times ends as lost';
+INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+CREATE TABLE IF NOT EXISTS mill.queues (
+    name text PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_.:-]{1,128}$'),
+    paused boolean NOT NULL DEFAULT false,
+    changed_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE mill.queues IS 'Queues that somebody has set something on; a queue without a row has the defaults';
+COMMENT ON COLUMN mill.queues.paused IS 'No task of a paused queue is claimed; running ones go on';
+
+-- Live tasks -------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.tasks (
+    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    enqueued_at timestamptz NOT NULL DEFAULT now(),
+    due_at timestamptz NOT NULL DEFAULT now(),
+    claimed_at timestamptz,
+    session_started_at timestamptz,
+    claimed_by uuid,
+    token uuid,
+    retry_interval interval NOT NULL DEFAULT '10 seconds',
+    timeout interval,
+    state mill.state NOT NULL DEFAULT 'pending',
+    priority mill.priority NOT NULL DEFAULT 'normal',
+    mode mill.mode NOT NULL DEFAULT 'transaction',
+    backoff mill.backoff NOT NULL DEFAULT 'exponential',
+    attempt integer NOT NULL DEFAULT 0,
+    max_attempts integer NOT NULL DEFAULT 3,
+    failures integer NOT NULL DEFAULT 0,
+    transients integer NOT NULL DEFAULT 0,
+    crashes integer NOT NULL DEFAULT 0,
+    session_pid integer,
+    jitter boolean NOT NULL DEFAULT true,
+    at_most_once boolean NOT NULL DEFAULT false,
+    external boolean NOT NULL DEFAULT false,
+    queue text NOT NULL DEFAULT 'default',
+    name text,
+    key text,
+    params jsonb,
+    statement text NOT NULL,
+    -- Checks run on every claim too: none of them may read a value that is stored out of row.
+    CONSTRAINT statement_not_empty CHECK (octet_length(statement) > 0),
+    CONSTRAINT queue_name CHECK (queue ~ '^[A-Za-z0-9_.:-]{1,128}$'),
+    CONSTRAINT name_length CHECK (octet_length(name) BETWEEN 1 AND 512),
+    CONSTRAINT key_length CHECK (octet_length(key) BETWEEN 1 AND 512),
+    CONSTRAINT max_attempts_range CHECK (max_attempts BETWEEN 1 AND 10000),
+    CONSTRAINT retry_interval_range CHECK (retry_interval BETWEEN '0' AND '365 days'),
+    CONSTRAINT timeout_range CHECK (timeout > '0' AND timeout <= '365 days'),
+    CONSTRAINT counts_not_negative
+        CHECK (attempt >= 0 AND failures >= 0 AND transients >= 0 AND crashes >= 0),
+    CONSTRAINT at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1)),
+    CONSTRAINT running_is_claimed CHECK (
+        (state = 'running') = (token IS NOT NULL)
+        AND (token IS NULL) = (claimed_by IS NULL)
+        AND (token IS NULL) = (claimed_at IS NULL)
+        AND (token IS NULL) = (session_pid IS NULL)
+        AND (token IS NULL) = (session_started_at IS NULL)),
+    CONSTRAINT running_has_started CHECK (state <> 'running' OR attempt > 0)
+) WITH (
+    -- The hot table: vacuum by count, at full speed, and never take the lock that truncation needs.
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off,
+    -- A statement of any size goes out of row: the claim copies the row, not the statement.
+    toast_tuple_target = 512
+);
+COMMENT ON TABLE mill.tasks IS 'Live tasks; a finished task leaves this table for mill.attempts';
+COMMENT ON COLUMN mill.tasks.due_at IS 'Not claimed before this instant';
+COMMENT ON COLUMN mill.tasks.token IS 'One per claim, random; every change of a running task names it';
+COMMENT ON COLUMN mill.tasks.claimed_by IS 'The worker that holds the claim: workers.id';
+COMMENT ON COLUMN mill.tasks.session_pid IS 'Backend of the reader that runs the statement; ended before the task is reclaimed';
+COMMENT ON COLUMN mill.tasks.session_started_at IS 'backend_start of session_pid, which tells it from a later backend with that pid';
+COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the attempt that runs, or of the last one that ran';
+COMMENT ON COLUMN mill.tasks.max_attempts IS 'Attempts that may fail before the task fails: total, not retries';
+COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
+COMMENT ON COLUMN mill.tasks.transients IS 'Attempts that ended by a serialization failure, a deadlock or a lost connection; they use up no attempt, up to a bound';
+COMMENT ON COLUMN mill.tasks.crashes IS 'Attempts whose worker died; they use up no attempt, up to settings.max_crashes';
+COMMENT ON COLUMN mill.tasks.jitter IS 'Wait a random part of the retry interval';
+COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose end nobody saw ends as unknown and waits for a person';
+COMMENT ON COLUMN mill.tasks.external IS 'Has effects outside this cluster: its claim is made durable before it starts';
+COMMENT ON COLUMN mill.tasks.key IS 'Unique among live tasks, see mill.dedup_keys';
+COMMENT ON COLUMN mill.tasks.params IS 'JSON array, bound as $1, $2, …';
+
+-- queue/src/claim.rs: the head of each queue and priority is one index range.
+CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, id) WHERE state = 'pending';
+-- queue/src/promote.rs
+CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
+-- queue/src/reclaim.rs, mill.running. Statements that finish a task name its id and token and never
+-- its state, so that the planner cannot choose this index for them: with an old snapshot open it
+-- is full of dead entries.
+CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
+
+CREATE TABLE IF NOT EXISTS mill.dedup_keys (
+    key text PRIMARY KEY,
+    task_id bigint NOT NULL
+);
+COMMENT ON TABLE mill.dedup_keys IS 'The live task of each deduplication key; apart from tasks, so that tasks without a key pay nothing';
+
+-- Attempts ---------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.attempts (
+    finished_at timestamptz NOT NULL,
+    task_id bigint NOT NULL,
+    enqueued_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL,
+    started_at timestamptz,
+    worker_id uuid,
+    token uuid,
+    retry_interval interval NOT NULL,
+    timeout interval,
+    rows bigint,
+    attempt integer NOT NULL,
+    outcome mill.outcome NOT NULL,
+    priority mill.priority NOT NULL,
+    mode mill.mode NOT NULL,
+    backoff mill.backoff NOT NULL,
+    max_attempts integer NOT NULL,
+    session_pid integer,
+    position integer,
+    final boolean NOT NULL,
+    jitter boolean NOT NULL,
+    at_most_once boolean NOT NULL,
+    external boolean NOT NULL,
+    queue text NOT NULL,
+    name text,
+    key text,
+    sqlstate text,
+    message text,
+    detail text,
+    hint text,
+    context text,
+    notices jsonb,
+    result jsonb,
+    params jsonb,
+    statement text NOT NULL
+) PARTITION BY RANGE (finished_at);
+COMMENT ON TABLE mill.attempts IS 'One row per attempt that ended, append-only, a partition per day (UTC) made ahead';
+COMMENT ON COLUMN mill.attempts.final IS 'The task ended with this attempt';
+COMMENT ON COLUMN mill.attempts.started_at IS 'When the attempt was claimed; null if the task ended without being claimed';
+COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over the task''s statements';
+COMMENT ON COLUMN mill.attempts.position IS 'Character of the statement at which the error stands, from 1';
+COMMENT ON COLUMN mill.attempts.notices IS 'What the statement raised below error, bounded: [{"severity", "message", …}]';
+COMMENT ON COLUMN mill.attempts.result IS 'First rows that the statement returned, bounded: {"columns", "rows", "truncated"}';
+-- pgmill task show, mill.retry, queue/src/settle.rs
+CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
+
+CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+    made integer := 0;
+    day date;
+    partition_name text;
+BEGIN
+    FOR day IN SELECT generate_series(current_date, current_date + days_ahead, '1 day')::date LOOP
+        partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
+        -- One maker at a time; the others find the partition there.
+        PERFORM pg_advisory_xact_lock(7236270912);
+        CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
+        -- ATTACH takes a lock that lets inserts into the other days go on; PARTITION OF does not.
+        EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
+        EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
+            partition_name, day::timestamptz, (day + 1)::timestamptz);
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+END
+$$;
+COMMENT ON FUNCTION mill.prepare_history IS 'Makes the partitions of mill.attempts for today and the days ahead; returns how many were missing';
+DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
+
+CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+SET lock_timeout = '2s' AS $$
+DECLARE
+    dropped integer := 0;
+    oldest date;
+    partition_name text;
+BEGIN
+    SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
+    FOR partition_name IN
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'mill.attempts'::regclass
+            AND c.relname ~ '^attempts_[0-9]{8}$' AND right(c.relname, 8)::date < oldest
+        ORDER BY c.relname
+    LOOP
+        EXECUTE format('DROP TABLE mill.%I', partition_name);
+        dropped := dropped + 1;
+    END LOOP;
+    DELETE FROM mill.cancel_requests r
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
+    DELETE FROM mill.worker_starts s
+        WHERE s.started_at < oldest AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
+    RETURN dropped;
+END
+$$;
+COMMENT ON FUNCTION mill.prune IS 'Drops the days of history past settings.history_retention; returns how many';
+
+-- Workers ----------------------------------------------------------------------------------------
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
+    id uuid PRIMARY KEY,
+    beat bigint NOT NULL DEFAULT 0,
+    beat_at timestamptz NOT NULL DEFAULT now(),
+    beat_interval interval NOT NULL,
+    orphan_timeout interval NOT NULL,
+    presence bigint NOT NULL,
+    readers integer NOT NULL CHECK (readers > 0),
+    busy integer NOT NULL DEFAULT 0,
+    draining boolean NOT NULL DEFAULT false,
+    queues text[]
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.workers IS 'Live workers. Unlogged: a beat writes no WAL, and after a crash of the server nobody is alive';
+COMMENT ON COLUMN mill.workers.id IS 'Random per process start';
+COMMENT ON COLUMN mill.workers.presence IS 'Key of the shared advisory lock that the control session holds';
+COMMENT ON COLUMN mill.workers.draining IS 'Claims no more tasks';
+COMMENT ON COLUMN mill.workers.queues IS 'Queues it serves; null = every queue';
+
+CREATE TABLE IF NOT EXISTS mill.worker_starts (
+    id uuid PRIMARY KEY,
+    started_at timestamptz NOT NULL DEFAULT now(),
+    pid integer NOT NULL,
+    host text NOT NULL,
+    version text NOT NULL
+);
+COMMENT ON TABLE mill.worker_starts IS 'Which process a worker id was; history names workers through it';
+
+CREATE TABLE IF NOT EXISTS mill.cancel_requests (
+    task_id bigint PRIMARY KEY,
+    requested_at timestamptz NOT NULL DEFAULT now(),
+    requested_by text NOT NULL DEFAULT session_user
+);
+COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task; apart from tasks, because a write to a running task''s row would fail the finish of a REPEATABLE READ task';
+
+-- enqueue: -> scheduled | pending ----------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    limit_bytes integer;
+BEGIN
+    -- The first characters decide, or else the whole: most statements do not begin with 1 kB of blanks.
+    IF statement IS NULL OR (left(statement, 1000) !~ '\S' AND statement !~ '\S') THEN
+        RAISE EXCEPTION 'the statement is empty' USING ERRCODE = '22023';
+    END IF;
+    SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
+    IF octet_length(statement) > limit_bytes THEN
+        RAISE EXCEPTION 'the statement has % bytes, the limit is %', octet_length(statement), limit_bytes
+            USING ERRCODE = '54000',
+                HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes in mill.settings.';
+    END IF;
+    IF jsonb_typeof(params) <> 'array' THEN
+        RAISE EXCEPTION 'params is a JSON %, not an array', jsonb_typeof(params)
+            USING ERRCODE = '22023', HINT = 'Write the values of $1, $2, … in order: ''["2026-01-01", 7]''.';
+    END IF;
+    IF jsonb_array_length(params) > 65535 THEN
+        RAISE EXCEPTION 'params has more than 65535 values' USING ERRCODE = '54000';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_statement IS 'Raises if the statement is empty or above the size limit, or if params is not a JSON array';
+
+CREATE OR REPLACE FUNCTION mill.enqueue_many(
+    statements text[],
+    params jsonb[] DEFAULT NULL,
+    names text[] DEFAULT NULL,
+    queue text DEFAULT 'default',
+    priority mill.priority DEFAULT 'normal',
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential',
+    jitter boolean DEFAULT true,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction',
+    at_most_once boolean DEFAULT false,
+    external boolean DEFAULT false
+) RETURNS SETOF bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    IF cardinality(enqueue_many.params) <> cardinality(statements)
+        OR cardinality(enqueue_many.names) <> cardinality(statements)
+    THEN
+        RAISE EXCEPTION 'statements, params and names differ in length' USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_statement(s.statement, s.params)
+        FROM unnest(statements, enqueue_many.params) AS s(statement, params);
+    RETURN QUERY
+        INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
+            max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external)
+        SELECT s.statement, s.params, s.name, coalesce(enqueue_many.queue, 'default'),
+            coalesce(enqueue_many.priority, 'normal'), coalesce(enqueue_many.due_at, now()),
+            CASE WHEN enqueue_many.due_at > now() THEN 'scheduled'::mill.state ELSE 'pending' END,
+            coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
+            coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
+            coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
+            coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
+            coalesce(enqueue_many.external, false)
+        FROM unnest(statements, enqueue_many.params, enqueue_many.names)
+            WITH ORDINALITY AS s(statement, params, name, n)
+        ORDER BY s.n
+        RETURNING id;
+END
+$$;
+COMMENT ON FUNCTION mill.enqueue_many IS 'Submits many tasks that share their options, in order; returns their ids. See mill.enqueue';
+
+CREATE OR REPLACE FUNCTION mill.submit(
+    statement text, params jsonb, name text, queue text, priority mill.priority,
+    due_at timestamptz, max_attempts integer, retry_interval interval, backoff mill.backoff,
+    jitter boolean, timeout interval, mode mill.mode, at_most_once boolean, external boolean,
+    key text, OUT id bigint, OUT created boolean
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    PERFORM mill.check_statement(statement, params);
+    id := nextval('mill.tasks_id_seq');
+    created := true;
+    IF key IS NOT NULL THEN
+        LOOP
+            -- Waits for another transaction that is about to take the key.
+            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING;
+            EXIT WHEN FOUND;
+            SELECT k.task_id, false INTO id, created FROM mill.dedup_keys k WHERE k.key = submit.key;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+            -- The task that held the key finished in between.
+            id := nextval('mill.tasks_id_seq');
+            created := true;
+        END LOOP;
+    END IF;
+    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state,
+        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, key)
+    VALUES (id, statement, params, name, coalesce(queue, 'default'), coalesce(priority, 'normal'),
+        coalesce(due_at, now()),
+        CASE WHEN due_at > now() THEN 'scheduled'::mill.state ELSE 'pending' END,
+        coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
+        coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
+        coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
+        coalesce(at_most_once, false), coalesce(external, false), key);
+END
+$$;
+COMMENT ON FUNCTION mill.submit IS 'mill.enqueue for programs: also says whether the task is new or the live one of its key';
+
+CREATE OR REPLACE FUNCTION mill.enqueue(
+    statement text,
+    params jsonb DEFAULT NULL,
+    name text DEFAULT NULL,
+    queue text DEFAULT 'default',
+    priority mill.priority DEFAULT 'normal',
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential',
+    jitter boolean DEFAULT true,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction',
+    at_most_once boolean DEFAULT false,
+    external boolean DEFAULT false,
+    key text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    submitted record;
+BEGIN
+    SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
+        due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
+        external, key) s;
+    IF NOT submitted.created THEN
+        RAISE NOTICE 'task % is live with key "%", no new task', submitted.id, key;
+    END IF;
+    RETURN submitted.id;
+END
+$$;
+COMMENT ON FUNCTION mill.enqueue IS 'Submits one task inside the caller''s transaction; returns its id. With a key that a live task has, returns that task''s id and says so in a notice';
+
+-- Finishing --------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.record_attempt(
+    task mill.tasks,
+    outcome mill.outcome,
+    final boolean,
+    report jsonb
+) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
+        token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
+        session_pid, final, jitter, at_most_once, external, queue, name, key, params, statement,
+        rows, position, sqlstate, message, detail, hint, context, notices, result)
+    VALUES (clock_timestamp(), task.id, task.enqueued_at, task.due_at, task.claimed_at,
+        task.claimed_by, task.token, task.retry_interval, task.timeout, task.attempt,
+        record_attempt.outcome, task.priority, task.mode, task.backoff, task.max_attempts,
+        task.session_pid, record_attempt.final, task.jitter, task.at_most_once, task.external,
+        task.queue, task.name, task.key, task.params, task.statement,
+        (report->>'rows')::bigint, (report->>'position')::integer, report->>'sqlstate',
+        report->>'message', report->>'detail', report->>'hint', report->>'context',
+        report->'notices', report->'result');
+    IF record_attempt.final AND task.key IS NOT NULL THEN
+        DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.record_attempt IS 'Writes the history row of an attempt, and frees the key of a task that ended with it';
+
+CREATE OR REPLACE FUNCTION mill.complete(task_id bigint, claim_token uuid, xact xid8, report jsonb)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+BEGIN
+    -- A statement that ended its transaction sits in another one now. What it committed stays;
+    -- this attempt is not a success.
+    IF xact <> pg_current_xact_id() THEN
+        RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
+    END IF;
+    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token RETURNING * INTO task;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'task % is no longer claimed with this token', task_id USING ERRCODE = 'MT001';
+    END IF;
+    PERFORM mill.record_attempt(task, 'succeeded', true, report);
+END
+$$;
+COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the task''s own transaction. Opens only with the claim''s token, so everybody may call it. MT001: the claim is lost; MT002: not the transaction that was begun for the task';
+
+CREATE OR REPLACE FUNCTION mill.fail(
+    task_id bigint,
+    claim_token uuid,
+    outcome mill.outcome,
+    verdict text,
+    retry_in interval,
+    report jsonb
+) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    final boolean;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t
+        WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'lost';
+    END IF;
+    -- Somebody who asked to cancel does not want to see another attempt.
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
+        outcome := 'cancelled';
+        verdict := 'final';
+    END IF;
+    final := verdict = 'final';
+    PERFORM mill.record_attempt(task, outcome, final, report);
+    IF final THEN
+        DELETE FROM mill.tasks t WHERE t.id = task_id;
+        DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
+        RETURN 'finished';
+    END IF;
+    UPDATE mill.tasks t SET
+        state = CASE WHEN retry_in > '0' THEN 'scheduled'::mill.state ELSE 'pending' END,
+        due_at = now() + retry_in,
+        failures = t.failures + (verdict = 'failure')::integer,
+        transients = t.transients + (verdict = 'transient')::integer,
+        crashes = t.crashes + (verdict = 'crash')::integer,
+        claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
+        session_started_at = NULL
+    WHERE t.id = task_id;
+    RETURN 'retried';
+END
+$$;
+COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | pending (verdict failure, transient, crash: counted so) or finished (verdict final). Returns lost, retried or finished';
+
+CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, most integer DEFAULT 500)
+RETURNS TABLE (task_id bigint, given_back boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    crash_cap integer;
+    verdict text;
+    ended mill.outcome;
+BEGIN
+    SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
+    FOR task IN
+        SELECT t.* FROM mill.tasks t
+        -- The backend that ran the attempt is gone: its SQL can do nothing any more. A row whose
+        -- finish is about to commit is locked, and skipped.
+        WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
+            AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
+                AND coalesce(a.backend_start = t.session_started_at, true))
+        ORDER BY t.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
+        verdict := CASE WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
+        reclaim.task_id := task.id;
+        reclaim.given_back := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
+            'message', CASE
+                WHEN task.at_most_once THEN 'the worker died; whether the statement ran to its end is not known'
+                WHEN verdict = 'final' THEN format('the worker died for the %s. time under this task', crash_cap)
+                ELSE 'the worker died' END)) = 'retried';
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.reclaim IS 'Gives back the claims of a dead worker whose backends are gone; a task past max_crashes ends as lost';
+
+-- What a person says about one task --------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.cancel(id bigint) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = cancel.id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN CASE WHEN EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = cancel.id)
+            THEN 'finished' ELSE 'not found' END;
+    END IF;
+    IF task.state = 'running' THEN
+        INSERT INTO mill.cancel_requests (task_id) VALUES (task.id) ON CONFLICT DO NOTHING;
+        -- Rare enough for a notification inside a writing transaction; the beat brings it too.
+        PERFORM pg_notify('mill', 'cancel');
+        RETURN 'requested';
+    END IF;
+    PERFORM mill.prepare_history(0);
+    PERFORM mill.record_attempt(task, 'cancelled', true,
+        jsonb_build_object('message', format('cancelled by %s before it was claimed', session_user)));
+    DELETE FROM mill.tasks t WHERE t.id = task.id;
+    RETURN 'cancelled';
+END
+$$;
+COMMENT ON FUNCTION mill.cancel IS 'Cancels a task: cancelled (it waited), requested (it runs; its worker stops the statement), finished or not found';
+
+CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    live mill.state;
+    last_attempt mill.attempts;
+BEGIN
+    SELECT t.state INTO live FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
+    IF live = 'scheduled' THEN
+        UPDATE mill.tasks t SET state = 'pending', due_at = now() WHERE t.id = retry.id;
+        RETURN 'brought forward';
+    ELSIF live IS NOT NULL THEN
+        RETURN live::text;
+    END IF;
+    SELECT a.* INTO last_attempt FROM mill.attempts a
+        WHERE a.task_id = retry.id AND a.final ORDER BY a.finished_at DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN 'not found';
+    END IF;
+    IF last_attempt.key IS NOT NULL THEN
+        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry.id)
+            ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another live task has the key "%"', last_attempt.key
+                USING ERRCODE = '23505', HINT = 'Wait for that task, or cancel it.';
+        END IF;
+    END IF;
+    DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
+    INSERT INTO mill.tasks (id, enqueued_at, retry_interval, timeout, priority, mode, backoff,
+        attempt, max_attempts, jitter, at_most_once, external, queue, name, key, params, statement)
+    VALUES (retry.id, last_attempt.enqueued_at, last_attempt.retry_interval, last_attempt.timeout,
+        last_attempt.priority, last_attempt.mode, last_attempt.backoff, last_attempt.attempt,
+        last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
+        last_attempt.external, last_attempt.queue, last_attempt.name, last_attempt.key,
+        last_attempt.params, last_attempt.statement);
+    RETURN 'retried';
+EXCEPTION WHEN unique_violation THEN
+    -- Two people retried at the same moment: the other one's task is there.
+    IF EXISTS (SELECT FROM mill.tasks t WHERE t.id = retry.id) THEN
+        RETURN 'pending';
+    END IF;
+    RAISE;
+END
+$$;
+COMMENT ON FUNCTION mill.retry IS 'Runs a finished task again under its id, with all its attempts before it (retried), or a scheduled one now (brought forward); else the live state, or not found';
+
+CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
+        ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
+END
+$$;
+COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue; running tasks go on';
+
+CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.resume IS 'Lets claims from a paused queue go on';
+
+CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.workers w SET draining = drain.draining WHERE w.id = drain.worker_id;
+    IF FOUND THEN
+        PERFORM pg_notify('mill', 'beat');
+    END IF;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.drain IS 'Makes a worker stop claiming (or go on: draining => false); false if there is no such worker';
+
+-- What a person reads ----------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.backends() RETURNS TABLE (pid integer, backend_start timestamptz,
+    state text, wait_event_type text, wait_event text, query text, blocked_by integer[])
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT a.pid, a.backend_start, a.state, a.wait_event_type, a.wait_event, a.query,
+        pg_blocking_pids(a.pid)
+    FROM mill.tasks t JOIN pg_stat_activity a
+        ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
+    WHERE t.state = 'running'
+$$;
+COMMENT ON FUNCTION mill.backends IS 'The backends of running tasks, and no others: what they do, wait for and are blocked by';
+
+CREATE OR REPLACE FUNCTION mill.present(presence bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+        AND l.objsubid = 1
+        AND (l.classid::bigint << 32 | l.objid::bigint) = present.presence)
+$$;
+COMMENT ON FUNCTION mill.present IS 'Whether some session holds the advisory lock of this key: a worker whose control session is gone does not';
+
+CREATE OR REPLACE VIEW mill.running AS
+    SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
+        now() - t.claimed_at AS running_for, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,
+        t.session_pid AS pid, b.state AS backend_state, b.wait_event_type, b.wait_event,
+        b.blocked_by, r.requested_at AS cancel_requested_at, t.statement
+    FROM mill.tasks t
+        LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
+        LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
+        LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
+    WHERE t.state = 'running';
+COMMENT ON VIEW mill.running IS 'Running tasks: where, since when, what the backend waits for and who blocks it';
+
+CREATE OR REPLACE VIEW mill.queue_status AS
+    SELECT name AS queue,
+        coalesce(q.paused, false) AS paused,
+        coalesce(t.pending, 0) AS pending,
+        coalesce(t.running, 0) AS running,
+        coalesce(t.scheduled, 0) AS scheduled,
+        coalesce(t.blocked, 0) AS blocked,
+        t.oldest_pending_at,
+        now() - t.oldest_pending_at AS oldest_pending_age,
+        now() - t.oldest_running_at AS longest_running
+    FROM mill.queues q FULL JOIN (
+        SELECT queue AS name,
+            count(*) FILTER (WHERE state = 'pending') AS pending,
+            count(*) FILTER (WHERE state = 'running') AS running,
+            count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
+            count(*) FILTER (WHERE state = 'blocked') AS blocked,
+            min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at,
+            min(claimed_at) FILTER (WHERE state = 'running') AS oldest_running_at
+        FROM mill.tasks GROUP BY queue) t USING (name);
+COMMENT ON VIEW mill.queue_status IS 'Per queue: tasks by state, age of the oldest pending one, whether paused';
+
+CREATE OR REPLACE VIEW mill.history AS
+    SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,
+        a.enqueued_at, a.due_at, a.started_at, a.finished_at,
+        coalesce(a.started_at, a.finished_at) - a.due_at AS wait,
+        a.finished_at - a.started_at AS run,
+        a.rows, a.sqlstate, a.message, a.detail, a.hint, a.context, a.position, a.notices, a.result,
+        a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params
+    FROM mill.attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
+COMMENT ON VIEW mill.history IS 'Every attempt that ended: outcome, how long it waited and ran, error, notices, first rows';
+
+CREATE OR REPLACE FUNCTION mill.why(id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    last_attempt mill.attempts;
+    serving record;
+    backend record;
+    place text;
+    ahead bigint;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why.id;
+    SELECT a.* INTO last_attempt FROM mill.attempts a
+        WHERE a.task_id = why.id ORDER BY a.finished_at DESC LIMIT 1;
+    IF task.id IS NULL THEN
+        IF last_attempt.task_id IS NULL THEN
+            RETURN NULL;
+        END IF;
+        RETURN format('it is finished: %s at %s%s', last_attempt.outcome,
+            date_trunc('second', last_attempt.finished_at),
+            CASE WHEN last_attempt.started_at IS NOT NULL
+                THEN format(' on attempt %s', last_attempt.attempt) END
+            || coalesce(': ' || last_attempt.message, ''));
+    END IF;
+
+    IF task.state = 'running' THEN
+        SELECT coalesce(s.host || ':' || s.pid, left(task.claimed_by::text, 8)) INTO place
+            FROM mill.worker_starts s WHERE s.id = task.claimed_by;
+        SELECT b.* INTO backend FROM mill.backends() b WHERE b.pid = task.session_pid;
+        IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
+            RETURN format('it is running on %s and about to be cancelled', place);
+        ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
+            AND now() - w.beat_at < w.orphan_timeout)
+        THEN
+            RETURN format('its worker %s has not been heard of: the task is about to be reclaimed', place);
+        ELSIF cardinality(backend.blocked_by) > 0 THEN
+            RETURN format('it is running on %s since %s, blocked by backend %s', place,
+                date_trunc('second', task.claimed_at), array_to_string(backend.blocked_by, ', '));
+        END IF;
+        RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
+            coalesce(format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event), ''));
+    END IF;
+
+    IF task.state = 'blocked' THEN
+        RETURN 'it waits for a permit';
+    ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
+        IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
+            RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
+                last_attempt.attempt, last_attempt.outcome, coalesce(last_attempt.message, 'no message'),
+                date_trunc('second', task.due_at), date_trunc('second', task.due_at - now()));
+        END IF;
+        RETURN format('it is not due before %s, in %s', date_trunc('second', task.due_at),
+            date_trunc('second', task.due_at - now()));
+    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.paused) THEN
+        RETURN format('queue "%s" is paused', task.queue);
+    END IF;
+
+    SELECT count(*) AS workers, coalesce(sum(w.readers), 0) AS readers,
+        coalesce(sum(least(w.busy, w.readers)), 0) AS busy, bool_and(w.draining) AS draining
+        INTO serving
+        FROM mill.workers w
+        WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
+            AND now() - w.beat_at < w.orphan_timeout;
+    IF serving.workers = 0 THEN
+        RETURN format('no live worker serves queue "%s"', task.queue);
+    ELSIF serving.draining THEN
+        RETURN format('every worker that serves queue "%s" is draining', task.queue);
+    ELSIF task.state = 'scheduled' THEN
+        RETURN 'it is due and about to become pending';
+    END IF;
+    SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
+        WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
+            AND t.id < task.id LIMIT 100000) AS before;
+    IF serving.busy >= serving.readers OR ahead > 0 THEN
+        RETURN format('%s of %s readers that serve queue "%s" are busy, and %s%s tasks of its priority are before it',
+            serving.busy, serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+    END IF;
+    RETURN 'it is next: an idle reader is about to claim it';
+END
+$$;
+COMMENT ON FUNCTION mill.why IS 'One sentence: why this task is not running now, or what it is doing; null if there is no such task';
+
+-- Who may do what --------------------------------------------------------------------------------
+
+-- Everybody may finish a claim whose token they hold, and nothing else.
+GRANT USAGE ON SCHEMA mill TO PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
+
+GRANT SELECT, INSERT, UPDATE, DELETE
+    ON mill.tasks, mill.workers, mill.cancel_requests, mill.dedup_keys TO mill_worker;
+GRANT SELECT, INSERT ON mill.attempts, mill.worker_starts TO mill_worker;
+GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_status, mill.running
+    TO mill_worker;
+GRANT EXECUTE ON FUNCTION mill.fail, mill.reclaim, mill.record_attempt, mill.present,
+    mill.prepare_history, mill.prune, mill.backends TO mill_worker;
+
+GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit TO mill_producer;
+GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
+GRANT EXECUTE ON FUNCTION mill.why, mill.present, mill.backends TO mill_viewer;
+
+GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.drain
+    TO mill_operator;
+GRANT UPDATE ON mill.settings TO mill_operator;
+
+COMMIT;
