@@ -18,6 +18,7 @@ pub mod promote;
 pub mod prune;
 pub mod reclaim;
 pub mod retry;
+pub mod scan;
 pub mod schema;
 pub mod settle;
 pub mod show;
