@@ -8,6 +8,7 @@ pub mod beat;
 pub mod cancel;
 pub mod claim;
 pub mod complete;
+pub mod connect;
 pub mod enqueue;
 mod error;
 pub mod exit;

@@ -1,0 +1,197 @@
+//! One attempt at one address: the driver's configuration, its TLS connector, its errors.
+
+use super::ConnectError;
+use super::endpoint::Endpoint;
+use super::target::{Secret, Target};
+use super::tls::idle_connector;
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio_postgres::config::SslMode as DriverSslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{Client, Config, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+type Handshake = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
+pub(super) type Opened = (Client, Connection);
+
+/// The undriven half of a connection: await it, or call `poll_message` for notices and
+/// notifications.
+pub type Connection = tokio_postgres::Connection<Socket, Stream>;
+
+/// An endpoint with its name looked up.
+pub(super) struct Dial {
+    pub(super) endpoint: Endpoint,
+    /// As messages name it.
+    pub(super) server: String,
+}
+
+pub(super) struct Failure {
+    pub(super) error: ConnectError,
+    /// The server had offered TLS.
+    pub(super) tls_begun: bool,
+}
+
+impl Failure {
+    /// The more telling one of two attempts: that the second way is not open to us says less than
+    /// why the first one failed.
+    pub(super) fn or(self, second: Self) -> Self {
+        match &second.error {
+            ConnectError::Refused { sqlstate, .. }
+                if *sqlstate != SqlState::INVALID_AUTHORIZATION_SPECIFICATION =>
+            {
+                second
+            }
+            _ => self,
+        }
+    }
+}
+
+/// One socket, with or without TLS, up to the end of authentication.
+pub(super) async fn attempt(
+    target: &Target,
+    dial: &Dial,
+    mode: DriverSslMode,
+) -> Result<Opened, Failure> {
+    let connector = match mode {
+        DriverSslMode::Disable => idle_connector(),
+        _ => target.tls.connector(),
+    };
+    let begun = Arc::new(AtomicBool::new(false));
+    let opened = match connector {
+        Ok(inner) => {
+            let connector = Connector { inner, begun: Arc::clone(&begun) };
+            within(target, &dial.server, async {
+                let opened = config(target, &dial.endpoint, mode).connect(connector).await;
+                opened.map_err(|error| from_driver(&dial.server, error))
+            })
+            .await
+        }
+        Err(error) => Err(error),
+    };
+    opened.map_err(|error| Failure { error, tls_begun: begun.load(Ordering::Relaxed) })
+}
+
+/// The driver's own limit covers only the first packet; a stopped server accepts and says nothing.
+pub(super) async fn within<T>(
+    target: &Target,
+    server: &str,
+    work: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    let Some(limit) = target.patience.connect_timeout else { return work.await };
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done,
+        Err(_) => {
+            let server = server.to_owned();
+            Err(ConnectError::TimedOut { server, seconds: limit.as_secs() })
+        }
+    }
+}
+
+fn config(target: &Target, endpoint: &Endpoint, mode: DriverSslMode) -> Config {
+    let mut config = Config::new();
+    config.user(&target.user).dbname(&target.dbname).port(endpoint.port).ssl_mode(mode);
+    config.ssl_negotiation(target.tls.negotiation).channel_binding(target.channel_binding);
+    match (endpoint.socket_directory(), &endpoint.host, endpoint.address) {
+        (Some(directory), _, _) => config.host_path(directory),
+        (None, Some(host), Some(address)) if !host.starts_with('/') => {
+            config.host(host).hostaddr(address)
+        }
+        (None, _, Some(address)) => config.host(address.to_string()),
+        (None, host, None) => config.host(host.clone().unwrap_or_default()),
+    };
+    if let Some(password) = &endpoint.password {
+        config.password(password.reveal());
+    }
+    if let Some(options) = target.options.as_ref().map(Secret::reveal) {
+        config.options(options);
+    }
+    if let Some(name) = &target.application_name {
+        config.application_name(name);
+    }
+    set_patience(&mut config, target);
+    config
+}
+
+fn set_patience(config: &mut Config, target: &Target) {
+    let patience = &target.patience;
+    config.keepalives(patience.keepalives);
+    if let Some(limit) = patience.connect_timeout {
+        config.connect_timeout(limit);
+    }
+    // Zero means the operating system's default: leave it alone.
+    if !patience.tcp_user_timeout.is_zero() {
+        config.tcp_user_timeout(patience.tcp_user_timeout);
+    }
+    if !patience.keepalives_idle.is_zero() {
+        config.keepalives_idle(patience.keepalives_idle);
+    }
+    if !patience.keepalives_interval.is_zero() {
+        config.keepalives_interval(patience.keepalives_interval);
+    }
+    if patience.keepalives_count > 0 {
+        config.keepalives_retries(patience.keepalives_count);
+    }
+}
+
+/// The driver's error as ours. Its kinds are private; only their texts tell them apart.
+pub(super) fn from_driver(server: &str, error: tokio_postgres::Error) -> ConnectError {
+    let server = server.to_owned();
+    if let Some(db) = error.as_db_error() {
+        return ConnectError::Refused {
+            server,
+            message: db.message().to_owned(),
+            sqlstate: db.code().clone(),
+            server_hint: db.hint().map(str::to_owned),
+            source: Box::new(error),
+        };
+    }
+    let kind = error.to_string();
+    let reason = error.source().map_or_else(|| kind.clone(), ToString::to_string);
+    match kind.as_str() {
+        "error performing TLS handshake" => ConnectError::Tls { server, reason },
+        "authentication error" => ConnectError::Authentication { server, reason },
+        "invalid configuration" if reason == "password missing" => {
+            let reason = "the server asks for a password and none was given".to_owned();
+            ConnectError::Authentication { server, reason }
+        }
+        _ => ConnectError::Unreachable { server, reason },
+    }
+}
+
+/// The TLS connector, with a note whether the server offered TLS.
+#[derive(Clone)]
+struct Connector {
+    inner: MakeRustlsConnect,
+    begun: Arc<AtomicBool>,
+}
+
+struct NotedHandshake {
+    inner: Handshake,
+    begun: Arc<AtomicBool>,
+}
+
+impl MakeTlsConnect<Socket> for Connector {
+    type Stream = Stream;
+    type TlsConnect = NotedHandshake;
+    type Error = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Error;
+
+    fn make_tls_connect(&mut self, domain: &str) -> Result<NotedHandshake, Self::Error> {
+        let inner = MakeTlsConnect::<Socket>::make_tls_connect(&mut self.inner, domain)?;
+        Ok(NotedHandshake { inner, begun: Arc::clone(&self.begun) })
+    }
+}
+
+impl TlsConnect<Socket> for NotedHandshake {
+    type Stream = Stream;
+    type Error = <Handshake as TlsConnect<Socket>>::Error;
+    type Future = <Handshake as TlsConnect<Socket>>::Future;
+
+    fn connect(self, stream: Socket) -> Self::Future {
+        self.begun.store(true, Ordering::Relaxed);
+        self.inner.connect(stream)
+    }
+}

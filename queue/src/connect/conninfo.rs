@@ -1,0 +1,212 @@
+//! Connection strings of the form `key=value`, and the choice among the three forms.
+//!
+//! The grammar is libpq's `conninfo_parse`: spaces around `=` are allowed, values with spaces stand
+//! in single quotes, a backslash takes the next character as it is, and the last of several equal
+//! keywords wins.
+
+use super::{ConnectError, keyword, uri};
+
+/// Keyword and value as written, in order.
+pub(super) type Pairs = Vec<(&'static str, String)>;
+
+/// Text → settings. A text without `=` and without a URI's scheme is a database name.
+pub(super) fn parse(text: &str) -> Result<Pairs, ConnectError> {
+    if let Some(rest) = uri::after_scheme(text) {
+        uri::parse(rest)
+    } else if text.contains('=') {
+        Parser { text, at: 0, secret_before: false }.pairs()
+    } else if text.is_empty() {
+        Ok(Pairs::new())
+    } else {
+        Ok(vec![("dbname", text.to_owned())])
+    }
+}
+
+/// The keyword of that name, or the error that names it.
+pub(super) fn known(name: &str) -> Result<&'static str, ConnectError> {
+    keyword::find(name).map(|keyword| keyword.name).ok_or_else(|| {
+        if presentable(name) {
+            ConnectError::UnknownKeyword {
+                keyword: name.to_owned(),
+                closest: keyword::closest(name),
+            }
+        } else {
+            ConnectError::usage("unknown connection option")
+        }
+    })
+}
+
+/// Whether a name can be shown: anything else may be a piece of an unquoted password.
+fn presentable(name: &str) -> bool {
+    (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    /// The last value was an unquoted password: what follows may be the rest of it.
+    secret_before: bool,
+}
+
+/// What C calls `isspace`.
+fn blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')
+}
+
+impl Parser<'_> {
+    fn pairs(mut self) -> Result<Pairs, ConnectError> {
+        let mut pairs = Pairs::new();
+        loop {
+            self.skip_blanks();
+            if self.peek().is_none() {
+                return Ok(pairs);
+            }
+            let start = self.at;
+            let keyword = self.keyword(start)?;
+            self.skip_blanks();
+            let quoted = self.peek() == Some('\'');
+            let value = if quoted { self.quoted_value(keyword)? } else { self.plain_value() };
+            self.secret_before = keyword == "password" && !quoted;
+            pairs.push((keyword, value));
+        }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn skip_blanks(&mut self) {
+        while self.peek().is_some_and(blank) {
+            self.next();
+        }
+    }
+
+    /// The keyword that begins at `start`, and its `=`.
+    fn keyword(&mut self, start: usize) -> Result<&'static str, ConnectError> {
+        while self.peek().is_some_and(|c| c != '=' && !blank(c)) {
+            self.next();
+        }
+        let name = &self.text[start..self.at];
+        self.skip_blanks();
+        if self.next() != Some('=') {
+            return Err(self.quoting_error("missing \"=\"", start));
+        }
+        if self.secret_before && keyword::find(name).is_none() {
+            return Err(self.quoting_error("unknown connection option", start));
+        }
+        known(name)
+    }
+
+    fn quoting_error(&self, problem: &str, at: usize) -> ConnectError {
+        let position = self.text[..at].chars().count() + 1;
+        ConnectError::usage_with_hint(
+            format!("{problem} in connection string, character {position}"),
+            "values with spaces stand in single quotes, with \\' and \\\\ inside",
+        )
+    }
+
+    fn plain_value(&mut self) -> String {
+        let mut value = String::new();
+        while let Some(c) = self.next() {
+            match c {
+                c if blank(c) => break,
+                '\\' => value.extend(self.next()),
+                c => value.push(c),
+            }
+        }
+        value
+    }
+
+    fn quoted_value(&mut self, keyword: &str) -> Result<String, ConnectError> {
+        self.next();
+        let mut value = String::new();
+        loop {
+            match self.next() {
+                None => {
+                    return Err(ConnectError::usage(format!(
+                        "unterminated quoted string in the value of \"{keyword}\""
+                    )));
+                }
+                Some('\'') => return Ok(value),
+                Some('\\') => value.extend(self.next()),
+                Some(c) => value.push(c),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pairs(text: &str) -> Vec<(String, String)> {
+        let pairs = parse(text).unwrap();
+        pairs.into_iter().map(|(keyword, value)| (keyword.to_owned(), value)).collect()
+    }
+
+    fn pair(keyword: &str, value: &str) -> (String, String) {
+        (keyword.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn quotes_escapes_and_spaces_follow_libpq() {
+        assert_eq!(
+            pairs(r"user = 'o\'neil' password='a \\ b'port=1  host=a\ b"),
+            [
+                pair("user", "o'neil"),
+                pair("password", r"a \ b"),
+                pair("port", "1"),
+                pair("host", "a b")
+            ]
+        );
+        assert_eq!(pairs("host="), [pair("host", "")]);
+        assert_eq!(pairs("mydb"), [pair("dbname", "mydb")]);
+        assert_eq!(pairs(""), []);
+    }
+
+    #[test]
+    fn an_unknown_keyword_is_named_with_its_neighbour() {
+        let error = parse("sslmod=require").unwrap_err();
+        assert_eq!(error.to_string(), "unknown connection option \"sslmod\"");
+        assert_eq!(error.hint().unwrap(), "did you mean \"sslmode\"?");
+        assert!(error.is_usage());
+    }
+
+    #[test]
+    fn no_error_repeats_a_badly_quoted_password() {
+        for text in [
+            "password=open sesame",
+            "password=open sesame=1",
+            "password=open s3same=1",
+            "password='open sesame",
+            "user=x password=open sesame host=y",
+        ] {
+            let error = parse(text).unwrap_err();
+            let shown = format!("{error} {error:?} {:?}", error.hint());
+            assert!(!shown.contains("same") && !shown.contains("open s"), "{shown}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in ".*") {
+            let _ = parse(&text);
+            let _ = parse(&format!("postgres://{text}"));
+            let _ = parse(&format!("host={text}"));
+        }
+
+        #[test]
+        fn a_quoted_value_comes_back_as_it_was(user in ".*", password in ".*") {
+            let quote = |value: &str| value.replace('\\', r"\\").replace('\'', r"\'");
+            let text = format!("user='{}' password = '{}'", quote(&user), quote(&password));
+            prop_assert_eq!(pairs(&text), [pair("user", &user), pair("password", &password)]);
+        }
+    }
+}

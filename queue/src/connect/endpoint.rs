@@ -1,0 +1,152 @@
+//! The hosts of a connection: the comma-separated lists of `host`, `hostaddr` and `port` as one list.
+
+use super::ConnectError;
+use super::environment::SOCKET_DIRECTORIES;
+use super::settings::Settings;
+use super::target::Secret;
+use std::fmt;
+use std::net::IpAddr;
+
+/// One place to try.
+#[derive(Debug, Clone)]
+pub(super) struct Endpoint {
+    /// A host name, an address in text or a socket directory; `None` with a bare `hostaddr`.
+    pub(super) host: Option<String>,
+    /// The address to dial instead of looking up `host`.
+    pub(super) address: Option<IpAddr>,
+    pub(super) port: u16,
+    pub(super) password: Option<Secret>,
+}
+
+const DEFAULT_PORT: u16 = 5432;
+
+impl Endpoint {
+    /// The directory of the socket, if this is one.
+    pub(super) fn socket_directory(&self) -> Option<&str> {
+        let host = self.host.as_deref().filter(|host| host.starts_with('/'))?;
+        self.address.is_none().then_some(host)
+    }
+
+    /// The names under which a password file may list this host.
+    pub(super) fn passfile_names(&self) -> Vec<String> {
+        let name = match (&self.host, self.address) {
+            (Some(host), _) => host.clone(),
+            (None, Some(address)) => address.to_string(),
+            (None, None) => return Vec::new(),
+        };
+        let local = SOCKET_DIRECTORIES.contains(&name.as_str());
+        if local { vec!["localhost".to_owned(), name] } else { vec![name] }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    /// As libpq names a server in its messages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.host, self.address) {
+            (Some(host), None) if self.socket_directory().is_some() => {
+                write!(f, "socket \"{host}/.s.PGSQL.{}\"", self.port)
+            }
+            (Some(host), None) => write!(f, "\"{host}\", port {}", self.port),
+            (Some(host), Some(address)) if *host != address.to_string() => {
+                write!(f, "\"{host}\" ({address}), port {}", self.port)
+            }
+            (_, Some(address)) => write!(f, "\"{address}\", port {}", self.port),
+            (None, None) => write!(f, "port {}", self.port),
+        }
+    }
+}
+
+/// The lists as one, without passwords. `hostaddr` decides the length, else `host`; one port serves
+/// all hosts; an empty host is the default one.
+pub(super) fn endpoints<'a>(
+    settings: &'a Settings,
+    default_host: &str,
+) -> Result<Vec<Endpoint>, ConnectError> {
+    let list =
+        |keyword| settings.filled(keyword).map(|value: &str| value.split(',').collect::<Vec<_>>());
+    let addresses = list("hostaddr").unwrap_or_default();
+    let hosts = list("host").unwrap_or_default();
+    let ports = list("port").unwrap_or_else(|| vec![""]);
+    let count = if addresses.is_empty() { hosts.len().max(1) } else { addresses.len() };
+    if !hosts.is_empty() && hosts.len() != count {
+        return Err(ConnectError::usage(format!(
+            "could not match {} host names to {count} hostaddr values",
+            hosts.len()
+        )));
+    }
+    if ports.len() != 1 && ports.len() != count {
+        return Err(ConnectError::usage(format!(
+            "could not match {} port numbers to {count} hosts",
+            ports.len()
+        )));
+    }
+    (0..count)
+        .map(|index| {
+            let given = |list: &[&'a str]| list.get(index).filter(|one| !one.is_empty()).copied();
+            let address = given(&addresses).map(|text| address(settings, text)).transpose()?;
+            let host = match (given(&hosts), address) {
+                (Some(host), _) => Some(host.to_owned()),
+                (None, Some(_)) => None,
+                (None, None) => Some(default_host.to_owned()),
+            };
+            refuse_abstract_socket(host.as_deref())?;
+            let port = port(settings, ports.get(index).unwrap_or(&ports[0]))?;
+            Ok(Endpoint { host, address, port, password: None })
+        })
+        .collect()
+}
+
+fn refuse_abstract_socket(host: Option<&str>) -> Result<(), ConnectError> {
+    if host.is_some_and(|host| host.starts_with('@')) {
+        return Err(ConnectError::usage("sockets in the abstract namespace are not supported"));
+    }
+    Ok(())
+}
+
+fn address(settings: &Settings, text: &str) -> Result<IpAddr, ConnectError> {
+    text.parse().map_err(|_| settings.invalid("hostaddr", "must be a numeric IP address"))
+}
+
+/// The text is not repeated: in a URI with a badly encoded password it is a piece of that.
+fn port(settings: &Settings, text: &str) -> Result<u16, ConnectError> {
+    if text.is_empty() {
+        return Ok(DEFAULT_PORT);
+    }
+    match text.trim_ascii().parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(settings.invalid("port", "must be an integer from 1 to 65535")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::Environment;
+
+    fn shown(text: &str) -> Result<String, String> {
+        let settings = Settings::collect(Some(text), &Environment::default()).unwrap();
+        let endpoints = endpoints(&settings, "/sock").map_err(|error| error.to_string())?;
+        Ok(endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | "))
+    }
+
+    #[test]
+    fn the_lists_meet() {
+        let ok = |text: &str| shown(text).unwrap();
+        assert_eq!(ok("host=a,b port=1"), "\"a\", port 1 | \"b\", port 1");
+        assert_eq!(ok("host=a,,b port=1,,3").matches("/sock/.s.PGSQL.5432").count(), 1);
+        assert_eq!(ok("hostaddr=127.0.0.1"), "\"127.0.0.1\", port 5432");
+        assert_eq!(ok("host=x hostaddr=::1 port=' 7 '"), "\"x\" (::1), port 7");
+        assert_eq!(ok("port=7"), "socket \"/sock/.s.PGSQL.7\"");
+    }
+
+    #[test]
+    fn lists_that_do_not_meet_are_refused() {
+        let refused = |text: &str| shown(text).unwrap_err();
+        assert!(refused("host=a,b hostaddr=::1").contains("2 host names to 1 hostaddr"));
+        assert!(refused("host=a port=1,2").contains("2 port numbers to 1 hosts"));
+        assert!(refused("port=0").contains("65535"));
+        assert!(refused("port=70000").contains("65535"));
+        assert!(refused("hostaddr=localhost").contains("numeric"));
+        assert!(refused("host=@x").contains("abstract"));
+    }
+}

@@ -1,0 +1,124 @@
+//! The process environment as a value, so that everything after it is a pure function.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What a connection string is completed from: variables, the OS user, the socket directories.
+///
+/// Built once by the caller; tests build their own with [`Environment::from_variables`].
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+    not_utf8: Vec<String>,
+    os_user: Option<String>,
+    socket_directories: Vec<PathBuf>,
+}
+
+/// Where the servers of distributions and of PostgreSQL's own build put their sockets.
+pub(super) const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+
+/// The compiled-in directory of `pg_service.conf` on Debian and Ubuntu.
+const SYSTEM_SERVICE_DIRECTORY: &str = "/etc/postgresql-common";
+
+impl Environment {
+    /// The environment of this process. The only place where this module looks at it.
+    pub fn from_process() -> Self {
+        let mut environment = Self {
+            os_user: whoami::username().ok(),
+            socket_directories: SOCKET_DIRECTORIES.map(PathBuf::from).to_vec(),
+            ..Self::default()
+        };
+        for (name, value) in std::env::vars_os() {
+            let Some(name) = name.to_str().filter(|name| wanted(name)) else { continue };
+            match value.into_string() {
+                Ok(value) => drop(environment.variables.insert(name.to_owned(), value)),
+                Err(_) => environment.not_utf8.push(name.to_owned()),
+            }
+        }
+        environment
+    }
+
+    /// An environment of exactly these variables (`PG*` and `HOME`), with `os_user` as the user's
+    /// name and no socket directories, so that the default host is `localhost`.
+    pub fn from_variables<N, V>(
+        variables: impl IntoIterator<Item = (N, V)>,
+        os_user: Option<&str>,
+    ) -> Self
+    where
+        N: Into<String>,
+        V: Into<String>,
+    {
+        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+        Self {
+            variables: variables.collect(),
+            os_user: os_user.map(str::to_owned),
+            ..Self::default()
+        }
+    }
+
+    /// The value of a variable; set but empty is `Some("")`, as for libpq.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// Variables that were left out because they are not valid UTF-8.
+    pub(super) fn not_utf8(&self) -> &[String] {
+        &self.not_utf8
+    }
+
+    pub(super) fn os_user(&self) -> Option<&str> {
+        self.os_user.as_deref()
+    }
+
+    /// A path below the user's home directory.
+    pub(super) fn below_home(&self, path: &str) -> Option<PathBuf> {
+        let home = self.variable("HOME").filter(|home| !home.is_empty())?;
+        Some(PathBuf::from(home).join(path))
+    }
+
+    /// The machine-wide service file.
+    pub(super) fn system_service_file(&self) -> PathBuf {
+        PathBuf::from(self.variable("PGSYSCONFDIR").unwrap_or(SYSTEM_SERVICE_DIRECTORY))
+            .join("pg_service.conf")
+    }
+
+    /// The host when none is named: the first socket directory there is, else `localhost`.
+    pub(super) fn default_host(&self) -> String {
+        self.socket_directories
+            .iter()
+            .find(|directory| directory.is_dir())
+            .map_or_else(|| "localhost".to_owned(), |directory| directory.display().to_string())
+    }
+}
+
+fn wanted(name: &str) -> bool {
+    name.starts_with("PG") || name == "HOME"
+}
+
+impl fmt::Debug for Environment {
+    /// Names only: PGPASSWORD and PGOPTIONS are among the variables.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment")
+            .field("variables", &self.variables.keys().collect::<Vec<_>>())
+            .field("os_user", &self.os_user)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_values() {
+        let environment = Environment::from_variables([("PGPASSWORD", "hunter2")], None);
+        let shown = format!("{environment:?}");
+        assert!(shown.contains("PGPASSWORD") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn without_socket_directories_the_default_host_is_localhost() {
+        assert_eq!(Environment::default().default_host(), "localhost");
+    }
+}

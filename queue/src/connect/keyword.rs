@@ -1,0 +1,178 @@
+//! The keywords of a connection string: which exist, from which variable they are filled, and what
+//! becomes of those this program has no use for.
+
+/// What becomes of a keyword.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Treatment {
+    /// Decides something in `resolve`.
+    Used,
+    /// Makes no difference here.
+    Ignored,
+    /// Makes no difference here, but whoever wrote it may think otherwise.
+    IgnoredAloud,
+    /// Refused unless empty or one of these values, because ignoring it would be unsafe.
+    Refused { unless: &'static [&'static str], reason: &'static str },
+}
+
+/// One keyword.
+#[derive(Debug)]
+pub(super) struct Keyword {
+    pub(super) name: &'static str,
+    /// The variable that fills the gap, in libpq's list.
+    pub(super) variable: Option<&'static str>,
+    pub(super) treatment: Treatment,
+}
+
+const fn used(name: &'static str, variable: &'static str) -> Keyword {
+    Keyword { name, variable: Some(variable), treatment: Treatment::Used }
+}
+
+const fn used_without_variable(name: &'static str) -> Keyword {
+    Keyword { name, variable: None, treatment: Treatment::Used }
+}
+
+const fn ignored(name: &'static str) -> Keyword {
+    Keyword { name, variable: None, treatment: Treatment::Ignored }
+}
+
+const fn refused(
+    name: &'static str,
+    variable: Option<&'static str>,
+    unless: &'static [&'static str],
+    reason: &'static str,
+) -> Keyword {
+    Keyword { name, variable, treatment: Treatment::Refused { unless, reason } }
+}
+
+const NO_CRL: &str = "certificate revocation lists are not checked here";
+const NO_OAUTH: &str = "OAuth authentication is not available here";
+const NO_SCRAM_KEY: &str = "only passwords are used for SCRAM here";
+const FALSE: &[&str] = &["false", "off", "no", "0"];
+const UTF8: &[&str] = &["auto", "UTF8", "utf8", "UTF-8", "utf-8", "unicode", "UNICODE"];
+
+/// All keywords of libpq 18, and two that other programs put into URLs.
+pub(super) const KEYWORDS: &[Keyword] = &[
+    used("application_name", "PGAPPNAME"),
+    used("channel_binding", "PGCHANNELBINDING"),
+    refused("client_encoding", None, UTF8, "sessions always use UTF8"),
+    used("connect_timeout", "PGCONNECT_TIMEOUT"),
+    used("dbname", "PGDATABASE"),
+    used_without_variable("fallback_application_name"),
+    ignored("gssdelegation"),
+    refused(
+        "gssencmode",
+        Some("PGGSSENCMODE"),
+        &["disable", "prefer"],
+        "GSSAPI encryption is not available here",
+    ),
+    ignored("gsslib"),
+    used("host", "PGHOST"),
+    used("hostaddr", "PGHOSTADDR"),
+    used_without_variable("keepalives"),
+    used_without_variable("keepalives_count"),
+    used_without_variable("keepalives_idle"),
+    used_without_variable("keepalives_interval"),
+    ignored("krbsrvname"),
+    used("load_balance_hosts", "PGLOADBALANCEHOSTS"),
+    ignored("max_protocol_version"),
+    refused(
+        "min_protocol_version",
+        Some("PGMINPROTOCOLVERSION"),
+        &["3.0"],
+        "only protocol version 3.0 is spoken here",
+    ),
+    refused("oauth_ca_file", None, &[], NO_OAUTH),
+    refused("oauth_client_id", None, &[], NO_OAUTH),
+    refused("oauth_client_secret", None, &[], NO_OAUTH),
+    refused("oauth_issuer", None, &[], NO_OAUTH),
+    refused("oauth_scope", None, &[], NO_OAUTH),
+    used("options", "PGOPTIONS"),
+    used("passfile", "PGPASSFILE"),
+    used("password", "PGPASSWORD"),
+    Keyword { name: "pgbouncer", variable: None, treatment: Treatment::IgnoredAloud },
+    used("port", "PGPORT"),
+    refused("replication", None, FALSE, "replication sessions run no tasks"),
+    refused(
+        "require_auth",
+        Some("PGREQUIREAUTH"),
+        &[],
+        "the authentication method cannot be limited here",
+    ),
+    refused(
+        "requirepeer",
+        Some("PGREQUIREPEER"),
+        &[],
+        "the owner of the server process is not checked here",
+    ),
+    refused("scram_client_key", None, &[], NO_SCRAM_KEY),
+    refused("scram_server_key", None, &[], NO_SCRAM_KEY),
+    used("service", "PGSERVICE"),
+    used("servicefile", "PGSERVICEFILE"),
+    used("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
+    used("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
+    used("sslcert", "PGSSLCERT"),
+    used("sslcertmode", "PGSSLCERTMODE"),
+    ignored("sslcompression"),
+    refused("sslcrl", Some("PGSSLCRL"), &[], NO_CRL),
+    refused("sslcrldir", Some("PGSSLCRLDIR"), &[], NO_CRL),
+    used("sslkey", "PGSSLKEY"),
+    Keyword { name: "sslkeylogfile", variable: None, treatment: Treatment::IgnoredAloud },
+    used("sslmode", "PGSSLMODE"),
+    used("sslnegotiation", "PGSSLNEGOTIATION"),
+    refused("sslpassword", None, &[], "encrypted private keys cannot be read here"),
+    used("sslrootcert", "PGSSLROOTCERT"),
+    used("sslsni", "PGSSLSNI"),
+    used("target_session_attrs", "PGTARGETSESSIONATTRS"),
+    used_without_variable("tcp_user_timeout"),
+    used("user", "PGUSER"),
+];
+
+/// The keyword of that name.
+pub(super) fn find(name: &str) -> Option<&'static Keyword> {
+    KEYWORDS.iter().find(|keyword| keyword.name == name)
+}
+
+/// The known keyword that differs least, if it differs by a third of its letters or less.
+pub(super) fn closest(name: &str) -> Option<&'static str> {
+    KEYWORDS
+        .iter()
+        .map(|keyword| (distance(&name.to_ascii_lowercase(), keyword.name), keyword.name))
+        .filter(|(distance, known)| *distance <= known.len().div_ceil(3))
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// Levenshtein's distance, in letters.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, l) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, r) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(l != *r);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_misses_find_their_keyword() {
+        assert_eq!(closest("sslrootcrt"), Some("sslrootcert"));
+        assert_eq!(closest("username"), None);
+        assert_eq!(closest("db_name"), Some("dbname"));
+        assert_eq!(closest("Host"), Some("host"));
+        assert_eq!(closest("quite_something_else"), None);
+    }
+
+    #[test]
+    fn keywords_are_sorted_so_that_none_is_listed_twice() {
+        assert!(KEYWORDS.windows(2).all(|pair| pair[0].name < pair[1].name));
+    }
+}

@@ -1,0 +1,183 @@
+//! Host by host, address by address, with and without TLS, until one answers.
+
+use super::ConnectError;
+use super::attempt::{Dial, Opened, attempt, from_driver, within};
+use super::endpoint::Endpoint;
+use super::session::Wanted;
+use super::target::Target;
+use super::tls::{SslMode, idle_connector};
+use rand::seq::SliceRandom;
+use std::net::IpAddr;
+use tokio_postgres::CancelToken;
+use tokio_postgres::config::SslMode as DriverSslMode;
+use tokio_postgres::error::SqlState;
+
+/// Opens a connection to the first host that answers and is of the kind asked for.
+///
+/// A host that is away, starts up or is of the wrong kind gives way to the next one; a refusal ends
+/// the search, as in libpq. Each address has `connect_timeout` to complete.
+///
+/// # Errors
+/// Usage errors for certificate files; otherwise what the server or the network said.
+pub async fn open(target: &Target) -> Result<Opened, ConnectError> {
+    let mut failures = Vec::new();
+    for wanted in target.wanted.passes() {
+        let mut endpoints: Vec<&Endpoint> = target.endpoints.iter().collect();
+        if target.shuffled {
+            endpoints.shuffle(&mut rand::rng());
+        }
+        for endpoint in endpoints {
+            match open_endpoint(target, endpoint, *wanted).await {
+                Ok(opened) => return Ok(opened),
+                Err(EndpointFailure { errors, next }) => {
+                    failures.extend(errors);
+                    if !next {
+                        return Err(one(failures));
+                    }
+                }
+            }
+        }
+    }
+    Err(one(failures))
+}
+
+fn one(mut failures: Vec<ConnectError>) -> ConnectError {
+    match failures.len() {
+        1 => failures.remove(0),
+        _ => ConnectError::NoneOf { failures },
+    }
+}
+
+/// Asks the server to cancel what the connection of `token` is doing, under the TLS rules that
+/// connection was opened with.
+///
+/// `Ok` means that the request was sent. Whether it arrived in time nobody says: the query itself
+/// ends with SQLSTATE 57014 if it did.
+///
+/// # Errors
+/// The server could not be reached, or the certificate files could not be read.
+pub async fn cancel(token: &CancelToken, target: &Target) -> Result<(), ConnectError> {
+    let connector = match target.tls.mode {
+        SslMode::Disable => idle_connector()?,
+        _ => target.tls.connector()?,
+    };
+    let server = target.to_string();
+    within(target, &server, async {
+        token.cancel_query(connector).await.map_err(|error| from_driver(&server, error))
+    })
+    .await
+}
+
+struct EndpointFailure {
+    errors: Vec<ConnectError>,
+    /// Whether the next host may be tried.
+    next: bool,
+}
+
+async fn open_endpoint(
+    target: &Target,
+    endpoint: &Endpoint,
+    wanted: Wanted,
+) -> Result<Opened, EndpointFailure> {
+    let mut errors = Vec::new();
+    let dials = match dials(target, endpoint).await {
+        Ok(dials) => dials,
+        Err(error) => return Err(EndpointFailure { errors: vec![error], next: true }),
+    };
+    for dial in dials {
+        match open_dial(target, &dial, wanted).await {
+            Ok(opened) => return Ok(opened),
+            Err(error) => {
+                let next = gives_way(&error);
+                errors.push(error);
+                if !next {
+                    return Err(EndpointFailure { errors, next });
+                }
+            }
+        }
+    }
+    Err(EndpointFailure { errors, next: true })
+}
+
+fn gives_way(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::Unreachable { .. }
+        | ConnectError::TimedOut { .. }
+        | ConnectError::WrongSession { .. } => true,
+        ConnectError::Refused { sqlstate, .. } => *sqlstate == SqlState::CANNOT_CONNECT_NOW,
+        _ => false,
+    }
+}
+
+async fn dials(target: &Target, endpoint: &Endpoint) -> Result<Vec<Dial>, ConnectError> {
+    let named = |endpoint: Endpoint| Dial { server: endpoint.to_string(), endpoint };
+    let host = match (&endpoint.host, endpoint.address) {
+        (Some(host), None) if endpoint.socket_directory().is_none() => host,
+        _ => return Ok(vec![named(endpoint.clone())]),
+    };
+    let server = endpoint.to_string();
+    let mut addresses: Vec<IpAddr> = within(target, &server, async {
+        let found = tokio::net::lookup_host((host.as_str(), endpoint.port)).await;
+        found.map(|found| found.map(|address| address.ip()).collect()).map_err(|error| {
+            let reason = format!("could not translate host name to address: {error}");
+            ConnectError::Unreachable { server: server.clone(), reason }
+        })
+    })
+    .await?;
+    if target.shuffled {
+        addresses.shuffle(&mut rand::rng());
+    }
+    let dial = |ip| named(Endpoint { address: Some(ip), ..endpoint.clone() });
+    Ok(addresses.into_iter().map(dial).collect())
+}
+
+/// The ladder of `sslmode` at one address.
+async fn open_dial(target: &Target, dial: &Dial, wanted: Wanted) -> Result<Opened, ConnectError> {
+    let mode = match dial.endpoint.socket_directory() {
+        Some(_) => SslMode::Disable,
+        None => target.tls.mode,
+    };
+    let plain = || attempt(target, dial, DriverSslMode::Disable);
+    let offered = || attempt(target, dial, DriverSslMode::Prefer);
+    let opened = match mode {
+        SslMode::Disable => plain().await,
+        SslMode::Allow => match plain().await {
+            Err(first) if denied(&first.error) => {
+                offered().await.map_err(|second| first.or(second))
+            }
+            other => other,
+        },
+        SslMode::Prefer => match offered().await {
+            Err(first) if first.tls_begun && (denied(&first.error) || downgrades(&first.error)) => {
+                plain().await.map_err(|second| first.or(second))
+            }
+            other => other,
+        },
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {
+            attempt(target, dial, DriverSslMode::Require).await
+        }
+    };
+    let (client, mut connection) = opened.map_err(|failure| failure.error)?;
+    let complaint = within(target, &dial.server, async {
+        let asked = wanted.complaint(&client, &mut connection).await;
+        asked.map_err(|error| from_driver(&dial.server, error))
+    });
+    match complaint.await? {
+        None => Ok((client, connection)),
+        Some(problem) => Err(ConnectError::WrongSession { server: dial.server.clone(), problem }),
+    }
+}
+
+/// The server may think otherwise with or without TLS: pg_hba.conf tells the two apart.
+fn denied(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Refused { sqlstate, .. }
+        if *sqlstate == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+            || *sqlstate == SqlState::INVALID_PASSWORD)
+}
+
+/// A failed handshake lets `prefer` go on without TLS, but not if only this program's TLS library
+/// cannot read the certificate: libpq would have stayed with TLS.
+fn downgrades(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Tls { reason, .. }
+        if !["Unsupported", "BadEncoding", "BadDer"].iter().any(|word| reason.contains(word)))
+}

@@ -1,0 +1,143 @@
+//! A deadpool pool under the same rules.
+
+use super::attempt::{Connection, from_driver};
+use super::open::open;
+use super::{ConnectError, Target};
+use deadpool_postgres::{Manager, ManagerConfig, PoolError, RecyclingMethod};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+
+/// The manager of a pool whose connections go to `target`.
+///
+/// The pool itself is built by the caller, who also chooses its size and its time limits
+/// (`.runtime(Runtime::Tokio1)` is needed for the latter).
+pub fn pool_manager(target: &Target, recycling_method: RecyclingMethod) -> Manager {
+    let connect = PoolConnect { target: target.clone() };
+    // The configuration is deadpool's to carry about and ours to ignore.
+    Manager::from_connect(Config::new(), connect, ManagerConfig { recycling_method })
+}
+
+/// Opens a pool's connections by [`open`] and drives each in a task of its own.
+#[derive(Debug, Clone)]
+pub struct PoolConnect {
+    target: Target,
+}
+
+type Connected = Result<(Client, JoinHandle<()>), tokio_postgres::Error>;
+
+impl deadpool_postgres::Connect for PoolConnect {
+    fn connect(&self, _: &Config) -> Pin<Box<dyn Future<Output = Connected> + Send + '_>> {
+        Box::pin(async {
+            match open(&self.target).await {
+                Ok((client, connection)) => Ok((client, drive(connection))),
+                Err(ConnectError::Refused { source, .. }) => Err(*source),
+                Err(error) => Err(smuggle(error).await),
+            }
+        })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the pool aborts the task with its connection")]
+fn drive(mut connection: Connection) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+            match message {
+                Ok(AsyncMessage::Notice(notice)) => {
+                    tracing::debug!(sqlstate = notice.code().code(), "{}", notice.message());
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!("pooled connection ended: {}", reason(&error));
+                    return;
+                }
+            }
+        }
+    })
+}
+
+/// What happened, without the driver's bare "db error".
+fn reason(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(db), _) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+/// The error behind a pool's error, as [`open`] gave it.
+pub fn pool_error(error: PoolError) -> ConnectError {
+    let unreachable = |reason: String| ConnectError::Unreachable {
+        server: "the pool's target".to_owned(),
+        reason,
+    };
+    match error {
+        PoolError::Backend(error) if error.as_db_error().is_none() => {
+            let shown = reason(&error);
+            let smuggled = error
+                .into_source()
+                .and_then(|source| source.downcast::<io::Error>().ok())
+                .and_then(|error| error.into_inner())
+                .and_then(|inner| inner.downcast::<ConnectError>().ok());
+            smuggled.map_or_else(|| unreachable(shown), |error| *error)
+        }
+        PoolError::Backend(error) => from_driver("the pool's target", error),
+        other => unreachable(other.to_string().to_lowercase()),
+    }
+}
+
+/// Our error inside the driver's type, which is the only one a pool takes and which nobody else can
+/// make: a start-up over a stream that fails with it.
+async fn smuggle(error: ConnectError) -> tokio_postgres::Error {
+    let stream = FailingStream { error: Some(error) };
+    match Config::new().user("nobody").ssl_mode(SslMode::Disable).connect_raw(stream, NoTls).await {
+        Err(error) => error,
+        Ok(_) => unreachable!("no start-up completes over a stream that fails"),
+    }
+}
+
+struct FailingStream {
+    error: Option<ConnectError>,
+}
+
+impl FailingStream {
+    fn fail<T>(&mut self) -> Poll<io::Result<T>> {
+        Poll::Ready(Err(match self.error.take() {
+            Some(error) => io::Error::other(error),
+            None => io::ErrorKind::NotConnected.into(),
+        }))
+    }
+}
+
+impl AsyncRead for FailingStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.fail()
+    }
+}
+
+impl AsyncWrite for FailingStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.fail()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.fail()
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.fail()
+    }
+}

@@ -1,0 +1,153 @@
+//! All settings of a connection, each from the first source that has it: the connection string, the
+//! service file, the `PG*` variables. That is libpq's order (`conninfo_add_defaults`).
+
+use super::keyword::{KEYWORDS, Treatment};
+use super::{ConnectError, Environment, conninfo, service};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Where a setting was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// In the connection string.
+    ConnectionString,
+    /// In the service file.
+    ServiceFile,
+    /// In this environment variable.
+    Variable(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConnectionString => f.write_str("from the connection string"),
+            Self::ServiceFile => f.write_str("from the service file"),
+            Self::Variable(name) => write!(f, "from {name}"),
+        }
+    }
+}
+
+struct Setting {
+    value: String,
+    origin: Origin,
+}
+
+/// Keyword → value. A keyword that no source has is absent; an empty value counts as set.
+#[derive(Default)]
+pub(super) struct Settings {
+    values: BTreeMap<&'static str, Setting>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Settings {
+    pub(super) fn collect(text: Option<&str>, env: &Environment) -> Result<Self, ConnectError> {
+        let mut settings = Self::default();
+        for name in env.not_utf8() {
+            settings.warnings.push(format!("variable {name} is not valid UTF-8: ignored"));
+        }
+        for (keyword, value) in conninfo::parse(text.unwrap_or_default())? {
+            let origin = Origin::ConnectionString;
+            settings.values.insert(keyword, Setting { value, origin });
+        }
+        settings.fill_from_service(env)?;
+        settings.fill_from_variables(env);
+        settings.judge()?;
+        Ok(settings)
+    }
+
+    fn fill_from_service(&mut self, env: &Environment) -> Result<(), ConnectError> {
+        let Some(service) = self.get("service").or_else(|| env.variable("PGSERVICE")) else {
+            return Ok(());
+        };
+        let file = self.get("servicefile").or_else(|| env.variable("PGSERVICEFILE"));
+        for (keyword, value) in service::load(service, file, env)? {
+            let origin = Origin::ServiceFile;
+            self.values.entry(keyword).or_insert(Setting { value, origin });
+        }
+        Ok(())
+    }
+
+    fn fill_from_variables(&mut self, env: &Environment) {
+        for keyword in KEYWORDS {
+            if let Some(variable) = keyword.variable
+                && let Some(value) = env.variable(variable)
+            {
+                let origin = Origin::Variable(variable);
+                let value = value.to_owned();
+                self.values.entry(keyword.name).or_insert(Setting { value, origin });
+            }
+        }
+    }
+
+    /// Refuses what cannot be honoured, and mentions what is left out.
+    fn judge(&mut self) -> Result<(), ConnectError> {
+        for keyword in KEYWORDS {
+            let Some(Setting { value, origin }) = self.values.get(keyword.name) else { continue };
+            match keyword.treatment {
+                Treatment::Refused { unless, reason }
+                    if !value.is_empty() && !unless.contains(&value.as_str()) =>
+                {
+                    return Err(ConnectError::UnsupportedKeyword {
+                        keyword: keyword.name,
+                        origin: *origin,
+                        reason,
+                    });
+                }
+                Treatment::IgnoredAloud => {
+                    self.warnings.push(format!("option \"{}\" has no effect here", keyword.name));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The value, even if empty.
+    pub(super) fn get(&self, keyword: &str) -> Option<&str> {
+        self.values.get(keyword).map(|setting| setting.value.as_str())
+    }
+
+    /// The value, unless empty.
+    pub(super) fn filled(&self, keyword: &str) -> Option<&str> {
+        self.get(keyword).filter(|value| !value.is_empty())
+    }
+
+    /// Whether the connection string itself made this setting.
+    pub(super) fn inline(&self, keyword: &str) -> bool {
+        self.values.get(keyword).is_some_and(|s| s.origin == Origin::ConnectionString)
+    }
+
+    /// The error that the value of `keyword`, which is set, is wrong.
+    pub(super) fn invalid(
+        &self,
+        keyword: &'static str,
+        problem: impl Into<String>,
+    ) -> ConnectError {
+        let origin = self.values.get(keyword).map_or(Origin::ConnectionString, |s| s.origin);
+        ConnectError::InvalidValue { keyword, origin, problem: problem.into() }
+    }
+
+    /// One of a few words; the first of them if the keyword is not set.
+    pub(super) fn choice<T: Copy>(
+        &self,
+        keyword: &'static str,
+        choices: &[(&str, T)],
+    ) -> Result<T, ConnectError> {
+        let Some(value) = self.get(keyword) else { return Ok(choices[0].1) };
+        choices.iter().find(|(word, _)| *word == value).map(|(_, choice)| *choice).ok_or_else(
+            || {
+                let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+                self.invalid(keyword, format!("must be one of {}", words.join(", ")))
+            },
+        )
+    }
+
+    /// A whole number.
+    pub(super) fn integer(&self, keyword: &'static str) -> Result<Option<i32>, ConnectError> {
+        self.get(keyword)
+            .map(|value| {
+                value.trim_ascii().parse().map_err(|_| self.invalid(keyword, "must be an integer"))
+            })
+            .transpose()
+    }
+}

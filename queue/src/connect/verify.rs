@@ -1,0 +1,157 @@
+//! What `sslmode` demands of the server's certificate.
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use std::sync::Arc;
+use x509_cert::Certificate;
+use x509_cert::der::{Decode, Encode};
+
+/// `require` without root certificates, `prefer` and `allow`: any certificate will do.
+///
+/// The signature of the handshake is checked all the same: without it anybody could present the
+/// real server's certificate, and channel binding would prove nothing.
+#[derive(Debug)]
+pub(super) struct AnyCertificate(pub(super) Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        let verified = verify_tls13_signature(message, certificate, signed, algorithms);
+        match (verified, public_key(certificate)) {
+            (Err(Error::InvalidCertificate(CertificateError::Other(_))), Some(key)) => {
+                verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
+            }
+            (verified, _) => verified,
+        }
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The key in a certificate of X.509 version 1, as `openssl x509 -req` makes it without further
+/// words. webpki reads version 3 only; without this, `prefer` could not use such a server's TLS.
+fn public_key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    let certificate = Certificate::from_der(certificate).ok()?;
+    let key = certificate.tbs_certificate.subject_public_key_info.to_der().ok()?;
+    Some(SubjectPublicKeyInfoDer::from(key))
+}
+
+/// `verify-ca` and `verify-full`: the certificate must lead to a trusted root, and with
+/// `check_name` be made out to the host.
+#[derive(Debug)]
+pub(super) struct TrustedCertificate {
+    chain: Arc<WebPkiServerVerifier>,
+    /// The root certificates as they stand in the file.
+    pinned: Vec<CertificateDer<'static>>,
+    check_name: bool,
+}
+
+impl TrustedCertificate {
+    pub(super) fn new(
+        provider: Arc<CryptoProvider>,
+        certificates: Vec<CertificateDer<'static>>,
+        check_name: bool,
+    ) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        let (usable, _) = roots.add_parsable_certificates(certificates.iter().cloned());
+        if usable == 0 {
+            return Err("holds no usable certificate".to_owned());
+        }
+        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self { chain, pinned: certificates, check_name })
+    }
+
+    /// A self-signed server certificate that is itself the root file, as `openssl req -x509` makes
+    /// it and libpq accepts it. The chain builder refuses it as "CA used as end entity", after it
+    /// has checked the dates and before anything else: identity with the pinned one does the rest.
+    fn pinned(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
+        matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
+            if other.to_string() == "CaUsedAsEndEntity")
+            && self.pinned.iter().any(|pinned| pinned == certificate)
+    }
+}
+
+impl ServerCertVerifier for TrustedCertificate {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified =
+            self.chain.verify_server_cert(certificate, intermediates, name, ocsp_response, now);
+        match verified {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if !self.check_name => Ok(ServerCertVerified::assertion()),
+            Err(error) if self.pinned(certificate, &error) => {
+                if self.check_name {
+                    verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                }
+                Ok(ServerCertVerified::assertion())
+            }
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}
