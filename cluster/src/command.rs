@@ -48,8 +48,10 @@ enum Commands {
     ///
     /// The command finds the superuser's connection string in PGMILL_TEST_URL and the folder of the
     /// server's programs in PGMILL_PG_BIN. The server is installed if there is none.
+    #[command(after_help = EXAMPLES)]
     Run(Run),
     /// Print the folder of the server's programs
+    #[command(after_help = EXAMPLES)]
     Find(Find),
 }
 
