@@ -1,0 +1,40 @@
+# The ways into this repository. `make` alone lists them.
+#
+# PG=DIR takes the PostgreSQL server in DIR (a folder of programs, or one with bin/); without it the
+# server is looked for, and installed where that needs no question.
+
+SHELL := /bin/bash
+PG_OPTION := $(if $(PG),--pg $(PG))
+
+.PHONY: help demo test fmt lint ci cargo
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
+	do printf '  make %-6s %s\n' "$$target" "$$text"; done
+
+demo: cargo ## Start a fleet on a private cluster and watch it work (KEEP=1 leaves it running)
+	@# The demo starts the fleet's programs, so all of them are built first.
+	cargo build --locked
+	cargo run --locked --quiet --bin demo -- $(PG_OPTION) $(if $(KEEP),--keep)
+
+test: cargo ## Run all tests on a private cluster
+	@# Tests start programs of other crates, and cargo builds only those of the crate it is testing: without
+	@# this build they would run against old ones. No -p anywhere, for with one selection of crates
+	@# features stay the same and nothing is built twice.
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
+
+fmt: cargo ## Format the code
+	cargo fmt --all
+
+lint: cargo ## Check format, lints and documentation
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --locked
+
+ci: ## Do what continuous integration does
+	.ci/run $(if $(PG),PG=$(PG))
+
+cargo:
+	@command -v cargo > /dev/null || { \
+	  echo 'cargo is not in PATH: install Rust from https://rustup.rs, then open a new shell' >&2; exit 1; }
