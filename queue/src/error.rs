@@ -12,6 +12,9 @@ pub enum QueueError {
     /// The server refused or the connection broke: back off and try again.
     #[error("{}", database_message(.0))]
     Database(#[from] tokio_postgres::Error),
+    /// There is no connection to be had: back off and try again.
+    #[error("{}", chain(.0))]
+    Unreachable(#[from] crate::connect::ConnectError),
     /// The request itself is wrong: another try gives the same answer.
     #[error("{message}")]
     Refused {
@@ -33,10 +36,11 @@ pub enum QueueError {
 impl QueueError {
     /// What to do about it, if that is known.
     #[must_use]
-    pub fn hint(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Database(error) => error.as_db_error().and_then(DbError::hint),
-            Self::Refused { hint, .. } => hint.as_deref(),
+            Self::Database(error) => error.as_db_error().and_then(DbError::hint).map(str::to_owned),
+            Self::Unreachable(error) => error.hint(),
+            Self::Refused { hint, .. } => hint.clone(),
             Self::Unexpected { .. } => None,
         }
     }
@@ -46,7 +50,7 @@ impl QueueError {
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match self {
             Self::Database(error) => error.code(),
-            Self::Refused { .. } | Self::Unexpected { .. } => None,
+            Self::Unreachable(_) | Self::Refused { .. } | Self::Unexpected { .. } => None,
         }
     }
 
@@ -59,7 +63,7 @@ impl QueueError {
             Self::Database(error) => error.code().is_some_and(|code| {
                 ["22", "23", "54"].iter().any(|class| code.code().starts_with(class))
             }),
-            Self::Unexpected { .. } => false,
+            Self::Unreachable(_) | Self::Unexpected { .. } => false,
         }
     }
 }

@@ -10,6 +10,44 @@ const PAUSE: &str = "/* queue.pause */ SELECT mill.pause($1)";
 const RESUME: &str = "/* queue.resume */ SELECT mill.resume($1)";
 const DRAIN: &str = "/* queue.drain */ SELECT mill.drain($1, $2)";
 
+const RIGHTS: &str = "/* queue.login_rights */
+SELECT current_user::text, r.rolsuper,
+    r.rolsuper OR pg_has_role(n.nspowner, 'MEMBER'),
+    r.rolsuper OR has_table_privilege('mill.tasks', 'UPDATE'),
+    r.rolsuper OR pg_has_role('pg_read_all_stats', 'USAGE') AND pg_has_role('pg_signal_backend', 'USAGE')
+FROM pg_namespace n, pg_roles r
+WHERE n.nspname = 'mill' AND r.rolname = current_user";
+
+/// What a login may do to the queue.
+#[derive(Clone, Debug)]
+pub struct LoginRights {
+    /// Its name.
+    pub login: String,
+    /// Everything.
+    pub superuser: bool,
+    /// Change or drop the queue's own tables.
+    pub owner: bool,
+    /// Change tasks directly, as a worker does.
+    pub worker: bool,
+    /// See and end the backends of other logins.
+    pub sees_backends: bool,
+}
+
+/// The rights of the session's login.
+///
+/// # Errors
+/// Database trouble.
+pub async fn login_rights(client: &impl GenericClient) -> Result<LoginRights, QueueError> {
+    let row = &client.query_typed(RIGHTS, &[]).await?[0];
+    Ok(LoginRights {
+        login: row.try_get(0)?,
+        superuser: row.try_get(1)?,
+        owner: row.try_get(2)?,
+        worker: row.try_get(3)?,
+        sees_backends: row.try_get(4)?,
+    })
+}
+
 /// Stops claims from a queue; running tasks go on.
 ///
 /// # Errors

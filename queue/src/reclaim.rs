@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
+use crate::claim::SessionIdentity;
 use crate::error::QueueError;
 use crate::task::{TaskId, WorkerId};
 
@@ -34,6 +35,15 @@ SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)), count(*)
 FROM mill.tasks t JOIN pg_stat_activity a
     ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
 WHERE t.state = 'running' AND t.claimed_by = $1";
+
+const END_SESSION: &str = "/* queue.end_session */
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+WHERE a.pid = $1 AND a.backend_start = $2";
+
+/// A backend whose start this login may not see counts as the one that is meant.
+const SESSION_GONE: &str = "/* queue.session_gone */
+SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
+    WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true))";
 
 const RECLAIM: &str =
     "/* queue.reclaim */ SELECT r.task_id, r.given_back FROM mill.reclaim($1) AS r";
@@ -100,6 +110,37 @@ pub async fn end_backends(client: &impl GenericClient, dead: WorkerId) -> Result
     Ok(rows[0].try_get(0)?)
 }
 
+/// Ends one backend, if pid and start both match.
+///
+/// # Errors
+/// Database trouble; missing rights.
+pub async fn end_session(
+    client: &impl GenericClient,
+    session: SessionIdentity,
+) -> Result<(), QueueError> {
+    let params = [
+        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
+        (&session.started_at, Type::TIMESTAMPTZ),
+    ];
+    client.query_typed(END_SESSION, &params).await?;
+    Ok(())
+}
+
+/// Whether a backend has ended.
+///
+/// # Errors
+/// Database trouble.
+pub async fn session_gone(
+    client: &impl GenericClient,
+    session: SessionIdentity,
+) -> Result<bool, QueueError> {
+    let params = [
+        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
+        (&session.started_at, Type::TIMESTAMPTZ),
+    ];
+    Ok(client.query_typed(SESSION_GONE, &params).await?[0].try_get(0)?)
+}
+
 /// Gives back the dead worker's claims whose backends are gone, and forgets the worker once it
 /// holds none.
 ///
@@ -107,7 +148,7 @@ pub async fn end_backends(client: &impl GenericClient, dead: WorkerId) -> Result
 /// Database trouble.
 pub async fn reclaim(client: &impl GenericClient, dead: WorkerId) -> Result<Reclaimed, QueueError> {
     let mut reclaimed = Reclaimed::default();
-    let worker = [(&dead.0 as &(dyn tokio_postgres::types::ToSql + Sync), Type::UUID)];
+    let worker = [(&dead.0 as &(dyn ToSql + Sync), Type::UUID)];
     for row in client.query_typed(RECLAIM, &worker).await? {
         let id = TaskId(row.try_get(0)?);
         if row.try_get(1)? { &mut reclaimed.given_back } else { &mut reclaimed.ended }.push(id);

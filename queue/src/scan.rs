@@ -88,6 +88,25 @@ impl Forbidden {
     }
 }
 
+impl Forbidden {
+    /// What to do instead.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::TransactionControl { .. } => {
+                "Leave it out: a task is one transaction. For a statement that cannot run in one, \
+                 or a procedure that commits, use --mode autocommit."
+            }
+            Self::CopyFromStdin { .. } => {
+                "Load from a file on the server (COPY … FROM 'file'), or put the rows into a table \
+                 before the task runs."
+            }
+            Self::CopyToStdout { .. } => {
+                "Write to a file on the server (COPY … TO 'file') or into a table."
+            }
+        }
+    }
+}
+
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

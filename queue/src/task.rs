@@ -246,6 +246,12 @@ impl Claim {
         self.timeout
     }
 
+    /// How a failed attempt is run again.
+    #[must_use]
+    pub fn retry(&self) -> &RetryPolicy {
+        &self.retry
+    }
+
     /// How the statement is to be run.
     #[must_use]
     pub fn mode(&self) -> Mode {

@@ -1,0 +1,121 @@
+//! The control session: registers the worker, holds the lock that shows it to live, and beats.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue::beat::{Introduction, Orders, beat, leave, register};
+use queue::{QueueError, prune};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::Client;
+
+use crate::bell::Bell;
+use crate::control::{Backoff, Control};
+use crate::held::{Held, Stop};
+use crate::metrics::Metrics;
+use crate::shutdown::Shutdown;
+
+/// The beating heart and all that it is given.
+pub(crate) struct Beat {
+    pub(crate) introduction: Introduction,
+    pub(crate) control: Control,
+    pub(crate) held: Held,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) metrics: Metrics,
+    pub(crate) shutdown: Shutdown,
+}
+
+impl Beat {
+    /// Beats on `client`, and on new sessions when that one breaks, until the worker has ended.
+    pub(crate) async fn run(self, client: Client) {
+        let mut session = Some(client);
+        let mut backoff = Backoff::default();
+        while !self.shutdown.end.is_cancelled() {
+            let beaten = match session.take() {
+                Some(client) => self.on_session(&client).await,
+                None => match self.register().await {
+                    Ok(client) => {
+                        self.metrics.reconnects.inc();
+                        tracing::info!("the control session is back");
+                        backoff = Backoff::default();
+                        self.on_session(&client).await
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            match beaten {
+                Ok(()) => return,
+                Err(error) => {
+                    self.metrics.beat("error");
+                    tracing::warn!(%error, "the beat failed");
+                }
+            }
+            tokio::select! {
+                () = self.shutdown.end.cancelled() => {}
+                () = backoff.wait() => {}
+            }
+        }
+    }
+
+    /// A registered control session. History is made ready first: whatever is claimed afterwards
+    /// finds a partition to be recorded in.
+    pub(crate) async fn register(&self) -> Result<Client, QueueError> {
+        let client = self.control.own("pgmill control").await?;
+        prune::prepare_history(&client).await?;
+        register(&client, &self.introduction).await?;
+        Ok(client)
+    }
+
+    /// Returns `Ok` when the worker has ended, and has left the list of the living.
+    async fn on_session(&self, client: &Client) -> Result<(), QueueError> {
+        let every = self.introduction.beat;
+        loop {
+            let begun = Instant::now();
+            self.once(client, every.max(Duration::from_secs(5))).await?;
+            self.metrics.beaten();
+            tokio::select! {
+                () = self.shutdown.end.cancelled() => {
+                    return leave(client, self.introduction.worker).await;
+                }
+                () = self.bell.beat_called() => {}
+                () = sleep(every.saturating_sub(begun.elapsed())) => {}
+            }
+        }
+    }
+
+    async fn once(&self, client: &Client, patience: Duration) -> Result<(), QueueError> {
+        let worker = self.introduction.worker;
+        let held = self.held.list();
+        let answer = timeout(patience, beat(client, worker, &held)).await;
+        let orders = answer.map_err(|_| QueueError::Refused {
+            message: format!("no answer to a beat in {patience:?}"),
+            hint: None,
+        })??;
+        match orders {
+            Some(orders) => {
+                self.metrics.beat("ok");
+                self.obey(&orders);
+            }
+            None => {
+                // Declared dead while it was stopped or cut off, or the server crashed: whatever
+                // was reclaimed shows as lost in the next beat.
+                self.metrics.beat("unknown");
+                tracing::warn!("the fleet had taken this worker for dead; registering again");
+                register(client, &self.introduction).await?;
+                if let Some(orders) = beat(client, worker, &held).await? {
+                    self.obey(&orders);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn obey(&self, orders: &Orders) {
+        self.bell.set_draining(orders.draining);
+        for id in &orders.cancel {
+            self.held.stop(*id, Stop::Cancelled);
+        }
+        for id in &orders.lost {
+            self.held.stop(*id, Stop::Lost);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Settings: flag > environment > file > default, each with its origin.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Parser, ValueEnum};
+use queue::retry::FATAL_CLASSES;
+use serde::Deserialize;
+
+use crate::span::Span;
+
+/// Runs SQL tasks from the queue.
+#[derive(Debug, Parser)]
+#[command(name = "worker", version, max_term_width = 100, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Where the queue is: URI or key=value, as psql takes it; else the PG* variables
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    database_url: Option<String>,
+    /// The login that task SQL runs as, best one without rights on the queue [default: the same]
+    #[arg(long, env = "PGMILL_TASK_URL", hide_env_values = true, value_name = "URL")]
+    task_url: Option<String>,
+    /// Tasks to run at once [default: 8]
+    #[arg(long, env = "PGMILL_READERS", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    readers: Option<u32>,
+    /// Queues to serve, separated by commas [default: every queue]
+    #[arg(long, env = "PGMILL_QUEUES", value_name = "NAMES", value_delimiter = ',')]
+    queues: Option<Vec<String>>,
+    /// Time between two beats [default: 5s]
+    #[arg(long, env = "PGMILL_BEAT", value_name = "DURATION")]
+    beat: Option<Span>,
+    /// A worker that has not been seen to beat for this long is dead [default: 30s]
+    #[arg(long, env = "PGMILL_ORPHAN_TIMEOUT", value_name = "DURATION")]
+    orphan_timeout: Option<Span>,
+    /// The longest wait before an idle worker looks into the queue again [default: 1s]
+    #[arg(long, env = "PGMILL_POLL", value_name = "DURATION")]
+    poll: Option<Span>,
+    /// After SIGTERM, time for running tasks to finish before they are cancelled [default: 30s]
+    #[arg(long, env = "PGMILL_GRACE", value_name = "DURATION")]
+    grace: Option<Span>,
+    /// End once nothing has been runnable or running for this long [default: never; without a
+    /// value: 1s]
+    #[arg(long, env = "PGMILL_EXIT_WHEN_IDLE", value_name = "DURATION", num_args = 0..=1,
+          default_missing_value = "1s", require_equals = true)]
+    exit_when_idle: Option<Span>,
+    /// SQLSTATEs or beginnings of them that are not worth another attempt, separated by commas
+    #[arg(long, env = "PGMILL_FATAL_SQLSTATES", value_name = "CODES", value_delimiter = ',')]
+    fatal_sqlstates: Option<Vec<String>>,
+    /// Serve /metrics, /livez and /readyz here, as 127.0.0.1:9187 [default: off]
+    #[arg(long, env = "PGMILL_HTTP", value_name = "ADDR")]
+    http: Option<SocketAddr>,
+    /// Form of the log on stderr [default: text on a terminal, else json]
+    #[arg(long, env = "PGMILL_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What to log: error, warn, info, debug, or per module as worker=debug [default: info]
+    #[arg(long, env = "PGMILL_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    /// Settings in TOML; the keys are the flags with _ for -
+    #[arg(long, env = "PGMILL_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print every setting with where it comes from, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  worker --database-url postgres://mill@db/app --task-url postgres://etl@db/app
+  PGSERVICE=app worker --readers 16 --queues etl,reports --http 127.0.0.1:9187
+  worker --exit-when-idle=30s          # drain the queue, then end
+  worker --config worker.toml --print-config
+
+Signals: SIGTERM or SIGINT stops claiming, lets running tasks finish up to --grace, then cancels them
+and gives them back with their attempt. A second signal cancels at once.
+
+Exit codes: 0 ended as told; 1 failure; 2 wrong usage or configuration; 5 refused (schema version,
+missing right); 75 database unreachable at the start.";
+
+/// The same keys in a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    database_url: Option<String>,
+    task_url: Option<String>,
+    readers: Option<u32>,
+    queues: Option<Vec<String>>,
+    beat: Option<Span>,
+    orphan_timeout: Option<Span>,
+    poll: Option<Span>,
+    grace: Option<Span>,
+    exit_when_idle: Option<Span>,
+    fatal_sqlstates: Option<Vec<String>>,
+    http: Option<SocketAddr>,
+    log_format: Option<LogFormat>,
+    log: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// Every setting, decided.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) database_url: Option<String>,
+    pub(crate) task_url: Option<String>,
+    pub(crate) readers: u32,
+    pub(crate) queues: Option<Vec<String>>,
+    pub(crate) beat: Duration,
+    pub(crate) orphan_timeout: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) exit_when_idle: Option<Duration>,
+    pub(crate) fatal_sqlstates: Vec<String>,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) log_format: Option<LogFormat>,
+    pub(crate) log: String,
+    pub(crate) origins: Vec<Origin>,
+}
+
+/// Where a setting comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) name: &'static str,
+    /// Empty: not set. A secret is not shown.
+    pub(crate) value: String,
+    pub(crate) origin: String,
+}
+
+/// Picks each setting from the first place that has it, and remembers the place.
+struct Picker<'a> {
+    matches: &'a ArgMatches,
+    file: Option<&'a Path>,
+    origins: Vec<Origin>,
+}
+
+impl Picker<'_> {
+    fn pick<T>(
+        &mut self,
+        name: &'static str,
+        flag: Option<T>,
+        file: Option<T>,
+        show: impl FnOnce(&T) -> String,
+    ) -> Option<T> {
+        let origin = match (&flag, &file, self.matches.value_source(name)) {
+            (Some(_), _, Some(ValueSource::EnvVariable)) => "environment".to_owned(),
+            (Some(_), ..) => "flag".to_owned(),
+            (None, Some(_), _) => format!("file {}", self.file.unwrap_or(Path::new("")).display()),
+            (None, None, _) => "default".to_owned(),
+        };
+        let value = flag.or(file);
+        let shown = value.as_ref().map(show).unwrap_or_default();
+        self.origins.push(Origin { name, value: shown, origin });
+        value
+    }
+
+    fn or<T: Display>(
+        &mut self,
+        name: &'static str,
+        flag: Option<T>,
+        file: Option<T>,
+        default: T,
+    ) -> T {
+        self.pick(name, flag, file, T::to_string).unwrap_or_else(|| {
+            if let Some(origin) = self.origins.last_mut() {
+                origin.value = default.to_string();
+            }
+            default
+        })
+    }
+}
+
+impl Config {
+    /// Decides every setting.
+    ///
+    /// # Errors
+    /// A file that cannot be read, has an unknown key or a value of the wrong kind; settings that
+    /// contradict each other.
+    pub(crate) fn decide(args: Args, matches: &ArgMatches) -> anyhow::Result<Self> {
+        let file = match &args.config {
+            Some(path) => read(path)?,
+            None => File::default(),
+        };
+        let mut p = Picker { matches, file: args.config.as_deref(), origins: Vec::new() };
+        let secret = |_: &String| "(set)".to_owned();
+        let list = |names: &Vec<String>| names.join(",");
+        let orphan = Span::seconds(30);
+        let default_fatal = FATAL_CLASSES.iter().map(|code| (*code).to_owned()).collect::<Vec<_>>();
+        let mut config = Self {
+            database_url: p.pick("database_url", args.database_url, file.database_url, secret),
+            task_url: p.pick("task_url", args.task_url, file.task_url, secret),
+            readers: p.or("readers", args.readers, file.readers, 8),
+            queues: p.pick("queues", args.queues, file.queues, list),
+            beat: p.or("beat", args.beat, file.beat, Span::seconds(5)).0,
+            orphan_timeout: p
+                .or("orphan_timeout", args.orphan_timeout, file.orphan_timeout, orphan)
+                .0,
+            poll: p.or("poll", args.poll, file.poll, Span::seconds(1)).0,
+            grace: p.or("grace", args.grace, file.grace, Span::seconds(30)).0,
+            exit_when_idle: p
+                .pick("exit_when_idle", args.exit_when_idle, file.exit_when_idle, Span::to_string)
+                .map(|span| span.0),
+            fatal_sqlstates: p
+                .pick("fatal_sqlstates", args.fatal_sqlstates, file.fatal_sqlstates, list)
+                .unwrap_or(default_fatal),
+            http: p.pick("http", args.http, file.http, SocketAddr::to_string),
+            log_format: p.pick("log_format", args.log_format, file.log_format, |format| {
+                format!("{format:?}").to_lowercase()
+            }),
+            log: p.or("log", args.log, file.log, "info".to_owned()),
+            origins: Vec::new(),
+        };
+        config.origins = p.origins;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            (1..=1000).contains(&self.readers),
+            "readers is {}, it has to be between 1 and 1000",
+            self.readers
+        );
+        ensure!(self.beat >= Duration::from_millis(100), "beat has to be at least 100ms");
+        ensure!(self.poll >= Duration::from_millis(10), "poll has to be at least 10ms");
+        ensure!(
+            self.orphan_timeout >= 3 * self.beat,
+            "orphan_timeout ({:?}) has to be at least three times beat ({:?}): one lost beat is no \
+             death",
+            self.orphan_timeout,
+            self.beat
+        );
+        for queue in self.queues.iter().flatten() {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+            if queue.is_empty() || queue.len() > 128 || !queue.chars().all(fits) {
+                bail!("\"{queue}\" is no queue name: letters, digits and _ . : -, up to 128");
+            }
+        }
+        for code in &self.fatal_sqlstates {
+            let fits = |c: char| c.is_ascii_digit() || c.is_ascii_uppercase();
+            if code.is_empty() || code.len() > 5 || !code.chars().all(fits) {
+                bail!("\"{code}\" is no SQLSTATE and no beginning of one");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<File> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("could not read the configuration file {}", path.display()))?;
+    toml::from_str(&text).with_context(|| format!("in {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches};
+
+    use super::*;
+
+    fn decide(flags: &[&str]) -> anyhow::Result<Config> {
+        let matches = Args::command().try_get_matches_from(flags)?;
+        Config::decide(Args::from_arg_matches(&matches)?, &matches)
+    }
+
+    fn with_file<T>(name: &str, text: &str, then: impl FnOnce(&str) -> T) -> T {
+        let path = std::env::temp_dir().join(format!("pgmill-{name}-{}.toml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        let result = then(path.to_str().unwrap());
+        std::fs::remove_file(&path).unwrap();
+        result
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+        with_file("config", "readers = 3\nbeat = \"2s\"\n", |file| {
+            let config = decide(&["worker", "--config", file, "--readers", "5"]).unwrap();
+            assert_eq!((config.readers, config.beat), (5, Duration::from_secs(2)));
+            let origin = |name| &config.origins.iter().find(|o| o.name == name).unwrap().origin;
+            assert_eq!(origin("readers"), "flag");
+            assert_eq!(origin("beat"), &format!("file {file}"));
+            assert_eq!(origin("poll"), "default");
+        });
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        with_file("unknown", "reders = 3\n", |file| {
+            let error = decide(&["worker", "--config", file]).unwrap_err();
+            assert!(format!("{error:#}").contains("unknown field `reders`"), "{error:#}");
+        });
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        for flags in [
+            ["worker", "--beat=20s"],
+            ["worker", "--readers=0"],
+            ["worker", "--poll=-1s"],
+            ["worker", "--queues=a b"],
+            ["worker", "--fatal-sqlstates=42p01"],
+            ["worker", "--grace=soon"],
+        ] {
+            assert!(decide(&flags).is_err(), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let config = decide(&["worker", "--database-url", "postgres://a:secret@b/c"]).unwrap();
+        assert!(config.origins.iter().all(|origin| !origin.value.contains("secret")));
+    }
+}

@@ -1,0 +1,160 @@
+//! The control sessions: a small pool under the worker's own login, never used for task SQL.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
+use queue::claim::SessionIdentity;
+use queue::connect::{self, Target};
+use queue::{Claim, QueueError, TaskId, reclaim, settle};
+use rand::RngExt;
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use crate::metrics::Metrics;
+
+/// Statements that end tasks are short; a few sessions serve any number of readers.
+const SESSIONS: usize = 4;
+
+/// Shared by everything in the process that talks to the queue.
+#[derive(Clone)]
+pub(crate) struct Control {
+    pool: Pool,
+    target: Target,
+    metrics: Metrics,
+}
+
+impl Control {
+    /// A pool that connects when first used.
+    ///
+    /// # Errors
+    /// The target cannot be used for a pool (bad certificate files).
+    pub(crate) fn new(target: &Target, metrics: &Metrics) -> anyhow::Result<Self> {
+        let target = control_target(target);
+        let manager = connect::pool_manager(&target, RecyclingMethod::Fast);
+        let pool = Pool::builder(manager)
+            .max_size(SESSIONS)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(Duration::from_secs(30)))
+            .create_timeout(Some(Duration::from_secs(15)))
+            .build()?;
+        Ok(Self { pool, target, metrics: metrics.clone() })
+    }
+
+    /// A session for one short statement or two.
+    ///
+    /// # Errors
+    /// The database cannot be reached, in the server's or the network's words.
+    pub(crate) async fn get(&self) -> Result<Object, String> {
+        let _timer = self.metrics.pool_wait.start_timer();
+        let got = self.pool.get().await.map_err(|error| queue::chain(&connect::pool_error(error)));
+        self.metrics.pool(self.pool.status());
+        got
+    }
+
+    /// A connection of one's own, driven in the background.
+    ///
+    /// # Errors
+    /// As [`Control::get`].
+    pub(crate) async fn own(&self, name: &str) -> Result<Client, QueueError> {
+        let target = self.target.with_application_name(name);
+        let (client, connection) = connect::open(&target).await?;
+        self.metrics.tracker.spawn(async move {
+            // Its end shows in the client.
+            let _ = connection.await;
+        });
+        Ok(client)
+    }
+
+    /// Where control sessions go.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Ends a backend, if it is still the one that is meant.
+    pub(crate) async fn terminate(&self, session: SessionIdentity) {
+        let told = match self.get().await {
+            Ok(client) => reclaim::end_session(&**client, session).await.map_err(|e| e.to_string()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = told {
+            tracing::warn!(pid = session.pid, %error, "could not terminate a backend");
+        }
+    }
+
+    /// Returns once a backend is gone, whatever it takes: until then its SQL may have effects.
+    pub(crate) async fn ensure_gone(&self, session: SessionIdentity) {
+        let mut backoff = Backoff::default();
+        loop {
+            self.terminate(session).await;
+            if let Ok(client) = self.get().await
+                && let Ok(true) = reclaim::session_gone(&**client, session).await
+            {
+                return;
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// Finds out, whatever it takes, what became of a claim whose last answer was lost.
+    pub(crate) async fn settle(&self, claim: &Claim) -> settle::Settled {
+        let mut backoff = Backoff::default();
+        loop {
+            let settled = match self.get().await {
+                Ok(client) => settle::settle(&**client, claim).await.map_err(|e| e.to_string()),
+                Err(error) => Err(error),
+            };
+            match settled {
+                Ok(settled) => return settled,
+                Err(error) => self.trouble("settle", claim.id(), &error),
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// Logs what will be tried again.
+    pub(crate) fn trouble(&self, what: &str, task: TaskId, error: &str) {
+        tracing::warn!(%task, error, "{what} did not get through, trying again");
+    }
+}
+
+/// Settings of every control session; the connection string's own options come on top.
+fn control_target(target: &Target) -> Target {
+    target
+        .with_option("search_path", "pg_catalog")
+        .with_option("default_transaction_isolation", "read committed")
+        .with_option("default_transaction_read_only", "off")
+        .with_option("statement_timeout", "60s")
+        .with_option("lock_timeout", "5s")
+        .with_option("idle_in_transaction_session_timeout", "60s")
+}
+
+/// Waits that double, with full jitter above a floor, so that a fleet does not come back at once.
+pub(crate) struct Backoff {
+    next: Duration,
+    most: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::up_to(Duration::from_secs(5))
+    }
+}
+
+impl Backoff {
+    /// From 50 ms to `most`.
+    pub(crate) fn up_to(most: Duration) -> Self {
+        Self { next: Duration::from_millis(50).min(most), most }
+    }
+
+    /// The next wait: between half and one and a half of the step.
+    pub(crate) fn step(&mut self) -> Duration {
+        let step = self.next.mul_f64(rand::rng().random_range(0.5..1.5));
+        self.next = (self.next * 2).min(self.most);
+        step
+    }
+
+    /// Waits it.
+    pub(crate) async fn wait(&mut self) {
+        sleep(self.step()).await;
+    }
+}

@@ -1,0 +1,325 @@
+//! One attempt: the claimed statement in the reader's session, to one of a closed set of endings.
+
+use futures_util::future;
+use queue::complete::{LOST, OWN_TRANSACTION, complete};
+use queue::fail::{Fault, Report};
+use queue::retry::{self, Verdict};
+use queue::settle::Settled;
+use queue::{Claim, Mode, Outcome, scan};
+use tokio_postgres::Error;
+
+use crate::control::{Backoff, Control};
+use crate::guard::{Guard, Guarded, Reason};
+use crate::held::{Stop, Work};
+use crate::rows::Rows;
+use crate::session::Session;
+use crate::statement;
+use crate::trouble::Trouble;
+
+/// How an attempt ended.
+pub(crate) enum Ending {
+    /// Its completion is committed.
+    Succeeded,
+    /// The task was not this worker's to finish any more: nothing was recorded.
+    Lost,
+    /// To be recorded, with what follows from it.
+    Failed { outcome: Outcome, verdict: Verdict, report: Box<Report> },
+    /// To be given back with its attempt, to run again after this wait.
+    GiveBack { wait: std::time::Duration },
+}
+
+/// What an attempt needs besides its claim and its session.
+pub(crate) struct Executor {
+    pub(crate) control: Control,
+    pub(crate) fatal_sqlstates: Vec<String>,
+}
+
+/// How the statement itself ended.
+enum Ran<T> {
+    Well(T),
+    Badly(Trouble),
+    Stopped(Reason, Option<Trouble>),
+}
+
+impl Executor {
+    /// Runs the attempt. The session comes back clean, or spent.
+    pub(crate) async fn execute(&self, session: &mut Session, work: &mut Work) -> Ending {
+        if let Some(forbidden) = scan::forbidden(work.claim.statement()) {
+            let fault = refusal(&work.claim, &forbidden);
+            return failed(Outcome::Failed, Verdict::Final, fault);
+        }
+        match work.claim.mode() {
+            Mode::Transaction => self.in_transaction(session, work).await,
+            Mode::Autocommit => self.autocommit(session, work).await,
+        }
+    }
+
+    /// Exactly once: effects and completion commit together.
+    async fn in_transaction(&self, session: &mut Session, work: &mut Work) -> Ending {
+        let mut rows = Rows::default();
+        let guard = self.guard(session, &work.claim, &mut work.stop);
+        let ran = match guard.run(statement::in_transaction(session, &work.claim, &mut rows)).await
+        {
+            Guarded::Done(Ok(xact)) => Ran::Well(xact),
+            Guarded::Done(Err(trouble)) => Ran::Badly(trouble),
+            // Even a statement that came to its end: nothing is committed yet.
+            Guarded::Stopped(reason, last) => Ran::Stopped(reason, last.and_then(Result::err)),
+        };
+        let report = report(session, rows);
+        match ran {
+            Ran::Well(xact) => self.commit(session, &work.claim, &xact, report).await,
+            Ran::Badly(trouble) => {
+                session.reset().await;
+                self.judge(&work.claim, &trouble, report)
+            }
+            Ran::Stopped(reason, trouble) => {
+                // A cancel request may still be on its way to this session.
+                session.spend();
+                self.stopped(&work.claim, reason, trouble, report)
+            }
+        }
+    }
+
+    /// Completion, COMMIT and the reset in one flight. A completion that fails aborts the
+    /// transaction, and COMMIT ends an aborted transaction by rolling it back.
+    async fn commit(
+        &self,
+        session: &mut Session,
+        claim: &Claim,
+        xact: &str,
+        report: Report,
+    ) -> Ending {
+        let (completed, committed, discarded) = future::join3(
+            complete(session.client(), claim, Some(xact), &report),
+            session.client().batch_execute("COMMIT"),
+            session.discard(),
+        )
+        .await;
+        if discarded.is_err() {
+            session.spend();
+        }
+        let trouble = match completed.and(committed) {
+            Ok(()) => return Ending::Succeeded,
+            Err(error) => error,
+        };
+        match completion_trouble(trouble) {
+            Completion::Lost => Ending::Lost,
+            Completion::Refused(trouble) => self.judge(claim, &trouble, report),
+            Completion::InDoubt(trouble) => {
+                session.spend();
+                self.settle(claim, &trouble, report).await
+            }
+        }
+    }
+
+    /// At least once: the statements first, then the completion, on a control session that no task
+    /// has touched.
+    async fn autocommit(&self, session: &mut Session, work: &mut Work) -> Ending {
+        let mut rows = Rows::default();
+        let guard = self.guard(session, &work.claim, &mut work.stop);
+        let ran = match guard.run(statement::one_by_one(session, &work.claim, &mut rows)).await {
+            Guarded::Done(Ok(())) => Ran::Well(()),
+            Guarded::Done(Err(trouble)) => Ran::Badly(trouble),
+            Guarded::Stopped(reason, last) => {
+                session.spend();
+                match last {
+                    // It ran to its end before the order to stop got through.
+                    Some(Ok(())) => Ran::Well(()),
+                    Some(Err(trouble)) => Ran::Stopped(reason, Some(trouble)),
+                    None => Ran::Stopped(reason, None),
+                }
+            }
+        };
+        let report = report(session, rows);
+        match ran {
+            Ran::Well(()) => {
+                session.reset().await;
+                self.complete_apart(&work.claim, report).await
+            }
+            Ran::Badly(trouble) => {
+                if trouble.connection_lost() {
+                    // What cannot be heard may still run, and have effects.
+                    self.control.ensure_gone(session.identity()).await;
+                } else {
+                    session.reset().await;
+                }
+                self.judge(&work.claim, &trouble, report)
+            }
+            Ran::Stopped(reason, trouble) => {
+                if trouble.as_ref().is_none_or(Trouble::connection_lost) {
+                    self.control.ensure_gone(session.identity()).await;
+                }
+                self.stopped(&work.claim, reason, trouble, report)
+            }
+        }
+    }
+
+    /// Completes a task whose effects are committed already, whatever it takes.
+    async fn complete_apart(&self, claim: &Claim, report: Report) -> Ending {
+        let mut backoff = Backoff::default();
+        loop {
+            let error = match self.control.get().await {
+                Ok(client) => match complete(&client, claim, None, &report).await {
+                    Ok(()) => return Ending::Succeeded,
+                    Err(error) => error,
+                },
+                Err(error) => {
+                    self.control.trouble("completion", claim.id(), &error);
+                    backoff.wait().await;
+                    continue;
+                }
+            };
+            match completion_trouble(error) {
+                Completion::Lost => return Ending::Lost,
+                Completion::Refused(trouble) => {
+                    self.control.trouble("completion", claim.id(), &trouble.fault().message);
+                }
+                Completion::InDoubt(_) => match self.control.settle(claim).await {
+                    Settled::Recorded(_) => return Ending::Succeeded,
+                    Settled::Lost => return Ending::Lost,
+                    Settled::StillClaimed => {}
+                },
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// The answer to COMMIT never came: the task's row knows.
+    async fn settle(&self, claim: &Claim, trouble: &Trouble, report: Report) -> Ending {
+        match self.control.settle(claim).await {
+            Settled::Recorded(Outcome::Succeeded) => Ending::Succeeded,
+            Settled::Recorded(_) | Settled::Lost => Ending::Lost,
+            Settled::StillClaimed => self.judge(claim, trouble, report),
+        }
+    }
+
+    fn guard<'a>(
+        &'a self,
+        session: &Session,
+        claim: &Claim,
+        stop: &'a mut tokio::sync::watch::Receiver<Option<Stop>>,
+    ) -> Guard<'a> {
+        Guard {
+            canceller: session.canceller(),
+            identity: session.identity(),
+            control: &self.control,
+            deadline: claim.timeout(),
+            stop,
+        }
+    }
+
+    /// What follows from an error.
+    fn judge(&self, claim: &Claim, trouble: &Trouble, mut report: Report) -> Ending {
+        let mut fault = trouble.fault().clone();
+        let sqlstate = fault.sqlstate.as_deref();
+        if sqlstate == Some(retry::LATER) {
+            return Ending::GiveBack { wait: claim.retry().interval };
+        }
+        if let Some(hint) = retry::mode_hint(claim.mode(), sqlstate) {
+            fault.hint = Some(hint.to_owned());
+        }
+        let lost = trouble.connection_lost();
+        let verdict = retry::decide(claim, sqlstate, lost, &self.fatal_sqlstates, &mut rand::rng());
+        let outcome = if lost && claim.at_most_once() { Outcome::Unknown } else { Outcome::Failed };
+        report.error = Some(fault);
+        Ending::Failed { outcome, verdict, report: Box::new(report) }
+    }
+
+    /// What follows from having been stopped.
+    fn stopped(
+        &self,
+        claim: &Claim,
+        reason: Reason,
+        trouble: Option<Trouble>,
+        mut report: Report,
+    ) -> Ending {
+        let (outcome, verdict, message) = match reason {
+            Reason::Told(Stop::Lost) => return Ending::Lost,
+            Reason::Told(Stop::Shutdown) if !claim.at_most_once() => {
+                return Ending::GiveBack { wait: std::time::Duration::ZERO };
+            }
+            Reason::Told(Stop::Shutdown) => {
+                (Outcome::Unknown, Verdict::Final, "the worker was stopped".to_owned())
+            }
+            Reason::Told(Stop::Cancelled) => {
+                (Outcome::Cancelled, Verdict::Final, "cancelled on request".to_owned())
+            }
+            Reason::Deadline => (
+                Outcome::TimedOut,
+                retry::decide(claim, None, false, &self.fatal_sqlstates, &mut rand::rng()),
+                format!("ran longer than its timeout of {:?}", claim.timeout().unwrap_or_default()),
+            ),
+        };
+        let seen = trouble.map(|trouble| trouble.fault().clone()).unwrap_or_default();
+        report.error = Some(Fault { message, detail: Some(seen.message), hint: None, ..seen });
+        Ending::Failed { outcome, verdict, report: Box::new(report) }
+    }
+}
+
+/// What an error of the completion's flight means.
+enum Completion {
+    Lost,
+    Refused(Trouble),
+    InDoubt(Trouble),
+}
+
+fn completion_trouble(error: Error) -> Completion {
+    let trouble = Trouble::from(error);
+    match (&trouble, trouble.fault().sqlstate.as_deref()) {
+        (_, Some(LOST)) => Completion::Lost,
+        (_, Some(OWN_TRANSACTION)) => {
+            let message = trouble.fault().message.clone();
+            let hint = "Leave out COMMIT and ROLLBACK, or enqueue with --mode autocommit. \
+                        What the task committed itself stays.";
+            Completion::Refused(Trouble::refused(retry::FATAL, &message, hint))
+        }
+        (Trouble::Fault(_), _) => Completion::Refused(trouble),
+        (Trouble::ConnectionLost(_) | Trouble::Confused(_), _) => Completion::InDoubt(trouble),
+    }
+}
+
+fn report(session: &Session, rows: Rows) -> Report {
+    Report {
+        rows: Some(rows.count()),
+        notices: session.notices().take(),
+        result: rows.into_result(),
+        error: None,
+    }
+}
+
+fn failed(outcome: Outcome, verdict: Verdict, fault: Fault) -> Ending {
+    let report = Box::new(Report { error: Some(fault), ..Report::default() });
+    Ending::Failed { outcome, verdict, report }
+}
+
+/// A statement that is not even sent.
+fn refusal(claim: &Claim, forbidden: &scan::Forbidden) -> Fault {
+    let before = &claim.statement()[..forbidden.offset()];
+    Fault {
+        sqlstate: Some("0A000".to_owned()),
+        message: forbidden.to_string(),
+        hint: Some(forbidden.hint().to_owned()),
+        position: u32::try_from(before.chars().count() + 1).ok(),
+        ..Fault::default()
+    }
+}
+
+impl Ending {
+    /// The server's code for why it did not succeed.
+    pub(crate) fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Failed { report, .. } => report.error.as_ref()?.sqlstate.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Why it did not succeed.
+    pub(crate) fn message(&self) -> Option<&str> {
+        match self {
+            Self::Failed { report, .. } => {
+                report.error.as_ref().map(|fault| fault.message.as_str())
+            }
+            _ => None,
+        }
+    }
+}

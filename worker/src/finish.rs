@@ -1,0 +1,83 @@
+//! The end of an attempt on the control side: recorded, retried or given back, whatever it takes.
+
+use std::time::Duration;
+
+use queue::fail::{Failed, Report, fail};
+use queue::give_back::give_back;
+use queue::retry::Verdict;
+use queue::{Claim, Outcome};
+
+use crate::control::{Backoff, Control};
+use crate::execute::Ending;
+
+/// What became of the task, for log and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finished {
+    /// It has ended.
+    As(Outcome),
+    /// It will be attempted again.
+    Retried(Outcome),
+    /// It went back with its attempt.
+    GivenBack,
+    /// It was somebody else's by then.
+    Lost,
+}
+
+/// Brings the ending into the queue. Tries until the database takes it: if that lasts longer than
+/// the orphan timeout, the fleet has reclaimed the task and the answer is `Lost`.
+pub(crate) async fn finish(control: &Control, claim: Claim, ending: Ending) -> Finished {
+    match ending {
+        Ending::Succeeded => Finished::As(Outcome::Succeeded),
+        Ending::Lost => Finished::Lost,
+        Ending::Failed { outcome, verdict, report } => {
+            record(control, claim, outcome, verdict, &report).await
+        }
+        Ending::GiveBack { wait } => hand_back(control, claim, wait).await,
+    }
+}
+
+async fn record(
+    control: &Control,
+    mut claim: Claim,
+    outcome: Outcome,
+    verdict: Verdict,
+    report: &Report,
+) -> Finished {
+    let mut backoff = Backoff::default();
+    loop {
+        let trouble = match control.get().await {
+            Ok(client) => match fail(&**client, claim, outcome, verdict, report).await {
+                Ok(Failed::Finished) => return Finished::As(outcome),
+                Ok(Failed::Retried) => return Finished::Retried(outcome),
+                Ok(Failed::Lost) => return Finished::Lost,
+                Err((returned, error)) => {
+                    claim = returned;
+                    error.to_string()
+                }
+            },
+            Err(error) => error,
+        };
+        control.trouble("the record of an attempt", claim.id(), &trouble);
+        backoff.wait().await;
+    }
+}
+
+/// Gives a claim back, to run again after `wait`.
+pub(crate) async fn hand_back(control: &Control, mut claim: Claim, wait: Duration) -> Finished {
+    let mut backoff = Backoff::default();
+    loop {
+        let trouble = match control.get().await {
+            Ok(client) => match give_back(&**client, claim, wait).await {
+                Ok(true) => return Finished::GivenBack,
+                Ok(false) => return Finished::Lost,
+                Err((returned, error)) => {
+                    claim = returned;
+                    error.to_string()
+                }
+            },
+            Err(error) => error,
+        };
+        control.trouble("giving back", claim.id(), &trouble);
+        backoff.wait().await;
+    }
+}

@@ -1,0 +1,121 @@
+//! What is true for the whole table, told by one worker: N workers that each counted the queue
+//! would cost N counts, and their sum would be N times too large.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus::{Gauge, GaugeVec, IntGauge, Opts, Registry};
+use queue::QueueError;
+use queue::backlog::{fleet, publisher, queues};
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use crate::control::Control;
+use crate::metrics::add;
+use crate::shutdown::Shutdown;
+
+/// Between two counts. A worker that is not the publisher asks as often whether it may be.
+const EVERY: Duration = Duration::from_secs(15);
+
+/// The fleet's gauges, there only while this worker is the publisher.
+#[derive(Clone, Default)]
+pub(crate) struct Gauges {
+    published: Arc<Mutex<Option<Registry>>>,
+}
+
+impl Gauges {
+    /// What to show along with the worker's own metrics.
+    pub(crate) fn published(&self) -> Option<Registry> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn publish(&self, registry: Option<Registry>) {
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = registry;
+    }
+
+    /// Publishes for as long as this worker holds the lock for it, until the worker has ended.
+    pub(crate) async fn run(self, control: Control, shutdown: Shutdown) {
+        loop {
+            let ended = tokio::select! {
+                () = shutdown.end.cancelled() => return,
+                ended = self.on_session(&control) => ended,
+            };
+            self.publish(None);
+            if let Err(error) = ended {
+                tracing::warn!(%error, "counting the queue failed");
+            }
+            tokio::select! {
+                () = shutdown.end.cancelled() => return,
+                () = sleep(EVERY) => {}
+            }
+        }
+    }
+
+    async fn on_session(&self, control: &Control) -> Result<(), QueueError> {
+        let client = control.own("pgmill publisher").await?;
+        while !publisher(&client).await? {
+            sleep(EVERY).await;
+        }
+        loop {
+            self.publish(Some(collect(&client).await?));
+            sleep(EVERY).await;
+        }
+    }
+}
+
+/// A registry filled anew each time, so that a queue that is gone leaves no series behind.
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+async fn collect(client: &Client) -> Result<Registry, QueueError> {
+    let begun = Instant::now();
+    let counted = queues(client).await?;
+    let fleet = fleet(client).await?;
+    let filled = || -> prometheus::Result<Registry> {
+        let registry = Registry::new();
+        let by_queue = |name: &str, help: &str, labels: &[&str]| {
+            GaugeVec::new(Opts::new(name, help), labels).and_then(|gauge| add(&registry, gauge))
+        };
+        let tasks = by_queue("pgmill_queue_tasks", "Live tasks", &["queue", "state"])?;
+        let oldest = by_queue(
+            "pgmill_queue_oldest_runnable_age_seconds",
+            "Since the oldest pending task was due; 0 without one",
+            &["queue"],
+        )?;
+        let longest = by_queue(
+            "pgmill_queue_longest_running_seconds",
+            "Since the longest-running task was claimed; 0 without one",
+            &["queue"],
+        )?;
+        let paused = by_queue("pgmill_queue_paused", "1 when no task is claimed", &["queue"])?;
+        for queue in &counted {
+            let name = queue.queue.as_str();
+            let states = [
+                ("pending", queue.pending),
+                ("running", queue.running),
+                ("scheduled", queue.scheduled),
+                ("blocked", queue.blocked),
+            ];
+            for (state, count) in states {
+                tasks.with_label_values(&[name, state]).set(count as f64);
+            }
+            oldest.with_label_values(&[name]).set(queue.oldest_pending_seconds.unwrap_or(0.0));
+            longest.with_label_values(&[name]).set(queue.longest_running_seconds.unwrap_or(0.0));
+            paused.with_label_values(&[name]).set(f64::from(u8::from(queue.paused)));
+        }
+        let workers = by_queue("pgmill_workers", "Workers of the fleet", &["status"])?;
+        workers.with_label_values(&["alive"]).set(fleet.alive as f64);
+        workers.with_label_values(&["stale"]).set(fleet.stale as f64);
+        let whole = |name: &str, help: &str, value: i64| {
+            IntGauge::new(name, help)
+                .and_then(|gauge| add(&registry, gauge))
+                .map(|gauge| gauge.set(value))
+        };
+        whole("pgmill_table_bytes", "Size of the tasks table with its indexes", fleet.table_bytes)?;
+        whole("pgmill_table_dead_tuples", "Dead rows in the tasks table", fleet.dead_tuples)?;
+        whole("pgmill_schema_version", "Version of the schema", fleet.schema_version.into())?;
+        whole("pgmill_collect_success", "1: these gauges were counted just now", 1)?;
+        let took = Gauge::new("pgmill_collect_duration_seconds", "Time the count took")?;
+        add(&registry, took)?.set(begun.elapsed().as_secs_f64());
+        Ok(registry)
+    };
+    filled().map_err(|error| QueueError::Refused { message: error.to_string(), hint: None })
+}

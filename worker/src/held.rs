@@ -1,0 +1,97 @@
+//! The claims that this process holds, and how each is told to stop.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use queue::{Claim, TaskId, Token};
+use tokio::sync::watch;
+
+/// Why a running statement has to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Somebody asked to cancel the task.
+    Cancelled,
+    /// The claim is no longer this worker's.
+    Lost,
+    /// The process ends and its grace is over.
+    Shutdown,
+}
+
+struct Entry {
+    token: Token,
+    stop: watch::Sender<Option<Stop>>,
+}
+
+/// Shared by claimer, readers and beat.
+#[derive(Clone, Default)]
+pub(crate) struct Held {
+    entries: Arc<Mutex<HashMap<TaskId, Entry>>>,
+}
+
+/// A claim on its way through a reader; it is held until this is dropped.
+pub(crate) struct Work {
+    pub(crate) claim: Claim,
+    pub(crate) stop: watch::Receiver<Option<Stop>>,
+    pub(crate) holding: Holding,
+}
+
+/// Takes the entry out when dropped.
+pub(crate) struct Holding {
+    held: Held,
+    id: TaskId,
+    token: Token,
+}
+
+impl Held {
+    /// Registers a claim, before anybody can be told of it.
+    pub(crate) fn hold(&self, claim: Claim) -> Work {
+        let (id, token) = (claim.id(), claim.token());
+        let (sender, stop) = watch::channel(None);
+        self.lock().insert(id, Entry { token, stop: sender });
+        Work { claim, stop, holding: Holding { held: self.clone(), id, token } }
+    }
+
+    /// What is held now.
+    pub(crate) fn list(&self) -> Vec<(TaskId, Token)> {
+        self.lock().iter().map(|(id, entry)| (*id, entry.token)).collect()
+    }
+
+    /// How many are held now.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Tells one claim to stop; the first reason stands.
+    pub(crate) fn stop(&self, id: TaskId, reason: Stop) {
+        if let Some(entry) = self.lock().get(&id) {
+            entry.stop.send_if_modified(|current| {
+                let first = current.is_none();
+                if first {
+                    *current = Some(reason);
+                }
+                first
+            });
+        }
+    }
+
+    /// Tells every claim to stop.
+    pub(crate) fn stop_all(&self, reason: Stop) {
+        for (id, _) in self.list() {
+            self.stop(id, reason);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let mut entries = self.held.lock();
+        // The same task may have come back under a new token already.
+        if entries.get(&self.id).is_some_and(|entry| entry.token == self.token) {
+            entries.remove(&self.id);
+        }
+    }
+}

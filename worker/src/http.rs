@@ -1,0 +1,74 @@
+//! `/metrics`, `/livez`, `/readyz`.
+//!
+//! `/livez` never touches the database: an outage of the database must not restart the fleet.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use prometheus::TEXT_FORMAT;
+use tokio::net::TcpListener;
+
+use crate::bell::Bell;
+use crate::control::Control;
+use crate::gauges::Gauges;
+use crate::metrics::Metrics;
+use crate::shutdown::Shutdown;
+
+/// What the handlers look at.
+#[derive(Clone)]
+pub(crate) struct Http {
+    pub(crate) control: Control,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) metrics: Metrics,
+    pub(crate) gauges: Gauges,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// Serves until the worker has ended.
+pub(crate) async fn run(listener: TcpListener, http: Http) {
+    let end = http.shutdown.end.clone();
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/livez", get(|| async { "alive\n" }))
+        .route("/healthz", get(|| async { "alive\n" }))
+        .route("/readyz", get(ready))
+        .with_state(http);
+    let served = axum::serve(listener, router).with_graceful_shutdown(end.cancelled_owned());
+    if let Err(error) = served.await {
+        tracing::error!(%error, "the metrics are no longer served");
+    }
+}
+
+async fn metrics(State(http): State<Http>) -> impl IntoResponse {
+    http.metrics.draining(http.draining());
+    match http.metrics.text(http.gauges.published().as_ref()) {
+        Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn ready(State(http): State<Http>) -> impl IntoResponse {
+    if http.draining() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
+    }
+    let checked = match http.control.get().await {
+        Ok(client) => {
+            queue::schema::check_version(&**client).await.map_err(|error| error.to_string())
+        }
+        Err(error) => Err(error),
+    };
+    match checked {
+        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+    }
+}
+
+impl Http {
+    fn draining(&self) -> bool {
+        self.shutdown.drain.is_cancelled() || self.bell.draining()
+    }
+}

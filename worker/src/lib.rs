@@ -1,0 +1,103 @@
+//! One process of the fleet.
+//!
+//! A task's way through the files: `claimer` claims it for an idle `reader`, `execute` runs it in
+//! the reader's `session` under a `guard`, `finish` brings the ending into the queue. Beside them
+//! `beat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
+//! `promoter`, `listener` and `maintenance` keep the queue moving, `shutdown` ends it all.
+
+mod beat;
+mod bell;
+mod claimer;
+mod config;
+mod control;
+mod decode;
+mod execute;
+mod finish;
+mod gauges;
+mod guard;
+mod held;
+mod http;
+mod listener;
+mod log;
+mod maintenance;
+mod metrics;
+mod notices;
+mod params;
+mod pick;
+mod privileges;
+mod process;
+mod promoter;
+mod reader;
+mod reclaimer;
+mod rows;
+mod session;
+mod shutdown;
+mod span;
+mod statement;
+mod trouble;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+use queue::connect::{ConnectError, Environment};
+use queue::{QueueError, exit};
+
+use crate::config::{Args, Config};
+
+/// The program: reads the command line, runs the worker, says how it went.
+#[must_use]
+pub fn main() -> ExitCode {
+    let matches = Args::command().get_matches();
+    let decided = Args::from_arg_matches(&matches)
+        .map_err(anyhow::Error::from)
+        .and_then(|args| Ok((args.print_config, Config::decide(args, &matches)?)));
+    let (print_config, config) = match decided {
+        Ok(decided) => decided,
+        Err(error) => {
+            eprintln!("worker: {error:#}");
+            return ExitCode::from(exit::USAGE);
+        }
+    };
+    if print_config {
+        for origin in &config.origins {
+            println!("{:<16} {:<28} {}", origin.name, origin.value, origin.origin);
+        }
+        return ExitCode::SUCCESS;
+    }
+    match run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("worker: {error:#}");
+            if let Some(hint) = hint(&error) {
+                eprintln!("hint: {hint}");
+            }
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn run(config: Config) -> anyhow::Result<()> {
+    log::start(&config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(process::run(config, &Environment::from_process()))
+}
+
+fn hint(error: &anyhow::Error) -> Option<String> {
+    if let Some(error) = error.downcast_ref::<ConnectError>() {
+        return error.hint();
+    }
+    error.downcast_ref::<QueueError>().and_then(QueueError::hint)
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if let Some(error) = error.downcast_ref::<ConnectError>() {
+        return if error.is_usage() { exit::USAGE } else { exit::UNREACHABLE };
+    }
+    match error.downcast_ref::<QueueError>() {
+        Some(QueueError::Unreachable(error)) if error.is_usage() => exit::USAGE,
+        Some(QueueError::Unreachable(_)) => exit::UNREACHABLE,
+        Some(QueueError::Refused { .. }) => exit::REFUSED,
+        _ => exit::FAILURE,
+    }
+}

@@ -1,0 +1,73 @@
+//! The doorbell: one LISTEN per process. Polling is the truth; a lost ring costs a poll interval.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use queue::connect;
+use tokio_postgres::AsyncMessage;
+
+use crate::bell::Bell;
+use crate::control::{Backoff, Control};
+use crate::shutdown::Shutdown;
+
+const LISTEN: &str = "/* worker.listen */ LISTEN mill";
+
+/// Listens until the worker has ended; connects again when the session breaks. Where LISTEN is not
+/// to be had (a pooler in transaction mode) the poll does the work.
+pub(crate) async fn run(control: Control, bell: Arc<Bell>, shutdown: Shutdown) {
+    let mut backoff = Backoff::up_to(Duration::from_secs(30));
+    loop {
+        tokio::select! {
+            () = shutdown.end.cancelled() => return,
+            ended = listen(&control, &bell) => {
+                if let Err(error) = ended {
+                    tracing::warn!(error, "not listening, the poll goes on");
+                }
+            }
+        }
+        tokio::select! {
+            () = shutdown.end.cancelled() => return,
+            () = backoff.wait() => {}
+        }
+    }
+}
+
+async fn listen(control: &Control, bell: &Bell) -> Result<(), String> {
+    let target = control.target().with_application_name("pgmill listener");
+    let (client, mut connection) =
+        connect::open(&target).await.map_err(|error| queue::chain(&error))?;
+    let listening = Box::pin(client.batch_execute(LISTEN));
+    let mut listening = Some(listening);
+    loop {
+        let message = match listening.take() {
+            // The statement's answer comes only while the connection is driven.
+            Some(statement) => {
+                match select(statement, Box::pin(poll_fn(|cx| connection.poll_message(cx)))).await {
+                    Either::Left((answer, _)) => {
+                        answer.map_err(|error| queue::database_message(&error))?;
+                        // What came before LISTEN was in force is found by one look.
+                        bell.ring();
+                        continue;
+                    }
+                    Either::Right((message, statement)) => {
+                        listening = Some(statement);
+                        message
+                    }
+                }
+            }
+            None => poll_fn(|cx| connection.poll_message(cx)).await,
+        };
+        match message {
+            Some(Ok(AsyncMessage::Notification(notification))) => match notification.payload() {
+                "sweep" => bell.sweep(),
+                "cancel" | "beat" => bell.call_beat(),
+                _ => bell.ring(),
+            },
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(queue::database_message(&error)),
+            None => return Err("the server closed the session".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! History's partitions, once an hour: made ahead at one end, dropped at the other.
+
+use std::time::Duration;
+
+use queue::prune;
+use rand::RngExt;
+use tokio::time::sleep;
+
+use crate::control::Control;
+use crate::shutdown::Shutdown;
+
+const EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Runs until the worker drains. Workers start at different moments of the hour.
+pub(crate) async fn run(control: Control, shutdown: Shutdown) {
+    loop {
+        let wait = EVERY.mul_f64(rand::rng().random_range(0.5..1.0));
+        tokio::select! {
+            () = shutdown.drain.cancelled() => return,
+            () = sleep(wait) => {}
+        }
+        match run_once(&control).await {
+            Ok((0, 0)) => {}
+            Ok((made, dropped)) => tracing::info!(made, dropped, "days of history"),
+            Err(error) => tracing::warn!(error, "keeping history failed, next try in an hour"),
+        }
+    }
+}
+
+/// Returns how many partitions were made and dropped.
+async fn run_once(control: &Control) -> Result<(i32, i32), String> {
+    let client = control.get().await?;
+    let made = prune::prepare_history(&**client).await.map_err(|error| error.to_string())?;
+    let dropped = prune::prune(&**client).await.map_err(|error| error.to_string())?;
+    Ok((made, dropped))
+}

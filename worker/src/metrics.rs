@@ -1,0 +1,272 @@
+//! What this process did, as Prometheus metrics. docs/metrics.md lists every name.
+//!
+//! Two registries: what each worker says of itself, and what one worker of the fleet says of the
+//! whole table (`gauges.rs`). Labels are bounded: queues, outcomes, SQLSTATE classes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::Status;
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, Opts, Registry, TextEncoder,
+};
+use queue::claim::Claimed;
+use tokio_util::task::TaskTracker;
+
+use crate::finish::Finished;
+
+/// Waits and runs: 1 ms to 2 h.
+const TASK_SECONDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0,
+    1800.0, 7200.0,
+];
+/// Statements of the worker's own: 0.1 ms to 5 s.
+const STATEMENT_SECONDS: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 5.0];
+
+/// The metrics of one worker; a clone shares them. Carries the set of background tasks along, which
+/// has the same lifetime and the same users.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    readers: IntGauge,
+    readers_busy: IntGauge,
+    claims: IntCounterVec,
+    pub(crate) claim_seconds: Histogram,
+    wait_seconds: HistogramVec,
+    run_seconds: HistogramVec,
+    finished: IntCounterVec,
+    errors: IntCounterVec,
+    beats: IntCounterVec,
+    beat_age: Gauge,
+    last_beat: Arc<Mutex<Option<Instant>>>,
+    orphans: IntCounter,
+    late: IntCounter,
+    pool_connections: GaugeVec,
+    pub(crate) pool_wait: Histogram,
+    pub(crate) reconnects: IntCounter,
+    draining: IntGauge,
+    pub(crate) tracker: TaskTracker,
+}
+
+impl Metrics {
+    /// All at zero.
+    ///
+    /// # Errors
+    /// Never in practice: the names are constants, and a test makes them all.
+    #[expect(clippy::too_many_lines, reason = "a list, one entry per metric")]
+    pub(crate) fn new(readers: u32) -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let r = &registry;
+        let info = IntGauge::with_opts(
+            Opts::new("pgmill_build_info", "Version of the worker")
+                .const_label("version", env!("CARGO_PKG_VERSION")),
+        )?;
+        add(r, info)?.set(1);
+        let metrics = Self {
+            readers: add(r, IntGauge::new("pgmill_readers", "Tasks this worker runs at once")?)?,
+            readers_busy: add(r, IntGauge::new("pgmill_readers_busy", "Tasks it runs now")?)?,
+            claims: add(
+                r,
+                counters(
+                    "pgmill_claims_total",
+                    "Tasks claimed, by queue; claims that found nothing or failed have queue \"\"",
+                    &["queue", "result"],
+                )?,
+            )?,
+            claim_seconds: add(
+                r,
+                histogram(
+                    "pgmill_claim_duration_seconds",
+                    "Time of a claim statement",
+                    STATEMENT_SECONDS,
+                )?,
+            )?,
+            wait_seconds: add(
+                r,
+                histograms("pgmill_task_wait_seconds", "From due to claimed", &["queue"])?,
+            )?,
+            run_seconds: add(
+                r,
+                histograms(
+                    "pgmill_task_run_seconds",
+                    "From claimed to finished",
+                    &["queue", "outcome"],
+                )?,
+            )?,
+            finished: add(
+                r,
+                counters(
+                    "pgmill_tasks_finished_total",
+                    "Attempts that ended, by what became of the task",
+                    &["queue", "outcome"],
+                )?,
+            )?,
+            errors: add(
+                r,
+                counters(
+                    "pgmill_task_errors_total",
+                    "Errors of tasks, by SQLSTATE class",
+                    &["sqlstate_class"],
+                )?,
+            )?,
+            beats: add(r, counters("pgmill_heartbeats_total", "Beats", &["result"])?)?,
+            beat_age: add(
+                r,
+                Gauge::new("pgmill_heartbeat_age_seconds", "Since the last beat that got through")?,
+            )?,
+            last_beat: Arc::default(),
+            orphans: add(
+                r,
+                IntCounter::new(
+                    "pgmill_orphans_reclaimed_total",
+                    "Tasks of dead workers that this one reclaimed",
+                )?,
+            )?,
+            late: add(
+                r,
+                IntCounter::new(
+                    "pgmill_late_results_total",
+                    "Attempts that ended after their claim was lost",
+                )?,
+            )?,
+            pool_connections: add(
+                r,
+                GaugeVec::new(
+                    Opts::new("pgmill_pool_connections", "Control sessions in the pool"),
+                    &["state"],
+                )?,
+            )?,
+            pool_wait: add(
+                r,
+                histogram(
+                    "pgmill_pool_wait_seconds",
+                    "Wait for a control session",
+                    STATEMENT_SECONDS,
+                )?,
+            )?,
+            reconnects: add(
+                r,
+                IntCounter::new(
+                    "pgmill_db_reconnects_total",
+                    "Sessions that had to be opened again",
+                )?,
+            )?,
+            draining: add(r, IntGauge::new("pgmill_draining", "1 when it claims no more")?)?,
+            tracker: TaskTracker::new(),
+            registry: registry.clone(),
+        };
+        r.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        metrics.readers.set(readers.into());
+        Ok(metrics)
+    }
+
+    pub(crate) fn readers_idle(&self, idle: usize) {
+        let idle = i64::try_from(idle).unwrap_or(i64::MAX);
+        self.readers_busy.set((self.readers.get() - idle).max(0));
+    }
+
+    pub(crate) fn claimed(&self, claimed: &[Claimed]) {
+        if claimed.is_empty() {
+            self.claims.with_label_values(&["", "empty"]).inc();
+        }
+        for claimed in claimed {
+            self.claims.with_label_values(&[claimed.lane.queue.as_str(), "claimed"]).inc();
+        }
+    }
+
+    pub(crate) fn claim_failed(&self) {
+        self.claims.with_label_values(&["", "error"]).inc();
+        self.reconnects.inc();
+    }
+
+    pub(crate) fn task_started(&self, queue: &str, waited: Duration) {
+        self.wait_seconds.with_label_values(&[queue]).observe(waited.as_secs_f64());
+    }
+
+    pub(crate) fn task_finished(
+        &self,
+        queue: &str,
+        finished: Finished,
+        ran: Duration,
+        sqlstate: Option<&str>,
+    ) {
+        let outcome = match finished {
+            Finished::As(outcome) => outcome.as_str(),
+            Finished::Retried(_) => "retried",
+            Finished::GivenBack => "given_back",
+            Finished::Lost => {
+                self.late.inc();
+                return;
+            }
+        };
+        self.run_seconds.with_label_values(&[queue, outcome]).observe(ran.as_secs_f64());
+        self.finished.with_label_values(&[queue, outcome]).inc();
+        if let Some(class) = sqlstate.and_then(|code| code.get(..2)) {
+            self.errors.with_label_values(&[class]).inc();
+        }
+    }
+
+    pub(crate) fn beat(&self, result: &str) {
+        self.beats.with_label_values(&[result]).inc();
+    }
+
+    pub(crate) fn beaten(&self) {
+        *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    pub(crate) fn reclaimed(&self, tasks: usize) {
+        self.orphans.inc_by(u64::try_from(tasks).unwrap_or(u64::MAX));
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a pool has a handful of connections")]
+    pub(crate) fn pool(&self, status: Status) {
+        let idle = status.available.min(status.size);
+        self.pool_connections.with_label_values(&["idle"]).set(idle as f64);
+        self.pool_connections.with_label_values(&["in_use"]).set((status.size - idle) as f64);
+    }
+
+    pub(crate) fn draining(&self, draining: bool) {
+        self.draining.set(draining.into());
+    }
+
+    /// The text format 0.0.4, of this worker and of the fleet if it speaks for it.
+    ///
+    /// # Errors
+    /// The encoder's.
+    pub(crate) fn text(&self, fleet: Option<&Registry>) -> prometheus::Result<Vec<u8>> {
+        if let Some(at) = *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.beat_age.set(at.elapsed().as_secs_f64());
+        }
+        let mut families = self.registry.gather();
+        if let Some(fleet) = fleet {
+            families.extend(fleet.gather());
+        }
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&families, &mut text)?;
+        Ok(text)
+    }
+}
+
+/// Registers a metric and hands it back.
+pub(crate) fn add<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: M,
+) -> prometheus::Result<M> {
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+fn counters(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+    IntCounterVec::new(Opts::new(name, help), labels)
+}
+
+fn histogram(name: &str, help: &str, buckets: &[f64]) -> prometheus::Result<Histogram> {
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))
+}
+
+fn histograms(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<HistogramVec> {
+    HistogramVec::new(HistogramOpts::new(name, help).buckets(TASK_SECONDS.to_vec()), labels)
+}

@@ -1,0 +1,219 @@
+//! One worker process from start to end: everything that runs in it, and how it is wound down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use queue::beat::Introduction;
+use queue::connect::{Environment, Target};
+use queue::{WorkerId, schema};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_postgres::Client;
+use tokio_util::task::TaskTracker;
+
+use crate::beat::Beat;
+use crate::bell::Bell;
+use crate::claimer::Claimer;
+use crate::config::Config;
+use crate::control::Control;
+use crate::execute::Executor;
+use crate::gauges::Gauges;
+use crate::held::Held;
+use crate::http::{self, Http};
+use crate::metrics::Metrics;
+use crate::reader::Reader;
+use crate::reclaimer::Reclaimer;
+use crate::shutdown::{Shutdown, Signals, wind_down};
+use crate::{listener, maintenance, privileges, promoter};
+
+/// Everything that the parts share.
+struct Process {
+    worker: WorkerId,
+    config: Config,
+    task_target: Target,
+    control: Control,
+    held: Held,
+    bell: Arc<Bell>,
+    metrics: Metrics,
+    gauges: Gauges,
+    shutdown: Shutdown,
+}
+
+/// Runs until a signal, or until idle for long enough if the configuration says so.
+///
+/// # Errors
+/// The database cannot be reached or refuses this worker at the start; the HTTP address is taken.
+/// Later trouble with the database is waited out.
+pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("could not install the signal handlers")?;
+    let target = Target::resolve(config.database_url.as_deref(), environment)?;
+    let task_target = match &config.task_url {
+        Some(url) => Target::resolve(Some(url), environment)?,
+        None => target.clone(),
+    };
+    for warning in target.warnings().iter().chain(task_target.warnings()) {
+        tracing::warn!("{warning}");
+    }
+    let metrics = Metrics::new(config.readers)?;
+    let process = Process {
+        worker: WorkerId::random(),
+        control: Control::new(&target, &metrics)?,
+        task_target,
+        held: Held::default(),
+        bell: Arc::default(),
+        metrics,
+        gauges: Gauges::default(),
+        shutdown: Shutdown::default(),
+        config,
+    };
+    process.live(&mut signals).await
+}
+
+impl Process {
+    async fn live(self, signals: &mut Signals) -> anyhow::Result<()> {
+        let http = match self.config.http {
+            Some(address) => Some(
+                TcpListener::bind(address)
+                    .await
+                    .with_context(|| format!("could not listen on {address}"))?,
+            ),
+            None => None,
+        };
+        let Some(control_session) = self.first_session(signals).await? else { return Ok(()) };
+        let background = self.background(control_session, http);
+        let readers = self.readers();
+        tracing::info!(
+            worker = %self.worker, readers = self.config.readers, database = %self.control.target(),
+            tasks_as = self.task_target.user(), "ready"
+        );
+        tokio::select! {
+            signal = signals.next() => tracing::info!(signal, "told to end"),
+            () = self.idle_for_long() => tracing::info!("idle, ending"),
+        }
+        self.shutdown.drain.cancel();
+        wind_down(&readers, &self.held, signals, self.config.grace).await;
+        self.shutdown.end.cancel();
+        background.close();
+        // The last beat leaves the list of the living; an unreachable database does not keep us.
+        let _ = tokio::time::timeout(Duration::from_secs(5), background.wait()).await;
+        tracing::info!("ended");
+        Ok(())
+    }
+
+    /// The control session, registered, after everything that would make this worker useless has
+    /// been ruled out. `None`: a signal came first.
+    async fn first_session(&self, signals: &mut Signals) -> anyhow::Result<Option<Client>> {
+        let ready = async {
+            let client = self.control.own("pgmill control").await?;
+            schema::check_version(&client).await?;
+            privileges::check(&client, &self.task_target, &self.metrics.tracker).await?;
+            drop(client);
+            anyhow::Ok(self.beat().register().await?)
+        };
+        tokio::select! {
+            client = ready => client.map(Some),
+            _ = signals.next() => Ok(None),
+        }
+    }
+
+    fn beat(&self) -> Beat {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Beat {
+            introduction: Introduction {
+                worker: self.worker,
+                pid: std::process::id(),
+                host,
+                version: env!("CARGO_PKG_VERSION"),
+                readers: self.config.readers,
+                queues: self.config.queues.clone(),
+                beat: self.config.beat,
+                orphan_timeout: self.config.orphan_timeout,
+            },
+            control: self.control.clone(),
+            held: self.held.clone(),
+            bell: Arc::clone(&self.bell),
+            metrics: self.metrics.clone(),
+            shutdown: self.shutdown.clone(),
+        }
+    }
+
+    /// Starts everything but readers and claimer.
+    fn background(&self, control_session: Client, http: Option<TcpListener>) -> TaskTracker {
+        let tasks = TaskTracker::new();
+        let (control, bell, shutdown) = (&self.control, &self.bell, &self.shutdown);
+        tasks.spawn(self.beat().run(control_session));
+        tasks.spawn(listener::run(control.clone(), Arc::clone(bell), shutdown.clone()));
+        tasks.spawn(promoter::run(control.clone(), Arc::clone(bell), shutdown.clone()));
+        tasks.spawn(maintenance::run(control.clone(), shutdown.clone()));
+        let reclaimer = Reclaimer {
+            worker: self.worker,
+            orphan_timeout: self.config.orphan_timeout,
+            control: control.clone(),
+            bell: Arc::clone(bell),
+            metrics: self.metrics.clone(),
+            shutdown: shutdown.clone(),
+        };
+        tasks.spawn(reclaimer.run());
+        if let Some(listener) = http {
+            tasks.spawn(self.gauges.clone().run(control.clone(), shutdown.clone()));
+            let served = Http {
+                control: control.clone(),
+                bell: Arc::clone(bell),
+                metrics: self.metrics.clone(),
+                gauges: self.gauges.clone(),
+                shutdown: shutdown.clone(),
+            };
+            tasks.spawn(http::run(listener, served));
+        }
+        tasks
+    }
+
+    /// Starts the readers and the claimer that serves them.
+    fn readers(&self) -> TaskTracker {
+        let tasks = TaskTracker::new();
+        let (offers, offered) = mpsc::unbounded_channel();
+        let claimer = Claimer {
+            worker: self.worker,
+            queues: self.config.queues.clone(),
+            poll: self.config.poll,
+            control: self.control.clone(),
+            held: self.held.clone(),
+            bell: Arc::clone(&self.bell),
+            metrics: self.metrics.clone(),
+            shutdown: self.shutdown.clone(),
+        };
+        tasks.spawn(claimer.run(offered));
+        let executor = Arc::new(Executor {
+            control: self.control.clone(),
+            fatal_sqlstates: self.config.fatal_sqlstates.clone(),
+        });
+        for number in 1..=self.config.readers {
+            let reader = Reader {
+                number,
+                target: self.task_target.clone(),
+                offers: offers.clone(),
+                executor: Arc::clone(&executor),
+                metrics: self.metrics.clone(),
+                shutdown: self.shutdown.clone(),
+            };
+            tasks.spawn(reader.run());
+        }
+        tasks
+    }
+
+    /// Resolves once nothing has been runnable or running for `exit_when_idle`.
+    async fn idle_for_long(&self) {
+        let Some(limit) = self.config.exit_when_idle else { return std::future::pending().await };
+        let mut idle = self.bell.watch_idle();
+        loop {
+            if idle.wait_for(|idle| *idle).await.is_err() {
+                return std::future::pending().await;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(limit) => return,
+                _ = idle.wait_for(|idle| !*idle) => {}
+            }
+        }
+    }
+}

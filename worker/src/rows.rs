@@ -1,0 +1,72 @@
+//! What a statement returns: all rows counted, the first ones kept, the rest let go.
+
+use serde_json::{Value, json};
+use tokio_postgres::{Row, SimpleQueryRow};
+
+use crate::decode::decode;
+use crate::notices::cut;
+
+/// Rows that history keeps per attempt.
+const MOST: usize = 100;
+/// Their values in all, in bytes.
+const MOST_BYTES: usize = 32 * 1024;
+/// One value, in bytes.
+const MOST_BYTES_EACH: usize = 4 * 1024;
+
+/// The first rows of the last result set, and the count over all statements.
+#[derive(Default)]
+pub(crate) struct Rows {
+    count: u64,
+    columns: Vec<String>,
+    kept: Vec<Value>,
+    bytes: usize,
+    truncated: bool,
+}
+
+impl Rows {
+    /// A new result set begins: it takes the place of the one before.
+    pub(crate) fn begin<'a>(&mut self, columns: impl Iterator<Item = &'a str>) {
+        self.columns = columns.map(|name| cut(name, MOST_BYTES_EACH)).collect();
+        self.kept.clear();
+        self.bytes = 0;
+        self.truncated = false;
+    }
+
+    /// A statement is through, with this many rows returned or affected.
+    pub(crate) fn end(&mut self, count: u64) {
+        self.count += count;
+    }
+
+    /// A row in text format.
+    pub(crate) fn push_text(&mut self, row: &SimpleQueryRow) {
+        self.keep((0..row.len()).map(|i| row.try_get(i).ok().flatten().map(str::to_owned)));
+    }
+
+    /// A row in binary format.
+    pub(crate) fn push_binary(&mut self, row: &Row) {
+        self.keep((0..row.len()).map(|i| decode(row, i)));
+    }
+
+    fn keep(&mut self, values: impl Iterator<Item = Option<String>>) {
+        if self.kept.len() >= MOST || self.bytes >= MOST_BYTES {
+            self.truncated = true;
+            return;
+        }
+        let values: Vec<Option<String>> =
+            values.map(|value| value.map(|text| cut(&text, MOST_BYTES_EACH))).collect();
+        self.bytes += values.iter().flatten().map(String::len).sum::<usize>();
+        self.kept.push(Value::from(values));
+    }
+
+    /// How many rows there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// What history keeps; `None` if no statement returned rows.
+    pub(crate) fn into_result(self) -> Option<Value> {
+        (!self.columns.is_empty()).then(
+            || json!({ "columns": self.columns, "rows": self.kept, "truncated": self.truncated }),
+        )
+    }
+}

@@ -1,0 +1,113 @@
+//! Sending a task's SQL and reading what comes back, as a stream: a result of any size passes
+//! through a bounded buffer.
+
+use std::pin::pin;
+
+use futures_util::{TryStreamExt, future};
+use queue::{Claim, scan};
+use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream};
+
+use crate::params::Param;
+use crate::rows::Rows;
+use crate::session::Session;
+use crate::trouble::Trouble;
+
+/// Object ids from here on belong to types that somebody made.
+const FIRST_CUSTOM_OID: u32 = 16384;
+
+/// The task's whole statement inside its own transaction. Returns the transaction's id.
+///
+/// # Errors
+/// The task's or the connection's; the transaction is still open.
+pub(crate) async fn in_transaction(
+    session: &mut Session,
+    claim: &Claim,
+    rows: &mut Rows,
+) -> Result<String, Trouble> {
+    if claim.params().is_some() {
+        let xact = session.begin(claim).await?;
+        with_params(session, claim.statement(), claim, rows).await?;
+        return Ok(xact);
+    }
+    // One flight: BEGIN, the announcement, the statement.
+    let statement = session.client().simple_query_raw(claim.statement());
+    let (xact, stream) = future::join(session.begin(claim), statement).await;
+    let xact = xact?;
+    drain(stream?, rows).await?;
+    Ok(xact)
+}
+
+/// The task's statements one by one, each on its own.
+///
+/// # Errors
+/// Of the first statement that fails; those before it have had their effect.
+pub(crate) async fn one_by_one(
+    session: &mut Session,
+    claim: &Claim,
+    rows: &mut Rows,
+) -> Result<(), Trouble> {
+    session.announce(claim, false).await?;
+    for statement in scan::statements(claim.statement()) {
+        let ran = if claim.params().is_some() {
+            with_params(session, statement.text(), claim, rows).await
+        } else {
+            match session.client().simple_query_raw(statement.text()).await {
+                Ok(stream) => drain(stream, rows).await,
+                Err(error) => Err(error.into()),
+            }
+        };
+        let before = &claim.statement()[..statement.offset()];
+        ran.map_err(|trouble| trouble.moved(before.chars().count()))?;
+    }
+    Ok(())
+}
+
+async fn drain(stream: SimpleQueryStream, rows: &mut Rows) -> Result<(), Trouble> {
+    let mut stream = pin!(stream);
+    while let Some(message) = stream.try_next().await? {
+        match message {
+            SimpleQueryMessage::RowDescription(columns) => {
+                rows.begin(columns.iter().map(SimpleColumn::name));
+            }
+            SimpleQueryMessage::Row(row) => rows.push_text(&row),
+            SimpleQueryMessage::CommandComplete(count) => rows.end(count),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Parameters need the extended protocol: one statement, its types asked of the server first.
+async fn with_params(
+    session: &mut Session,
+    sql: &str,
+    claim: &Claim,
+    rows: &mut Rows,
+) -> Result<(), Trouble> {
+    let values = claim.params().unwrap_or_default();
+    let statement = session.client().prepare(sql).await?;
+    let (wanted, given) = (statement.params().len(), values.len());
+    if wanted != given {
+        return Err(Trouble::refused(
+            "08P01",
+            &format!("the statement has {wanted} parameters, {given} values are given"),
+            "Give one --param for each of $1, $2, …",
+        ));
+    }
+    let columns = statement.columns();
+    // Of a type it does not know the client keeps prepared statements, which the reset drops.
+    let types = statement.params().iter().chain(columns.iter().map(Column::type_));
+    if types.into_iter().any(|ty| ty.oid() >= FIRST_CUSTOM_OID) {
+        session.spend();
+    }
+    if !columns.is_empty() {
+        rows.begin(columns.iter().map(Column::name));
+    }
+    let stream = session.client().query_raw(&statement, values.iter().map(Param)).await?;
+    let mut stream = pin!(stream);
+    while let Some(row) = stream.try_next().await? {
+        rows.push_binary(&row);
+    }
+    rows.end(stream.rows_affected().unwrap_or(0));
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Who is dead, by observation. Pure.
+//!
+//! No clock of another machine is compared with: a peer is judged by what this observer saw of it
+//! during its own uninterrupted watching. After an outage in which nobody could beat the watching
+//! begins anew, so that no storm of reclaims follows.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use queue::WorkerId;
+use queue::reclaim::Peer;
+
+/// A worker whose control session is gone gets this long, in case it is connecting again.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What one worker has seen of the others.
+pub(crate) struct Watch {
+    orphan_timeout: Duration,
+    longest_gap: Duration,
+    last_look: Option<Instant>,
+    seen: HashMap<WorkerId, Seen>,
+}
+
+struct Seen {
+    beat: Option<i64>,
+    /// Since when the beat has not moved, and since when the session is absent, to this observer.
+    still_since: Instant,
+    absent_since: Option<Instant>,
+}
+
+impl Watch {
+    /// `longest_gap`: looks further apart than this do not connect.
+    pub(crate) fn new(orphan_timeout: Duration, longest_gap: Duration) -> Self {
+        Self { orphan_timeout, longest_gap, last_look: None, seen: HashMap::new() }
+    }
+
+    /// Takes in one look at the peers and says which of them are dead.
+    pub(crate) fn look(&mut self, peers: &[Peer], now: Instant) -> Vec<WorkerId> {
+        if self.last_look.is_some_and(|last| now.duration_since(last) > self.longest_gap) {
+            self.seen.clear();
+        }
+        self.last_look = Some(now);
+        self.seen.retain(|worker, _| peers.iter().any(|peer| peer.worker == *worker));
+        peers.iter().filter(|peer| self.dead(peer, now)).map(|peer| peer.worker).collect()
+    }
+
+    fn dead(&mut self, peer: &Peer, now: Instant) -> bool {
+        let seen = self.seen.entry(peer.worker).or_insert(Seen {
+            beat: peer.beat,
+            still_since: now,
+            absent_since: None,
+        });
+        if seen.beat != peer.beat {
+            seen.beat = peer.beat;
+            seen.still_since = now;
+        }
+        seen.absent_since = if peer.present { None } else { seen.absent_since.or(Some(now)) };
+        let silent = now.duration_since(seen.still_since) >= self.orphan_timeout;
+        let gone = match (seen.absent_since, peer.beat_age) {
+            // Its last beat tells how long it may have been gone: seconds of one server's clock.
+            (Some(_), Some(age)) => age >= GRACE,
+            // It is not registered; only watching tells.
+            (Some(since), None) => now.duration_since(since) >= GRACE,
+            (None, _) => false,
+        };
+        silent || gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORPHAN: Duration = Duration::from_secs(30);
+    const GAP: Duration = Duration::from_secs(5);
+
+    fn peer(beat: Option<i64>, present: bool, age: u64) -> Peer {
+        let worker = WorkerId(uuid::Uuid::from_u128(7));
+        let beat_age = beat.map(|_| Duration::from_secs(age));
+        Peer { worker, beat, present, beat_age }
+    }
+
+    /// Looks once a second and says after how many seconds the peer was called dead.
+    fn dies_after(seconds: u64, at: impl Fn(u64) -> Peer) -> Option<u64> {
+        let mut watch = Watch::new(ORPHAN, GAP);
+        let begin = Instant::now();
+        (0..seconds).find(|n| !watch.look(&[at(*n)], begin + Duration::from_secs(*n)).is_empty())
+    }
+
+    #[test]
+    fn a_beating_worker_lives() {
+        assert_eq!(dies_after(300, |n| peer(Some(n.cast_signed() / 5), true, n % 5)), None);
+    }
+
+    #[test]
+    fn a_stopped_worker_is_dead_after_the_orphan_timeout() {
+        assert_eq!(dies_after(300, |n| peer(Some(1), true, n)), Some(30));
+    }
+
+    #[test]
+    fn a_killed_worker_is_dead_once_its_beat_is_past_the_grace() {
+        assert_eq!(dies_after(300, |n| peer(Some(1), false, n)), Some(3));
+    }
+
+    #[test]
+    fn claims_of_an_unregistered_worker_get_the_grace_from_the_first_look_on() {
+        assert_eq!(dies_after(300, |_| peer(None, false, 0)), Some(3));
+    }
+
+    #[test]
+    fn after_an_outage_the_watching_begins_anew() {
+        let mut watch = Watch::new(ORPHAN, GAP);
+        let begin = Instant::now();
+        let still = peer(Some(1), true, 0);
+        assert!(watch.look(&[still], begin).is_empty());
+        assert!(watch.look(&[still], begin + Duration::from_secs(100)).is_empty());
+        assert!(watch.look(&[still], begin + Duration::from_secs(104)).is_empty());
+    }
+}
