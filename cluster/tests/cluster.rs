@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use cluster::{Binaries, Cluster, Mode, Options};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// The server that `cluster run` chose, if the tests run under it; else whatever is found.
 #[expect(clippy::disallowed_methods, reason = "the way a test is told of its server")]
@@ -81,24 +82,15 @@ fn a_server_that_does_not_start_shows_its_log_and_leaves_nothing() {
 
 #[test]
 fn the_next_start_sweeps_what_a_killed_owner_left() {
-    // The inner shell says where its cluster is, then waits for ever.
-    let mut owner = program()
-        .args(["run", "--no-fsync", "--", "sh", "-c", "echo $PGMILL_TEST_URL; exec sleep 600"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut url = String::new();
-    BufReader::new(owner.stdout.take().unwrap()).read_line(&mut url).unwrap();
-    let port = url.trim().rsplit_once(':').unwrap().1.strip_suffix("/postgres").unwrap();
-    let port: u16 = port.parse().unwrap();
-    let sleeper = children(owner.id());
-    owner.kill().unwrap();
-    owner.wait().unwrap();
+    let mut owner = Owner::start();
+    let orphans = children(owner.process.id());
+    owner.process.kill().unwrap();
+    owner.process.wait().unwrap();
     // Another test's start may have come first; after this one it is gone in any case.
     drop(start());
-    assert!(!accepts_connections(port));
-    for pid in sleeper {
-        Command::new("kill").arg(pid).status().unwrap();
+    assert!(!accepts_connections(owner.port));
+    for orphan in orphans {
+        kill_process(orphan, Signal::TERM).unwrap();
     }
 }
 
@@ -113,17 +105,11 @@ fn run_passes_the_commands_exit_code_on_and_names_the_server() {
 
 #[test]
 fn a_terminated_run_ends_its_command_and_its_cluster() {
-    let mut owner = program()
-        .args(["run", "--no-fsync", "--", "sh", "-c", "echo $PGMILL_TEST_URL; exec sleep 600"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut url = String::new();
-    BufReader::new(owner.stdout.take().unwrap()).read_line(&mut url).unwrap();
-    let port = url.trim().rsplit_once(':').unwrap().1.strip_suffix("/postgres").unwrap();
-    Command::new("kill").arg(owner.id().to_string()).status().unwrap();
-    assert_eq!(owner.wait().unwrap().code(), Some(128 + 15));
-    assert!(!accepts_connections(port.parse().unwrap()));
+    let mut owner = Owner::start();
+    let command = children(owner.process.id());
+    assert_eq!(owner.terminate(), Some(128 + 15));
+    assert!(!accepts_connections(owner.port));
+    assert!(command.into_iter().all(|pid| test_kill_process(pid).is_err()));
 }
 
 #[test]
@@ -151,7 +137,47 @@ fn run(arguments: &[&str]) -> Output {
     program().args(arguments).output().expect("cluster runs")
 }
 
-fn children(pid: u32) -> Vec<String> {
+/// A `cluster run` whose command waits.
+struct Owner {
+    process: Child,
+    port: u16,
+}
+
+impl Owner {
+    fn start() -> Self {
+        let mut process = program()
+            .args(["run", "--no-fsync", "--", "sh", "-c", "echo $PGMILL_TEST_URL; exec sleep 600"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("cluster runs");
+        let mut url = String::new();
+        let output = process.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut url).expect("the command's connection string");
+        let (_, rest) = url.trim().rsplit_once(':').expect("a connection string");
+        let port = rest.trim_end_matches("/postgres").parse().expect("a port");
+        Self { process, port }
+    }
+
+    /// Asks it to end; its exit code.
+    fn terminate(&mut self) -> Option<i32> {
+        if let Some(pid) = Pid::from_raw(self.process.id().cast_signed()) {
+            // Not reaped yet, so the number is still its own.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        self.process.wait().expect("it is our child").code()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if matches!(self.process.try_wait(), Ok(None)) {
+            self.terminate();
+        }
+    }
+}
+
+fn children(pid: u32) -> Vec<Pid> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    list.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect()
+    let list = list.unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
