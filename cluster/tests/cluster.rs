@@ -95,6 +95,22 @@ fn the_next_start_sweeps_what_a_killed_owner_left() {
 }
 
 #[test]
+fn a_kept_cluster_outlives_its_owner_and_every_sweep() {
+    let mut cluster = start();
+    let directory = cluster.directory().to_path_buf();
+    let (port, pid) = (cluster.port(), cluster.pid().unwrap());
+    cluster.keep().unwrap();
+    drop(cluster);
+    drop(start());
+    assert!(accepts_connections(port));
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::INT).unwrap();
+    while processes_of(&directory) > 0 || accepts_connections(port) {
+        std::thread::yield_now();
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn run_passes_the_commands_exit_code_on_and_names_the_server() {
     let script = "test -x $PGMILL_PG_BIN/postgres && echo $PGMILL_TEST_URL; exit 7";
     let output = run(&["run", "--no-fsync", "--", "sh", "-c", script]);
