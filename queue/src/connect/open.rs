@@ -1,16 +1,16 @@
 //! Host by host, address by address, with and without TLS, until one answers.
 
 use super::ConnectError;
-use super::attempt::{Dial, Opened, attempt, from_driver, within};
+use super::attempt::{Connection, Dial, Opened, attempt, from_driver, within};
 use super::endpoint::Endpoint;
 use super::session::Wanted;
 use super::target::Target;
 use super::tls::{SslMode, idle_connector};
 use rand::seq::SliceRandom;
 use std::net::IpAddr;
-use tokio_postgres::CancelToken;
 use tokio_postgres::config::SslMode as DriverSslMode;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{CancelToken, Client};
 
 /// Opens a connection to the first host that answers and is of the kind asked for.
 ///
@@ -19,7 +19,7 @@ use tokio_postgres::error::SqlState;
 ///
 /// # Errors
 /// Usage errors for certificate files; otherwise what the server or the network said.
-pub async fn open(target: &Target) -> Result<Opened, ConnectError> {
+pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError> {
     let mut failures = Vec::new();
     for wanted in target.wanted.passes() {
         let mut endpoints: Vec<&Endpoint> = target.endpoints.iter().collect();
@@ -57,10 +57,9 @@ fn one(mut failures: Vec<ConnectError>) -> ConnectError {
 /// # Errors
 /// The server could not be reached, or the certificate files could not be read.
 pub async fn cancel(token: &CancelToken, target: &Target) -> Result<(), ConnectError> {
-    let connector = match target.tls.mode {
-        SslMode::Disable => idle_connector()?,
-        _ => target.tls.connector()?,
-    };
+    let without_tls = target.tls.mode == SslMode::Disable
+        || target.endpoints.iter().all(|endpoint| endpoint.socket_directory().is_some());
+    let connector = if without_tls { idle_connector()? } else { target.tls.connector()? };
     let server = target.to_string();
     within(target, &server, async {
         token.cancel_query(connector).await.map_err(|error| from_driver(&server, error))
@@ -124,6 +123,10 @@ async fn dials(target: &Target, endpoint: &Endpoint) -> Result<Vec<Dial>, Connec
         })
     })
     .await?;
+    if addresses.is_empty() {
+        let reason = "host name has no address".to_owned();
+        return Err(ConnectError::Unreachable { server, reason });
+    }
     if target.shuffled {
         addresses.shuffle(&mut rand::rng());
     }
