@@ -1,0 +1,47 @@
+//! A task's effects and its completion commit together: exactly once, whatever dies meanwhile.
+
+use rand::RngExt;
+
+use crate::harness::{Database, Fleet, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_thousand_tasks_have_their_effect_once_though_each_worker_is_killed_twenty_times() {
+    const TASKS: i64 = 20_000;
+    const KILLS: usize = 20;
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    let statement = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
+    database.enqueue_many(TASKS.try_into().unwrap(), statement).await;
+    let flags = ["--readers", "8", "--beat", "500ms", "--orphan-timeout", "5s"];
+    let mut fleet = Fleet::start(&database, 4, &flags);
+    let done = "SELECT count(*) FROM mill.attempts WHERE final";
+    let mut finished: i64 = 0;
+    for round in 0..KILLS * fleet.len() {
+        // Each kill after some progress: the kills spread over the whole drain.
+        let next = finished + rand::rng().random_range(1..=TASKS / 160);
+        eventually("the drain goes on", async || {
+            finished = database.value(done).await;
+            finished >= next || finished >= TASKS
+        })
+        .await;
+        fleet.replace(round % 4);
+    }
+    database.until_empty().await;
+    let row = &database.rows("SELECT count(*), count(DISTINCT task) FROM effect", &[]).await[0];
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (TASKS, TASKS));
+    let succeeded: i64 =
+        database.value("SELECT count(*) FROM mill.attempts WHERE outcome = 'succeeded'").await;
+    assert_eq!(succeeded, TASKS);
+    // Every start left a row: the attempts of each task are 1, 2, … without a gap.
+    let gaps: i64 = database
+        .value(
+            "SELECT count(*) FROM (SELECT task_id FROM mill.attempts GROUP BY task_id
+             HAVING count(*) <> max(attempt) OR count(DISTINCT attempt) <> max(attempt)) AS odd",
+        )
+        .await;
+    assert_eq!(gaps, 0);
+    let lost: i64 =
+        database.value("SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'").await;
+    println!("{TASKS} tasks, {} kills, {lost} attempts lost", KILLS * fleet.len());
+    assert!(lost > 0, "no kill hit a running task: the test shows nothing");
+}

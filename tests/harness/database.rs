@@ -1,0 +1,185 @@
+//! One database per test, copied from a template that has the schema.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use queue::connect::{Environment, Target};
+use tokio::sync::OnceCell;
+use tokio_postgres::types::{FromSqlOwned, ToSql};
+use tokio_postgres::{Client, Row};
+
+/// Set by `cluster run`.
+const CLUSTER: &str = "PGMILL_TEST_URL";
+
+static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// A database with the schema in it, and a session of a superuser. Dropped with the value.
+pub(crate) struct Database {
+    name: String,
+    cluster: Target,
+    client: Client,
+}
+
+impl Database {
+    /// A new one.
+    pub(crate) async fn new() -> Self {
+        let template = TEMPLATE.get_or_init(make_template).await;
+        Self::create(&format!("TEMPLATE {template}")).await
+    }
+
+    /// A new one without the schema.
+    pub(crate) async fn empty() -> Self {
+        Self::create("").await
+    }
+
+    async fn create(how: &str) -> Self {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mill_test_{}_{n}", std::process::id());
+        let cluster = cluster();
+        let admin = open(&cluster).await;
+        admin.batch_execute(&format!("CREATE DATABASE {name} {how}")).await.unwrap();
+        let client = open(&in_database(&name)).await;
+        Self { name, cluster, client }
+    }
+
+    /// Where it is, for programs: a URL of the superuser.
+    pub(crate) fn url(&self) -> String {
+        url(&self.name)
+    }
+
+    /// The same place under another login.
+    pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
+        let url = self.url();
+        let (_, place) = url.rsplit_once('@').unwrap();
+        format!("postgres://{user}:{password}@{place}")
+    }
+
+    /// A target for it.
+    pub(crate) fn target(&self) -> Target {
+        in_database(&self.name)
+    }
+
+    /// The superuser's session.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Another session of the superuser.
+    pub(crate) async fn connect(&self) -> Client {
+        open(&self.target()).await
+    }
+
+    /// Runs statements that return nothing.
+    pub(crate) async fn execute(&self, sql: &str) {
+        self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error:?} in {sql}"));
+    }
+
+    /// Every row.
+    pub(crate) async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Vec<Row> {
+        self.client.query(sql, params).await.unwrap_or_else(|error| panic!("{error:?} in {sql}"))
+    }
+
+    /// The one value of the one row.
+    pub(crate) async fn value<T: FromSqlOwned>(&self, sql: &str) -> T {
+        let rows = self.rows(sql, &[]).await;
+        assert_eq!(rows.len(), 1, "one row from {sql}");
+        rows[0].get(0)
+    }
+
+    /// Enqueues by `mill.enqueue('statement', …)`; `options` as `, name => value`.
+    pub(crate) async fn enqueue(&self, statement: &str, options: &str) -> i64 {
+        let sql = format!("SELECT mill.enqueue($1{options})");
+        self.rows(&sql, &[&statement]).await[0].get(0)
+    }
+
+    /// Enqueues the statement this many times in one call of `mill.enqueue_many`.
+    pub(crate) async fn enqueue_many(&self, count: i32, statement: &str) {
+        let sql = "SELECT mill.enqueue_many(array_fill($1::text, ARRAY[$2::integer]))";
+        self.rows(sql, &[&statement, &count]).await;
+    }
+
+    /// How the task ended, once it has.
+    pub(crate) async fn outcome(&self, id: i64) -> String {
+        let sql = "SELECT outcome::text FROM mill.attempts WHERE task_id = $1 AND final
+                   AND NOT EXISTS (SELECT FROM mill.tasks WHERE id = $1)
+                   ORDER BY finished_at DESC LIMIT 1";
+        super::eventually(&format!("task {id} ends"), async || {
+            !self.rows(sql, &[&id]).await.is_empty()
+        })
+        .await;
+        self.rows(sql, &[&id]).await[0].get(0)
+    }
+
+    /// Once the task is in this state.
+    pub(crate) async fn until_state(&self, id: i64, state: &str) {
+        let sql = "SELECT FROM mill.tasks WHERE id = $1 AND state = $2::text::mill.state";
+        super::eventually(&format!("task {id} is {state}"), async || {
+            !self.rows(sql, &[&id, &state]).await.is_empty()
+        })
+        .await;
+    }
+
+    /// Once no live task is left.
+    pub(crate) async fn until_empty(&self) {
+        super::eventually("no live task is left", async || {
+            self.value::<i64>("SELECT count(*) FROM mill.tasks").await == 0
+        })
+        .await;
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let (name, cluster) = (self.name.clone(), self.cluster.clone());
+        // A test's own runtime is about to end: this takes one of its own.
+        let dropped = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let admin = open(&cluster).await;
+                let _ = admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await;
+            });
+        });
+        let _ = dropped.join();
+    }
+}
+
+async fn make_template() -> String {
+    let name = format!("mill_template_{}", std::process::id());
+    let admin = open(&cluster()).await;
+    admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+    let client = open(&in_database(&name)).await;
+    queue::schema::init(&client).await.unwrap();
+    name
+}
+
+/// A session that is driven in the background until it is dropped.
+pub(crate) async fn open(target: &Target) -> Client {
+    let (client, connection) = queue::connect::open(target).await.unwrap();
+    #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
+    tokio::spawn(connection);
+    client
+}
+
+fn cluster() -> Target {
+    target(&cluster_url())
+}
+
+fn in_database(name: &str) -> Target {
+    target(&url(name))
+}
+
+fn target(url: &str) -> Target {
+    Target::resolve(Some(url), &Environment::from_variables::<&str, &str>([], None)).unwrap()
+}
+
+fn url(database: &str) -> String {
+    let url = cluster_url();
+    let (place, _) = url.rsplit_once('/').unwrap();
+    format!("{place}/{database}")
+}
+
+fn cluster_url() -> String {
+    #[expect(clippy::disallowed_methods, reason = "the one setting of the tests")]
+    std::env::var(CLUSTER).unwrap_or_else(|_| panic!("{CLUSTER} is not set: run `make test`"))
+}

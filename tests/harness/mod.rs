@@ -1,0 +1,22 @@
+//! What every test needs: a database of its own, workers, and a way to wait for a condition.
+
+pub(crate) mod database;
+pub(crate) mod worker;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use database::Database;
+pub(crate) use worker::{Fleet, Worker};
+
+/// Far longer than anything takes: a test that reaches it has failed, however slow the machine.
+const GIVE_UP: Duration = Duration::from_secs(120);
+
+/// Returns once the condition holds, and what it took; panics if it never does.
+pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < GIVE_UP, "waited {GIVE_UP:?} in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    begun.elapsed()
+}

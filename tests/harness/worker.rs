@@ -1,0 +1,123 @@
+//! Real worker processes.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Database, eventually};
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// One process. Killed when dropped; its log is shown if the test fails.
+pub(crate) struct Worker {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Worker {
+    /// Starts a worker on the database, as the superuser unless flags say otherwise.
+    pub(crate) fn start(database: &Database, flags: &[&str]) -> Self {
+        Self::start_at(&database.url(), flags)
+    }
+
+    /// Starts a worker with a connection string.
+    pub(crate) fn start_at(url: &str, flags: &[&str]) -> Self {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let log = std::env::temp_dir().join(format!("pgmill-test-{}-{n}.log", std::process::id()));
+        let file = File::create(&log).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_test-worker"))
+            .args(["--log-format", "text", "--log", "debug,tokio_postgres=info"])
+            .args(flags)
+            .env("DATABASE_URL", url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// SIGKILL, and gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and its exit status.
+    pub(crate) async fn terminate(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.ended().await
+    }
+
+    /// Its exit status, once it has ended.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually(&format!("the worker ends, log {}", self.log.display()), async || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        status.unwrap()
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Once its log has this text.
+    pub(crate) async fn until_logged(&self, text: &str) {
+        eventually(&format!("the log says \"{text}\""), async || self.log().contains(text)).await;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of worker {}\n{}", self.child.id(), self.log());
+        }
+        let _ = std::fs::remove_file(&self.log);
+    }
+}
+
+/// Several workers with the same flags, to be killed and started again at random.
+pub(crate) struct Fleet<'a> {
+    database: &'a Database,
+    flags: &'a [&'a str],
+    workers: Vec<Worker>,
+}
+
+impl<'a> Fleet<'a> {
+    /// Starts them.
+    pub(crate) fn start(database: &'a Database, workers: usize, flags: &'a [&'a str]) -> Self {
+        let workers = (0..workers).map(|_| Worker::start(database, flags)).collect();
+        Self { database, flags, workers }
+    }
+
+    /// SIGKILL for one, and a new one in its place.
+    pub(crate) fn replace(&mut self, n: usize) {
+        self.workers[n].kill();
+        self.workers[n] = Worker::start(self.database, self.flags);
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.workers.len()
+    }
+}

@@ -1,0 +1,12 @@
+//! What pgmill promises, one file per promise.
+//!
+//! Run by `make test`, which starts a private cluster. Each test has a database of its own, talks to
+//! a real PostgreSQL and starts real worker processes. Nothing sleeps to get an order of events: a
+//! task is held by an advisory lock until the test lets it go, and `eventually` waits for a
+//! condition, however long it takes on this machine.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod claim;
+mod exactly_once;
+mod harness;
