@@ -29,7 +29,7 @@ UPDATE mill.workers w SET beat = w.beat + 1, beat_at = now(), busy = $2
 WHERE w.id = $1
 RETURNING w.draining,
     ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)),
-    ARRAY(SELECT held.id FROM unnest($3, $4) AS held (id, token)
+    ARRAY(SELECT held.token FROM unnest($3, $4) AS held (id, token)
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = held.id AND t.token = held.token))";
 
 const LEAVE: &str = "/* queue.leave */ DELETE FROM mill.workers w WHERE w.id = $1";
@@ -62,8 +62,9 @@ pub struct Orders {
     pub draining: bool,
     /// Held tasks that somebody wants cancelled.
     pub cancel: Vec<TaskId>,
-    /// Held tasks that are no longer held: reclaimed, or finished a moment ago.
-    pub lost: Vec<TaskId>,
+    /// Claims that are no longer good: reclaimed, or finished a moment ago. Tokens and not tasks:
+    /// the same task may be held again under a new one by the time the answer is read.
+    pub lost: Vec<Token>,
 }
 
 /// Registers the worker, and takes the advisory lock that shows its control session to live. The
@@ -118,11 +119,12 @@ pub async fn beat(
         )
         .await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    let tasks = |ids: Vec<i64>| ids.into_iter().map(TaskId).collect();
+    let cancel: Vec<i64> = row.try_get(1)?;
+    let lost: Vec<uuid::Uuid> = row.try_get(2)?;
     Ok(Some(Orders {
         draining: row.try_get(0)?,
-        cancel: tasks(row.try_get(1)?),
-        lost: tasks(row.try_get(2)?),
+        cancel: cancel.into_iter().map(TaskId).collect(),
+        lost: lost.into_iter().map(Token).collect(),
     }))
 }
 

@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 
 use crate::bell::Bell;
 use crate::control::{Backoff, Control};
-use crate::held::{Held, Stop};
+use crate::held::Held;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
@@ -112,10 +112,10 @@ impl Beat {
     fn obey(&self, orders: &Orders) {
         self.bell.set_draining(orders.draining);
         for id in &orders.cancel {
-            self.held.stop(*id, Stop::Cancelled);
+            self.held.cancel(*id);
         }
-        for id in &orders.lost {
-            self.held.stop(*id, Stop::Lost);
+        for token in &orders.lost {
+            self.held.lose(*token);
         }
     }
 }

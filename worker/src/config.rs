@@ -225,6 +225,11 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether the setting stands on the command line.
+    pub(crate) fn on_command_line(&self, name: &str) -> bool {
+        self.origins.iter().any(|origin| origin.name == name && origin.origin == "flag")
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         ensure!(
             (1..=1000).contains(&self.readers),

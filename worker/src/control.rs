@@ -1,5 +1,6 @@
 //! The control sessions: a small pool under the worker's own login, never used for task SQL.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
@@ -43,10 +44,10 @@ impl Control {
     /// A session for one short statement or two.
     ///
     /// # Errors
-    /// The database cannot be reached, in the server's or the network's words.
-    pub(crate) async fn get(&self) -> Result<Object, String> {
+    /// The database cannot be reached.
+    pub(crate) async fn get(&self) -> Result<Object, QueueError> {
         let _timer = self.metrics.pool_wait.start_timer();
-        let got = self.pool.get().await.map_err(|error| queue::chain(&connect::pool_error(error)));
+        let got = self.pool.get().await.map_err(|error| connect::pool_error(error).into());
         self.metrics.pool(self.pool.status());
         got
     }
@@ -73,7 +74,7 @@ impl Control {
     /// Ends a backend, if it is still the one that is meant.
     pub(crate) async fn terminate(&self, session: SessionIdentity) {
         let told = match self.get().await {
-            Ok(client) => reclaim::end_session(&**client, session).await.map_err(|e| e.to_string()),
+            Ok(client) => reclaim::end_session(&**client, session).await,
             Err(error) => Err(error),
         };
         if let Err(error) = told {
@@ -100,7 +101,7 @@ impl Control {
         let mut backoff = Backoff::default();
         loop {
             let settled = match self.get().await {
-                Ok(client) => settle::settle(&**client, claim).await.map_err(|e| e.to_string()),
+                Ok(client) => settle::settle(&**client, claim).await,
                 Err(error) => Err(error),
             };
             match settled {
@@ -112,8 +113,8 @@ impl Control {
     }
 
     /// Logs what will be tried again.
-    pub(crate) fn trouble(&self, what: &str, task: TaskId, error: &str) {
-        tracing::warn!(%task, error, "{what} did not get through, trying again");
+    pub(crate) fn trouble(&self, what: &str, task: TaskId, error: &dyn Display) {
+        tracing::warn!(%task, %error, "{what} did not get through, trying again");
     }
 }
 

@@ -69,6 +69,10 @@ impl Executor {
         match ran {
             Ran::Well(xact) => self.commit(session, &work.claim, &xact, report).await,
             Ran::Badly(trouble) => {
+                if trouble.connection_lost() {
+                    // Nothing it did can commit any more, but it may hold locks for long.
+                    self.control.terminate(session.identity()).await;
+                }
                 session.reset().await;
                 self.judge(&work.claim, &trouble, report)
             }

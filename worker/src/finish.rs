@@ -52,7 +52,7 @@ async fn record(
                 Ok(Failed::Lost) => return Finished::Lost,
                 Err((returned, error)) => {
                     claim = returned;
-                    error.to_string()
+                    error
                 }
             },
             Err(error) => error,
@@ -72,7 +72,7 @@ pub(crate) async fn hand_back(control: &Control, mut claim: Claim, wait: Duratio
                 Ok(false) => return Finished::Lost,
                 Err((returned, error)) => {
                     claim = returned;
-                    error.to_string()
+                    error
                 }
             },
             Err(error) => error,

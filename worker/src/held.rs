@@ -22,6 +22,19 @@ struct Entry {
     stop: watch::Sender<Option<Stop>>,
 }
 
+impl Entry {
+    /// The first reason stands.
+    fn tell(&self, reason: Stop) {
+        self.stop.send_if_modified(|current| {
+            let first = current.is_none();
+            if first {
+                *current = Some(reason);
+            }
+            first
+        });
+    }
+}
+
 /// Shared by claimer, readers and beat.
 #[derive(Clone, Default)]
 pub(crate) struct Held {
@@ -61,23 +74,24 @@ impl Held {
         self.lock().len()
     }
 
-    /// Tells one claim to stop; the first reason stands.
-    pub(crate) fn stop(&self, id: TaskId, reason: Stop) {
+    /// Somebody asked to cancel the task, whichever claim of it is held.
+    pub(crate) fn cancel(&self, id: TaskId) {
         if let Some(entry) = self.lock().get(&id) {
-            entry.stop.send_if_modified(|current| {
-                let first = current.is_none();
-                if first {
-                    *current = Some(reason);
-                }
-                first
-            });
+            entry.tell(Stop::Cancelled);
         }
     }
 
-    /// Tells every claim to stop.
-    pub(crate) fn stop_all(&self, reason: Stop) {
-        for (id, _) in self.list() {
-            self.stop(id, reason);
+    /// The claim is no longer this worker's.
+    pub(crate) fn lose(&self, token: Token) {
+        if let Some(entry) = self.lock().values().find(|entry| entry.token == token) {
+            entry.tell(Stop::Lost);
+        }
+    }
+
+    /// The process ends.
+    pub(crate) fn shut_down(&self) {
+        for entry in self.lock().values() {
+            entry.tell(Stop::Shutdown);
         }
     }
 

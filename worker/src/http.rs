@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use crate::bell::Bell;
 use crate::control::Control;
 use crate::gauges::Gauges;
+use crate::held::Held;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
@@ -22,6 +23,7 @@ use crate::shutdown::Shutdown;
 #[derive(Clone)]
 pub(crate) struct Http {
     pub(crate) control: Control,
+    pub(crate) held: Held,
     pub(crate) bell: Arc<Bell>,
     pub(crate) metrics: Metrics,
     pub(crate) gauges: Gauges,
@@ -44,7 +46,7 @@ pub(crate) async fn run(listener: TcpListener, http: Http) {
 }
 
 async fn metrics(State(http): State<Http>) -> impl IntoResponse {
-    http.metrics.draining(http.draining());
+    http.metrics.look(http.held.count(), http.draining());
     match http.metrics.text(http.gauges.published().as_ref()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
@@ -56,9 +58,7 @@ async fn ready(State(http): State<Http>) -> impl IntoResponse {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
     }
     let checked = match http.control.get().await {
-        Ok(client) => {
-            queue::schema::check_version(&**client).await.map_err(|error| error.to_string())
-        }
+        Ok(client) => queue::schema::check_version(&**client).await,
         Err(error) => Err(error),
     };
     match checked {

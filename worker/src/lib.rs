@@ -17,6 +17,7 @@ mod gauges;
 mod guard;
 mod held;
 mod http;
+mod lanes;
 mod listener;
 mod log;
 mod maintenance;

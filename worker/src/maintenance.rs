@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue::prune;
+use queue::{QueueError, prune};
 use rand::RngExt;
 use tokio::time::sleep;
 
@@ -22,15 +22,15 @@ pub(crate) async fn run(control: Control, shutdown: Shutdown) {
         match run_once(&control).await {
             Ok((0, 0)) => {}
             Ok((made, dropped)) => tracing::info!(made, dropped, "days of history"),
-            Err(error) => tracing::warn!(error, "keeping history failed, next try in an hour"),
+            Err(error) => tracing::warn!(%error, "keeping history failed, next try in an hour"),
         }
     }
 }
 
 /// Returns how many partitions were made and dropped.
-async fn run_once(control: &Control) -> Result<(i32, i32), String> {
+async fn run_once(control: &Control) -> Result<(i32, i32), QueueError> {
     let client = control.get().await?;
-    let made = prune::prepare_history(&**client).await.map_err(|error| error.to_string())?;
-    let dropped = prune::prune(&**client).await.map_err(|error| error.to_string())?;
+    let made = prune::prepare_history(&**client).await?;
+    let dropped = prune::prune(&**client).await?;
     Ok((made, dropped))
 }

@@ -31,7 +31,6 @@ const STATEMENT_SECONDS: &[f64] =
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registry: Registry,
-    readers: IntGauge,
     readers_busy: IntGauge,
     claims: IntCounterVec,
     pub(crate) claim_seconds: Histogram,
@@ -65,8 +64,9 @@ impl Metrics {
                 .const_label("version", env!("CARGO_PKG_VERSION")),
         )?;
         add(r, info)?.set(1);
+        let capacity = IntGauge::new("pgmill_readers", "Tasks this worker runs at once")?;
+        add(r, capacity)?.set(readers.into());
         let metrics = Self {
-            readers: add(r, IntGauge::new("pgmill_readers", "Tasks this worker runs at once")?)?,
             readers_busy: add(r, IntGauge::new("pgmill_readers_busy", "Tasks it runs now")?)?,
             claims: add(
                 r,
@@ -159,13 +159,7 @@ impl Metrics {
             registry: registry.clone(),
         };
         r.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        metrics.readers.set(readers.into());
         Ok(metrics)
-    }
-
-    pub(crate) fn readers_idle(&self, idle: usize) {
-        let idle = i64::try_from(idle).unwrap_or(i64::MAX);
-        self.readers_busy.set((self.readers.get() - idle).max(0));
     }
 
     pub(crate) fn claimed(&self, claimed: &[Claimed]) {
@@ -228,7 +222,9 @@ impl Metrics {
         self.pool_connections.with_label_values(&["in_use"]).set((status.size - idle) as f64);
     }
 
-    pub(crate) fn draining(&self, draining: bool) {
+    /// What is looked at when somebody asks.
+    pub(crate) fn look(&self, busy: usize, draining: bool) {
+        self.readers_busy.set(i64::try_from(busy).unwrap_or(i64::MAX));
         self.draining.set(draining.into());
     }
 

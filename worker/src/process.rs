@@ -52,6 +52,14 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         Some(url) => Target::resolve(Some(url), environment)?,
         None => target.clone(),
     };
+    if target.password_given_inline() && config.on_command_line("database_url")
+        || task_target.password_given_inline() && config.on_command_line("task_url")
+    {
+        tracing::warn!(
+            "everybody on this machine can read a password in an argument: put it into DATABASE_URL, \
+             PGMILL_TASK_URL, the configuration file or ~/.pgpass"
+        );
+    }
     for warning in target.warnings().iter().chain(task_target.warnings()) {
         tracing::warn!("{warning}");
     }
@@ -159,6 +167,7 @@ impl Process {
             tasks.spawn(self.gauges.clone().run(control.clone(), shutdown.clone()));
             let served = Http {
                 control: control.clone(),
+                held: self.held.clone(),
                 bell: Arc::clone(bell),
                 metrics: self.metrics.clone(),
                 gauges: self.gauges.clone(),

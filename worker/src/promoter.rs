@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue::QueueError;
 use queue::promote::promote;
 use tokio::time::sleep;
 
@@ -23,7 +24,7 @@ pub(crate) async fn run(control: Control, bell: Arc<Bell>, shutdown: Shutdown) {
                 wait
             }
             Err(error) => {
-                tracing::warn!(error, "promoting due tasks failed");
+                tracing::warn!(%error, "promoting due tasks failed");
                 backoff.step()
             }
         };
@@ -35,11 +36,11 @@ pub(crate) async fn run(control: Control, bell: Arc<Bell>, shutdown: Shutdown) {
 }
 
 /// Promotes what is due; returns how long nothing else will be.
-async fn run_once(control: &Control, bell: &Bell) -> Result<Duration, String> {
+async fn run_once(control: &Control, bell: &Bell) -> Result<Duration, QueueError> {
     let client = control.get().await?;
     let mut tasks = 0;
     let next_due_in = loop {
-        let promoted = promote(&**client).await.map_err(|error| error.to_string())?;
+        let promoted = promote(&**client).await?;
         tasks += promoted.tasks;
         if promoted.tasks < 1000 {
             break promoted.next_due_in;

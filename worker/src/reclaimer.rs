@@ -39,7 +39,7 @@ impl Reclaimer {
         let mut watch = Watch::new(self.orphan_timeout, EVERY * 5);
         loop {
             if let Err(error) = self.run_once(&mut watch).await {
-                tracing::warn!(error, "looking after the other workers failed");
+                tracing::warn!(%error, "looking after the other workers failed");
             }
             let jitter = EVERY.mul_f64(rand::rng().random_range(0.0..0.3));
             tokio::select! {
@@ -49,17 +49,17 @@ impl Reclaimer {
         }
     }
 
-    async fn run_once(&self, watch: &mut Watch) -> Result<(), String> {
+    async fn run_once(&self, watch: &mut Watch) -> Result<(), QueueError> {
         let client = self.control.get().await?;
         let asked = Instant::now();
-        let peers = peers(&**client, self.worker).await.map_err(|error| error.to_string())?;
+        let peers = peers(&**client, self.worker).await?;
         // An answer that took this long says little about now: the server had stalled.
         let now = Instant::now();
         if now.duration_since(asked) > EVERY * 2 {
             return Ok(());
         }
         for dead in watch.look(&peers, now) {
-            self.bury(&client, dead).await.map_err(|error| error.to_string())?;
+            self.bury(&client, dead).await?;
         }
         Ok(())
     }

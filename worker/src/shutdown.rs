@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::held::{Held, Stop};
+use crate::held::Held;
 
 /// How long cancelled statements may take to end, and their tasks to go back.
 const LAST_PATIENCE: Duration = Duration::from_secs(30);
@@ -63,7 +63,7 @@ pub(crate) async fn wind_down(
         signal = signals.next() => tracing::warn!(signal, "second signal, cancelling now"),
         () = tokio::time::sleep(grace) => tracing::warn!("the grace is over, cancelling"),
     }
-    held.stop_all(Stop::Shutdown);
+    held.shut_down();
     tokio::select! {
         () = readers.wait() => {}
         signal = signals.next() => tracing::error!(signal, "third signal, leaving claims behind"),
