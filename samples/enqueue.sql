@@ -1,0 +1,9 @@
+-- Tasks from SQL: they exist exactly if your transaction commits.
+CREATE TABLE IF NOT EXISTS sample_numbers (n integer);
+
+BEGIN;
+SELECT mill.enqueue('INSERT INTO sample_numbers VALUES (1)');
+SELECT mill.enqueue('INSERT INTO sample_numbers VALUES (2)', name => 'two', priority => 'high');
+SELECT mill.enqueue_many(array_agg(format('INSERT INTO sample_numbers VALUES (%s)', n)), queue => 'bulk')
+FROM generate_series(3, 10) AS n;
+COMMIT;

@@ -1,0 +1,6 @@
+-- Values are bound as $1, $2, … and read as the types that the statement asks for.
+CREATE TABLE IF NOT EXISTS sample_orders (id integer, placed_on date, tags text[], note jsonb);
+
+SELECT mill.enqueue(
+    'INSERT INTO sample_orders VALUES ($1, $2, $3, $4)',
+    params => '[7, "2026-11-21", ["new", "it''s"], {"gift": true}]');
