@@ -3,6 +3,7 @@
 //! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Statements
 //! carry a comment with their name, which survives into `pg_stat_statements`.
 
+pub mod attempt;
 pub mod backlog;
 pub mod beat;
 pub mod cancel;

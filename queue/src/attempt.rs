@@ -1,0 +1,184 @@
+//! How a task ended: attempts as `mill.history` tells them, and whether the task is still live.
+
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use crate::error::QueueError;
+use crate::task::{Mode, Outcome, Priority, State, TaskId, WorkerId};
+
+/// A statement that reads [`Attempt`]s; `$rest` picks the rows.
+macro_rules! history {
+    ($name:literal, $rest:literal) => {
+        concat!(
+            "/* ",
+            $name,
+            " */
+SELECT h.task_id, h.attempt, h.final, h.outcome::text, h.queue, h.name, h.priority::text,
+    h.mode::text, h.enqueued_at, h.due_at, h.started_at, h.finished_at,
+    extract(epoch FROM h.wait)::float8 AS wait, extract(epoch FROM h.run)::float8 AS run,
+    h.rows, h.sqlstate, h.message, h.detail, h.hint, h.context, h.position, h.notices, h.result,
+    h.worker_id, h.host, h.worker_pid, h.session_pid, h.statement, h.params
+FROM mill.history h ",
+            $rest
+        )
+    };
+}
+
+/// `mill.retry` makes a finished task live again: its earlier final attempt is final no more. The
+/// subquery names no column of the view, so that the planner answers it first and looks into no
+/// partition while the task is live.
+const FINAL_ATTEMPT: &str = history!(
+    "queue.final_attempt",
+    "WHERE h.task_id = $1 AND h.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = $1)
+ORDER BY h.finished_at DESC LIMIT 1"
+);
+
+const ATTEMPTS: &str =
+    history!("queue.attempts", "WHERE h.task_id = $1 ORDER BY h.finished_at, h.attempt");
+
+const LIVE_STATE: &str =
+    "/* queue.live_state */ SELECT t.state::text FROM mill.tasks t WHERE t.id = $1";
+
+/// One attempt that ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Attempt {
+    /// Whose.
+    pub task_id: TaskId,
+    /// Its number, from 1; 0 if the task ended without being claimed.
+    pub attempt: u32,
+    /// Whether the task ended with it.
+    pub r#final: bool,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The task's queue.
+    pub queue: String,
+    /// The task's name.
+    pub name: Option<String>,
+    /// The task's priority.
+    pub priority: Priority,
+    /// How the statement was run.
+    pub mode: Mode,
+    /// When the task was submitted.
+    pub enqueued_at: Timestamp,
+    /// When it was due.
+    pub due_at: Timestamp,
+    /// When it was claimed; none if the task ended without being claimed.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Timestamp,
+    /// From due to claimed, or to the end of a task that was never claimed.
+    pub wait_seconds: f64,
+    /// From claimed to ended.
+    pub run_seconds: Option<f64>,
+    /// Rows returned or affected, over all statements.
+    pub rows: Option<i64>,
+    /// Five characters; none if there was no error, or it did not come from the server.
+    pub sqlstate: Option<String>,
+    /// The error.
+    pub message: Option<String>,
+    /// More about it.
+    pub detail: Option<String>,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Where it happened.
+    pub context: Option<String>,
+    /// Character of the statement at which the error stands, from 1.
+    pub position: Option<u32>,
+    /// `[{"severity", "message", …}]`; a last element `{"dropped": n}` counts those not kept.
+    pub notices: Option<Value>,
+    /// First rows returned: `{"columns", "rows", "truncated"}`.
+    pub result: Option<Value>,
+    /// Who ran it.
+    pub worker_id: Option<WorkerId>,
+    /// The worker's host.
+    pub worker_host: Option<String>,
+    /// The worker's process on that host.
+    pub worker_pid: Option<i32>,
+    /// The backend that ran the statement.
+    pub session_pid: Option<i32>,
+    /// The SQL.
+    pub statement: String,
+    /// Values of $1, $2, …
+    pub params: Option<Value>,
+}
+
+/// The attempt with which the task ended; `None` while it is live, and if there is no such task.
+///
+/// # Errors
+/// Database trouble; no right to read the history.
+pub async fn final_attempt(
+    client: &impl GenericClient,
+    id: TaskId,
+) -> Result<Option<Attempt>, QueueError> {
+    let rows = client.query_typed(FINAL_ATTEMPT, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(from_row).transpose()
+}
+
+/// Every attempt of the task that ended, the oldest first.
+///
+/// # Errors
+/// Database trouble; no right to read the history.
+pub async fn attempts(client: &impl GenericClient, id: TaskId) -> Result<Vec<Attempt>, QueueError> {
+    let rows = client.query_typed(ATTEMPTS, &[(&id.0, Type::INT8)]).await?;
+    rows.iter().map(from_row).collect()
+}
+
+/// The state of a live task; `None` if it has ended or never was. One look at the primary key.
+///
+/// # Errors
+/// Database trouble; no right to read the tasks.
+pub async fn live_state(
+    client: &impl GenericClient,
+    id: TaskId,
+) -> Result<Option<State>, QueueError> {
+    let rows = client.query_typed(LIVE_STATE, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(|row| word(row, "state")).transpose()
+}
+
+fn from_row(row: &Row) -> Result<Attempt, QueueError> {
+    let attempt: i32 = row.try_get("attempt")?;
+    let position: Option<i32> = row.try_get("position")?;
+    Ok(Attempt {
+        task_id: TaskId(row.try_get("task_id")?),
+        attempt: attempt.cast_unsigned(),
+        r#final: row.try_get("final")?,
+        outcome: word(row, "outcome")?,
+        queue: row.try_get("queue")?,
+        name: row.try_get("name")?,
+        priority: word(row, "priority")?,
+        mode: word(row, "mode")?,
+        enqueued_at: row.try_get("enqueued_at")?,
+        due_at: row.try_get("due_at")?,
+        started_at: row.try_get("started_at")?,
+        finished_at: row.try_get("finished_at")?,
+        // A task that is cancelled before it is due has not waited.
+        wait_seconds: row.try_get::<_, f64>("wait")?.max(0.0),
+        run_seconds: row.try_get::<_, Option<f64>>("run")?.map(|seconds| seconds.max(0.0)),
+        rows: row.try_get("rows")?,
+        sqlstate: row.try_get("sqlstate")?,
+        message: row.try_get("message")?,
+        detail: row.try_get("detail")?,
+        hint: row.try_get("hint")?,
+        context: row.try_get("context")?,
+        position: position.and_then(|position| u32::try_from(position).ok()),
+        notices: row.try_get("notices")?,
+        result: row.try_get("result")?,
+        worker_id: row.try_get::<_, Option<Uuid>>("worker_id")?.map(WorkerId),
+        worker_host: row.try_get("host")?,
+        worker_pid: row.try_get("worker_pid")?,
+        session_pid: row.try_get("session_pid")?,
+        statement: row.try_get("statement")?,
+        params: row.try_get("params")?,
+    })
+}
+
+fn word<T: FromStr>(row: &Row, column: &'static str) -> Result<T, QueueError> {
+    let value: &str = row.try_get(column)?;
+    value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
+}
