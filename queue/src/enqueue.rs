@@ -33,6 +33,8 @@ const RING: &str = "/* queue.ring */ SELECT pg_notify('mill', 'work')";
 
 const LIMIT: &str = "/* queue.limit */ SELECT s.statement_limit_bytes FROM mill.settings s";
 
+const NOW: &str = "/* queue.now */ SELECT clock_timestamp()";
+
 /// What the client may send in one message, before the server's own limit of 1 GB is met.
 pub const STATEMENT_CEILING_BYTES: u64 = 512 * 1024 * 1024;
 
@@ -160,6 +162,14 @@ pub async fn ring(client: &impl GenericClient) -> Result<(), QueueError> {
 pub async fn statement_limit(client: &impl GenericClient) -> Result<u64, QueueError> {
     let limit: i32 = client.query_typed(LIMIT, &[]).await?[0].try_get(0)?;
     Ok(u64::from(limit.cast_unsigned()))
+}
+
+/// The only clock there is: the database's.
+///
+/// # Errors
+/// Database trouble.
+pub async fn database_now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
+    Ok(client.query_typed(NOW, &[]).await?[0].try_get(0)?)
 }
 
 /// [`TaskOptions`] as the statements bind them, $4 to $15.

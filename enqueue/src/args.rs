@@ -1,0 +1,236 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use queue::{Backoff, Mode, Priority};
+use serde_json::Value;
+
+use crate::when::{self, Moment};
+
+const TEMPLATE: &str = "\
+{about-with-newline}
+Examples:
+  enqueue 'REFRESH MATERIALIZED VIEW sales'
+  enqueue --wait --json 'SELECT count(*) FROM sales'
+  enqueue --file load.sql --queue etl --priority high --max-attempts 5
+  enqueue --mode autocommit --at 'tomorrow 03:00' 'VACUUM (ANALYZE) sales'
+  enqueue --param 7 --param '\"2026-12-01\"' 'SELECT load($1, $2::date)'
+  psql -Atc \"SELECT format('ANALYZE %I', relname) FROM pg_class WHERE relkind = 'r'\" |
+    enqueue --lines
+
+{usage-heading} {usage}
+
+{all-args}{after-help}
+";
+
+const AFTER_HELP: &str = "\
+Standard output carries the task's id, one per line and task; with --wait the first rows follow.
+Everything else goes to standard error. Several tasks (--lines, several --file) are submitted in one
+transaction: if one of them is refused, none is submitted.
+
+Exit codes:
+    0  submitted; with --wait: and it succeeded
+    1  something failed that has no code of its own, also: it is not known whether it was submitted
+    2  the command line is wrong, or a file cannot be read
+    3  --wait: the task ended, and did not succeed
+    5  refused: a statement, a value, a limit, a missing right, an unknown schema version
+   75  the database cannot be reached, nothing was submitted: try again later
+  124  --wait=DURATION: the time ran out, the task goes on
+  130  --wait: interrupted, the task goes on
+
+Without --database-url and DATABASE_URL the connection is what psql would use: PGHOST, PGUSER,
+PGSERVICE, PGPASSFILE and so on.";
+
+/// Submits SQL to a pgmill fleet, and waits for it if asked.
+#[derive(Debug, Parser)]
+#[command(name = "enqueue", version, help_template = TEMPLATE, after_help = AFTER_HELP)]
+#[command(max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) what: What,
+    /// Wait until the task has ended, at most DURATION, and show its outcome, notices and first rows
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
+    #[arg(value_parser = when::span, conflicts_with_all = ["lines"])]
+    pub(crate) wait: Option<Option<Duration>>,
+    /// Print one JSON object for each task; with --wait it has the fields of mill.history
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where the fleet's database is: URL or key=value pairs, as for psql
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "CONNINFO")]
+    pub(crate) database_url: Option<String>,
+    /// Whether --database-url was written out, where every user of the machine can read it.
+    #[arg(skip)]
+    pub(crate) database_url_in_arguments: bool,
+    // Last: its heading holds for every argument behind it.
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct What {
+    /// The SQL to run; - reads it from standard input
+    #[arg(value_name = "SQL")]
+    pub(crate) statement: Option<String>,
+    /// Read the SQL from FILE, one task for each file; may be repeated
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "statement")]
+    pub(crate) file: Vec<PathBuf>,
+    /// One task for each line of standard input or of the files; lines without SQL are skipped
+    #[arg(long)]
+    pub(crate) lines: bool,
+    /// Value of the next of $1, $2, …, in JSON: 7, '"text"', null; may be repeated
+    #[arg(long = "param", value_name = "JSON", value_parser = param)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) params: Vec<Value>,
+}
+
+/// How to run it.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "How the task is run")]
+pub(crate) struct How {
+    /// The queue [default: default]
+    #[arg(long, value_name = "NAME", value_parser = queue_name)]
+    pub(crate) queue: Option<String>,
+    /// What people call the task
+    #[arg(long, value_parser = label)]
+    pub(crate) name: Option<String>,
+    /// Submit nothing if a live task has this key; the id printed is then that task's
+    #[arg(long, value_parser = label, conflicts_with = "lines")]
+    pub(crate) key: Option<String>,
+    /// How urgent it is [default: normal]
+    #[arg(long, value_parser = word::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
+    pub(crate) priority: Option<Priority>,
+    /// Run it at TIME: "2026-12-01 03:00" (local), "03:00", "tomorrow 03:00", RFC 3339
+    #[arg(long, value_name = "TIME", conflicts_with = "in")]
+    pub(crate) at: Option<Moment>,
+    /// Run it after DURATION: 90s, "1h 30m", "2 days"
+    #[arg(long, value_name = "DURATION", value_parser = when::span)]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) r#in: Option<Duration>,
+    /// Attempts that may fail, in all [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) max_attempts: Option<i32>,
+    /// Wait before the second attempt [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = when::span)]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) retry_interval: Option<Duration>,
+    /// How the wait grows with each failure: not at all, or twofold [default: exponential]
+    #[arg(long, value_parser = word::<Backoff>(Backoff::ALL.iter().map(|it| it.as_str())))]
+    pub(crate) backoff: Option<Backoff>,
+    /// Wait a random part of it, so that tasks that failed together do not come back together
+    /// [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    pub(crate) jitter: Option<bool>,
+    /// The longest an attempt may run [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = when::span_above_zero)]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) timeout: Option<Duration>,
+    /// transaction: exactly once; autocommit: at least once, for VACUUM, CREATE INDEX CONCURRENTLY
+    /// and procedures that commit [default: transaction]
+    #[arg(long, value_parser = word::<Mode>(Mode::ALL.iter().map(|it| it.as_str())))]
+    pub(crate) mode: Option<Mode>,
+    /// Never start the statement twice; needs --mode autocommit
+    #[arg(long)]
+    pub(crate) at_most_once: bool,
+    /// It has effects outside of the database server: record durably that it starts
+    #[arg(long)]
+    pub(crate) external: bool,
+}
+
+impl Args {
+    /// The process's command line, checked.
+    ///
+    /// # Errors
+    /// What is wrong with it; also --help and --version.
+    pub(crate) fn from_process() -> Result<Self, clap::Error> {
+        Self::from_matches(&Self::command().try_get_matches()?)
+    }
+
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = Self::from_arg_matches(matches)?;
+        args.database_url_in_arguments =
+            matches.value_source("database_url") == Some(ValueSource::CommandLine);
+        // A variable that is set but empty is as good as not set.
+        args.database_url = args
+            .database_url
+            .filter(|conninfo| !conninfo.is_empty() || args.database_url_in_arguments);
+        args.check()?;
+        Ok(args)
+    }
+
+    /// What no single argument shows.
+    fn check(&self) -> Result<(), clap::Error> {
+        let wrong = |kind, message: &str| Err(Self::command().error(kind, message));
+        if self.what.statement.is_none() && self.what.file.is_empty() && !self.what.lines {
+            return wrong(
+                ErrorKind::MissingRequiredArgument,
+                "nothing to submit: give it SQL, --file FILE, or - for standard input",
+            );
+        }
+        if self.what.lines && self.what.statement.as_deref().is_some_and(|it| it != "-") {
+            return wrong(
+                ErrorKind::ArgumentConflict,
+                "--lines reads standard input or --file, not the argument SQL",
+            );
+        }
+        let many = self.what.file.len() > 1;
+        if many && self.how.key.is_some() {
+            return wrong(ErrorKind::ArgumentConflict, "--key is for one task, not several files");
+        }
+        if many && self.wait.is_some() {
+            return wrong(ErrorKind::ArgumentConflict, "--wait is for one task, not several files");
+        }
+        if self.how.at_most_once && self.how.mode != Some(Mode::Autocommit) {
+            return wrong(
+                ErrorKind::MissingRequiredArgument,
+                "--at-most-once needs --mode autocommit: in a transaction the statement and its \
+                 completion commit together anyway",
+            );
+        }
+        if self.how.at_most_once && self.how.max_attempts.is_some_and(|attempts| attempts > 1) {
+            return wrong(
+                ErrorKind::ArgumentConflict,
+                "--at-most-once runs once: leave --max-attempts out",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn word<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
+}
+
+fn param(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| {
+        let quoted = Value::from(text);
+        format!("it is not JSON ({error}); a string is written in quotes: '{quoted}'")
+    })
+}
+
+/// The schema's rule for queue names.
+fn queue_name(text: &str) -> Result<String, &'static str> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
+    if (1..=128).contains(&text.len()) && text.bytes().all(allowed) {
+        return Ok(text.to_owned());
+    }
+    Err("a queue's name is 1 to 128 letters, digits or any of _ . : -")
+}
+
+/// The schema's rule for names and keys.
+fn label(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=512 => Ok(text.to_owned()),
+        bytes => Err(format!("it has {bytes} bytes, not 1 to 512")),
+    }
+}

@@ -1,0 +1,131 @@
+//! Why the command ends without having done its work, and with which exit code.
+
+use std::io;
+
+use queue::connect::ConnectError;
+use queue::{QueueError, TaskId, exit};
+use tokio_postgres::error::SqlState;
+
+/// Classes of SQLSTATE after which the same command may work later: connection trouble, aborted
+/// transactions, no resources, operator intervention.
+const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The command line or a file is wrong.
+    #[error("{message}")]
+    Usage { message: String, hint: Option<String> },
+    /// Understood, and refused before the database was asked.
+    #[error("{message}")]
+    Refused { message: String, hint: Option<String> },
+    /// No connection came about.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The database said no, or went away; nothing was submitted.
+    #[error(transparent)]
+    Database(#[from] QueueError),
+    /// The connection broke before the answer to the submission.
+    #[error("the connection broke, and it is not known whether the task was submitted: {0}")]
+    Unsure(QueueError),
+    /// The connection broke while waiting and did not come back.
+    #[error("task {id} goes on, but its end cannot be awaited: {reason}")]
+    LostSight { id: TaskId, reason: String },
+    /// The task is neither live nor in the history.
+    #[error("task {0} has left no trace: it was deleted, not finished")]
+    NoTrace(TaskId),
+    /// Standard output takes no more; nothing is written there before the submission.
+    #[error("submitted, but standard output takes no more: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), hint: None }
+    }
+
+    pub(crate) fn refused(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Refused { message: message.into(), hint: Some(hint.into()) }
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage { .. } => exit::USAGE,
+            Self::Refused { .. } => exit::REFUSED,
+            Self::Connect(error) if error.is_usage() => exit::USAGE,
+            Self::Connect(error) => match error.sqlstate() {
+                // Authorization, unknown database, missing right: later is no better.
+                Some(code) if ["28", "3D", "42"].iter().any(|it| code.code().starts_with(it)) => {
+                    exit::REFUSED
+                }
+                _ if matches!(error, ConnectError::Authentication { .. }) => exit::REFUSED,
+                _ => exit::UNREACHABLE,
+            },
+            Self::Database(error) if error.refused() || lacks_right(error) => exit::REFUSED,
+            Self::Database(error) if temporary(error) => exit::UNREACHABLE,
+            Self::Database(_)
+            | Self::Unsure(_)
+            | Self::LostSight { .. }
+            | Self::NoTrace(_)
+            | Self::Output(_) => exit::FAILURE,
+        }
+    }
+
+    /// More about what the server refused.
+    pub(crate) fn detail(&self) -> Option<&str> {
+        match self {
+            Self::Database(QueueError::Database(error)) => error.as_db_error()?.detail(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Usage { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
+            Self::Connect(error) => error.hint(),
+            Self::Database(error)
+                if error.sqlstate() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) =>
+            {
+                Some(
+                    "this server is a standby or read-only: connect to the primary, for example \
+                      with target_session_attrs=read-write"
+                        .to_owned(),
+                )
+            }
+            Self::Database(error) if lacks_right(error) => Some(
+                "submitting takes the role mill_producer; --wait reads tasks and history and \
+                 takes mill_viewer, too"
+                    .to_owned(),
+            ),
+            Self::Database(error) => error.hint().map(str::to_owned),
+            Self::Unsure(_) => Some(
+                "with --key the command can be repeated safely as long as the task is live"
+                    .to_owned(),
+            ),
+            Self::LostSight { id, .. } => Some(format!("pgmill task show {id}")),
+            Self::NoTrace(_) | Self::Output(_) => None,
+        }
+    }
+}
+
+fn lacks_right(error: &QueueError) -> bool {
+    error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
+}
+
+/// Whether the connection is gone or the server asks for another try.
+pub(crate) fn temporary(error: &QueueError) -> bool {
+    match error {
+        QueueError::Database(database) => database.code().map_or_else(
+            || database.is_closed() || database.to_string().contains("communicating"),
+            |code| {
+                *code == SqlState::READ_ONLY_SQL_TRANSACTION
+                    || TEMPORARY.iter().any(|class| code.code().starts_with(class))
+            },
+        ),
+        _ => false,
+    }
+}
+
+/// Whether the server may have done the work without saying so.
+pub(crate) fn unanswered(error: &QueueError) -> bool {
+    matches!(error, QueueError::Database(database) if database.as_db_error().is_none())
+}

@@ -1,0 +1,5 @@
+//! The program `enqueue`.
+
+fn main() -> std::process::ExitCode {
+    enqueue::main()
+}

@@ -1,0 +1,89 @@
+//! The connection of one command.
+
+use std::time::{Duration, Instant};
+
+use queue::connect::{self, ConnectError, Environment, Target};
+use queue::{QueueError, schema};
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+
+use crate::args::Args;
+use crate::failure::Failure;
+use crate::output::tell;
+
+/// How long a lost connection is tried to be made anew: a failover takes some seconds.
+const RECONNECT_FOR: Duration = Duration::from_secs(60);
+const RECONNECT_EVERY: Duration = Duration::from_millis(500);
+
+/// Where to connect to. Says what is odd about it.
+///
+/// # Errors
+/// A malformed connection string, service file or variable.
+pub(crate) fn target(args: &Args) -> Result<Target, ConnectError> {
+    let target = Target::resolve(args.database_url.as_deref(), &Environment::from_process())?
+        .with_application_name("enqueue");
+    for warning in target.warnings() {
+        tell(format_args!("warning: {warning}"));
+    }
+    if args.database_url_in_arguments && target.password_given_inline() {
+        tell(
+            "warning: every user of this machine can read the password in --database-url; put it \
+             in ~/.pgpass, or name another such file in PGPASSFILE",
+        );
+    }
+    Ok(target)
+}
+
+/// An open connection and the task that drives it.
+pub(crate) struct Session {
+    target: Target,
+    pub(crate) client: Client,
+    driver: JoinSet<()>,
+}
+
+impl Session {
+    /// Connects, and refuses a database whose schema this program does not know.
+    ///
+    /// # Errors
+    /// No connection; another schema.
+    pub(crate) async fn open(target: Target) -> Result<Self, Failure> {
+        let mut driver = JoinSet::new();
+        let client = drive(&target, &mut driver).await?;
+        schema::check_version(&client).await?;
+        Ok(Self { target, client, driver })
+    }
+
+    /// Connects anew after the connection was lost.
+    ///
+    /// # Errors
+    /// The last reason why it was not possible in the time given.
+    pub(crate) async fn reopen(&mut self) -> Result<(), ConnectError> {
+        let began = Instant::now();
+        loop {
+            let mut driver = JoinSet::new();
+            match drive(&self.target, &mut driver).await {
+                Ok(client) => {
+                    self.client = client;
+                    self.driver = driver;
+                    return Ok(());
+                }
+                Err(error) if began.elapsed() > RECONNECT_FOR || error.is_usage() => {
+                    return Err(error);
+                }
+                Err(_) => tokio::time::sleep(RECONNECT_EVERY).await,
+            }
+        }
+    }
+
+    /// Whether the error means that the connection is of no more use.
+    pub(crate) fn lost(&self, error: &QueueError) -> bool {
+        self.client.is_closed() || crate::failure::temporary(error)
+    }
+}
+
+async fn drive(target: &Target, driver: &mut JoinSet<()>) -> Result<Client, ConnectError> {
+    let (client, connection) = connect::open(target).await?;
+    // Its error reaches whoever waits for an answer.
+    driver.spawn(async move { drop(connection.await) });
+    Ok(client)
+}

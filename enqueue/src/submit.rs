@@ -1,0 +1,173 @@
+//! From SQL to tasks.
+
+use std::io::BufRead;
+use std::vec::IntoIter;
+
+use indicatif::ProgressBar;
+use queue::enqueue::{self, Enqueued, NewTask, TaskOptions};
+use queue::{QueueError, TaskId};
+use tokio_postgres::Client;
+
+use crate::failure::{Failure, unanswered};
+use crate::source::{Lines, Source};
+
+/// Tasks in one statement. 1,000 enqueue 3 times as many a second as 10, and 10,000 no more.
+const CHUNK_TASKS: usize = 1000;
+/// Bytes of SQL in one statement, so that memory stays flat; a single longer task goes alone.
+const CHUNK_BYTES: usize = 1024 * 1024;
+
+/// Submits one task.
+///
+/// # Errors
+/// Refused; database trouble, which may leave open whether it was submitted.
+pub(crate) async fn one(
+    client: &Client,
+    task: &NewTask,
+    options: &TaskOptions,
+    key: Option<&str>,
+) -> Result<Enqueued, Failure> {
+    enqueue::enqueue(client, task, options, key).await.map_err(|error| match error {
+        error if unanswered(&error) => Failure::Unsure(error),
+        error => Failure::Database(error),
+    })
+}
+
+/// What the tasks of a batch share.
+pub(crate) struct Batch<'a> {
+    /// Name and parameters.
+    pub(crate) pattern: NewTask,
+    pub(crate) options: &'a TaskOptions,
+    /// One task for each line, not for each source.
+    pub(crate) by_line: bool,
+    /// The longest statement.
+    pub(crate) limit_bytes: u64,
+    /// Advances by bytes read.
+    pub(crate) progress: &'a ProgressBar,
+}
+
+/// Submits every statement of the sources, in order and in one transaction: all or none.
+///
+/// The transaction begins with the first full chunk, not while somebody still writes to the pipe.
+///
+/// # Errors
+/// What cannot be read or is refused, and database trouble; only a lost answer to COMMIT leaves
+/// open whether they were submitted.
+pub(crate) async fn many(
+    client: &mut Client,
+    sources: Vec<Source>,
+    batch: &Batch<'_>,
+) -> Result<Ids, Failure> {
+    let mut statements = Statements { sources: sources.into_iter(), lines: None, batch };
+    let mut ids = Ids::default();
+    let mut chunk = statements.chunk()?;
+    if chunk.is_empty() {
+        return Ok(ids);
+    }
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    while !chunk.is_empty() {
+        for id in enqueue::enqueue_many(&transaction, &chunk, batch.options).await? {
+            ids.push(id);
+        }
+        batch.progress.set_message(format!("{} tasks", ids.count));
+        chunk = statements.chunk()?;
+    }
+    transaction.commit().await.map_err(|error| match QueueError::from(error) {
+        error if unanswered(&error) => Failure::Unsure(error),
+        error => Failure::Database(error),
+    })?;
+    Ok(ids)
+}
+
+/// The statements of all sources.
+struct Statements<'a> {
+    sources: IntoIter<Source>,
+    lines: Option<Lines<Box<dyn BufRead>>>,
+    batch: &'a Batch<'a>,
+}
+
+impl Statements<'_> {
+    fn next(&mut self) -> Result<Option<String>, Failure> {
+        loop {
+            if let Some(lines) = &mut self.lines {
+                let before = lines.bytes_read();
+                let statement = lines.next_statement()?;
+                self.batch.progress.inc(lines.bytes_read() - before);
+                if statement.is_some() {
+                    return Ok(statement);
+                }
+                self.lines = None;
+            }
+            let Some(source) = self.sources.next() else { return Ok(None) };
+            if !self.batch.by_line {
+                let statement = source.statement(self.batch.limit_bytes)?;
+                self.batch.progress.inc(statement.len() as u64);
+                return Ok(Some(statement));
+            }
+            self.lines = Some(source.lines(self.batch.limit_bytes)?);
+        }
+    }
+
+    fn chunk(&mut self) -> Result<Vec<NewTask>, Failure> {
+        let mut tasks = Vec::new();
+        let mut bytes = 0;
+        while tasks.len() < CHUNK_TASKS && bytes < CHUNK_BYTES {
+            let Some(statement) = self.next()? else { break };
+            bytes += statement.len();
+            tasks.push(NewTask { statement, ..self.batch.pattern.clone() });
+        }
+        Ok(tasks)
+    }
+}
+
+/// Ids in order, as runs: they come from a sequence, and nothing may be printed before COMMIT.
+#[derive(Default, Debug)]
+pub(crate) struct Ids {
+    runs: Vec<(i64, i64)>,
+    count: u64,
+}
+
+impl Ids {
+    fn push(&mut self, id: TaskId) {
+        self.count += 1;
+        match self.runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(id.0) => *last = id.0,
+            _ => self.runs.push((id.0, id.0)),
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = TaskId> {
+        self.runs.iter().flat_map(|&(first, last)| first..=last).map(TaskId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ids_come_back_in_order(numbers in proptest::collection::vec(0_i64..20, 0..50)) {
+            let mut ids = Ids::default();
+            for number in &numbers {
+                ids.push(TaskId(*number));
+            }
+            prop_assert_eq!(ids.count(), numbers.len() as u64);
+            prop_assert_eq!(ids.iter().map(|id| id.0).collect::<Vec<_>>(), numbers);
+        }
+    }
+
+    #[test]
+    fn a_sequence_takes_no_memory() {
+        let mut ids = Ids::default();
+        for id in 0..100_000 {
+            ids.push(TaskId(id));
+        }
+        assert_eq!(ids.runs, [(0, 99_999)]);
+    }
+}

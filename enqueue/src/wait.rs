@@ -1,0 +1,134 @@
+//! Waiting for the end of a task.
+//!
+//! Polls. A notification would have to be sent by every completion, and each NOTIFY inside a writing
+//! transaction holds a cluster-wide lock until its WAL is on disk.
+
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use queue::attempt::{self, Attempt};
+use queue::{QueueError, State, TaskId, show};
+
+use crate::failure::Failure;
+use crate::render;
+use crate::session::Session;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The sentence why a task waits counts the tasks before it: once in this many looks will do.
+const LOOKS_PER_REASON: u32 = 4;
+/// A task may be retried, and end, between two looks; not time after time.
+const LOOKS_WITHOUT_TRACE: u32 = 5;
+/// For the reason why the time ran out, when it already has.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// How the waiting ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The task has ended.
+    With(Box<Attempt>),
+    /// The time ran out; why, if the database would say.
+    TimedOut(Option<String>),
+    /// Somebody pressed Ctrl-C.
+    Interrupted,
+}
+
+/// Makes sure that the session may see how tasks end, before anything is submitted.
+///
+/// # Errors
+/// Database trouble; no right to read tasks or history.
+pub(crate) async fn check_rights(session: &Session) -> Result<(), QueueError> {
+    let nobody = TaskId(0);
+    attempt::live_state(&session.client, nobody).await?;
+    attempt::final_attempt(&session.client, nobody).await?;
+    Ok(())
+}
+
+/// Waits until the task has ended, at most `patience`. A connection that is lost is made anew.
+///
+/// # Errors
+/// The database stayed away; the task was deleted by hand.
+pub(crate) async fn until_end(
+    session: &mut Session,
+    id: TaskId,
+    patience: Option<Duration>,
+) -> Result<Ended, Failure> {
+    let progress = render::spinner(id);
+    let ended = tokio::select! {
+        ended = watch(session, id, &progress) => ended.map(|attempt| Ended::With(Box::new(attempt))),
+        () = run_out(patience) => Ok(Ended::TimedOut(None)),
+        _ = tokio::signal::ctrl_c() => Ok(Ended::Interrupted),
+    };
+    progress.finish_and_clear();
+    match ended? {
+        Ended::TimedOut(_) => Ok(Ended::TimedOut(reason(session, id).await)),
+        ended => Ok(ended),
+    }
+}
+
+async fn run_out(patience: Option<Duration>) {
+    match patience {
+        Some(patience) => tokio::time::sleep(patience).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn reason(session: &Session, id: TaskId) -> Option<String> {
+    let asked = tokio::time::timeout(LAST_WORD, show::why(&session.client, id)).await;
+    asked.ok()?.ok()?
+}
+
+async fn watch(
+    session: &mut Session,
+    id: TaskId,
+    progress: &ProgressBar,
+) -> Result<Attempt, Failure> {
+    let mut pause = FIRST_PAUSE;
+    let mut looks = 0_u32;
+    let mut without_trace = 0;
+    loop {
+        match look(session, id).await {
+            Ok(Look::Ended(attempt)) => return Ok(*attempt),
+            Ok(Look::Live(state)) => {
+                without_trace = 0;
+                if !progress.is_hidden() && looks.is_multiple_of(LOOKS_PER_REASON) {
+                    let why = show::why(&session.client, id).await.ok().flatten();
+                    progress.set_message(why.unwrap_or_else(|| state.to_string()));
+                }
+            }
+            Ok(Look::Nothing) => {
+                without_trace += 1;
+                if without_trace == LOOKS_WITHOUT_TRACE {
+                    return Err(Failure::NoTrace(id));
+                }
+            }
+            Err(error) if session.lost(&error) => {
+                progress.set_message(format!("connecting again: {error}"));
+                session.reopen().await.map_err(|error| {
+                    let reason = error.to_string();
+                    Failure::LostSight { id, reason }
+                })?;
+            }
+            Err(error) => return Err(Failure::LostSight { id, reason: error.to_string() }),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        looks += 1;
+    }
+}
+
+enum Look {
+    Live(State),
+    Ended(Box<Attempt>),
+    Nothing,
+}
+
+/// The history is looked into only after the task has left the live table: planning the statement
+/// over its partitions costs more than the look at the live table.
+async fn look(session: &Session, id: TaskId) -> Result<Look, QueueError> {
+    if let Some(state) = attempt::live_state(&session.client, id).await? {
+        return Ok(Look::Live(state));
+    }
+    let ended = attempt::final_attempt(&session.client, id).await?;
+    Ok(ended.map_or(Look::Nothing, |attempt| Look::Ended(Box::new(attempt))))
+}
