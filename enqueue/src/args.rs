@@ -234,3 +234,52 @@ fn label(text: &str) -> Result<String, String> {
         bytes => Err(format!("it has {bytes} bytes, not 1 to 512")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Args, clap::Error> {
+        let arguments = ["enqueue"].iter().chain(arguments);
+        Args::from_matches(&Args::command().try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn numbers_pass_through_a_parameter_digit_by_digit() {
+        let args = parse(&["--param", "-12345678901234567890.10", "SELECT $1"]).unwrap();
+        assert_eq!(args.what.params[0].to_string(), "-12345678901234567890.10");
+    }
+
+    #[test]
+    fn an_option_without_its_value_does_not_take_the_statement() {
+        let args = parse(&["--wait", "--jitter", "SELECT 1"]).unwrap();
+        assert_eq!(args.wait, Some(None));
+        assert_eq!(args.how.jitter, Some(true));
+        assert_eq!(args.what.statement.as_deref(), Some("SELECT 1"));
+        let args = parse(&["--wait=5s", "--jitter=false", "SELECT 1"]).unwrap();
+        assert_eq!(args.wait, Some(Some(Duration::from_secs(5))));
+        assert_eq!(args.how.jitter, Some(false));
+    }
+
+    #[test]
+    fn names_are_those_that_the_schema_takes() {
+        let long = "q".repeat(129);
+        for queue in ["", "a b", "a/b", "ä", &long] {
+            assert!(parse(&["--queue", queue, "x"]).is_err(), "{queue}");
+        }
+        assert!(parse(&["--queue", "etl.eu-1:high_mem", "x"]).is_ok());
+        assert!(parse(&["--key", "", "x"]).is_err());
+        assert!(parse(&["--name", &"n".repeat(513), "x"]).is_err());
+    }
+
+    #[test]
+    fn a_password_in_the_arguments_is_noticed() {
+        let args = parse(&["--database-url", "postgresql://u:p@h/d", "x"]).unwrap();
+        assert!(args.database_url_in_arguments);
+    }
+}

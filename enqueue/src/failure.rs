@@ -118,7 +118,8 @@ pub(crate) fn temporary(error: &QueueError) -> bool {
             || database.is_closed() || database.to_string().contains("communicating"),
             |code| {
                 *code == SqlState::READ_ONLY_SQL_TRANSACTION
-                    || TEMPORARY.iter().any(|class| code.code().starts_with(class))
+                    || *code != SqlState::QUERY_CANCELED
+                        && TEMPORARY.iter().any(|class| code.code().starts_with(class))
             },
         ),
         _ => false,

@@ -199,18 +199,19 @@ async fn submit_one(
     if !args.json {
         print_answer(enqueued, false)?;
     }
-    match wait::until_end(session, enqueued.id, patience).await? {
+    let ended = wait::until_end(session, enqueued.id, patience).await;
+    if args.json && !matches!(ended, Ok(Ended::With(_))) {
+        print_answer(enqueued, true)?;
+    }
+    let id = enqueued.id;
+    match ended? {
         Ended::With(attempt) => show_end(enqueued, *attempt, args.json),
         Ended::TimedOut(why) => {
-            if args.json {
-                print_answer(enqueued, true)?;
-            }
             let why = why.map(|why| format!(": {}", output::visible(&why))).unwrap_or_default();
-            tell(format_args!("task {} has not ended in time and goes on{why}", enqueued.id));
+            tell(format_args!("task {id} has not ended in time and goes on{why}"));
             Ok(exit::TIMED_OUT)
         }
         Ended::Interrupted => {
-            let id = enqueued.id;
             tell(format_args!("task {id} goes on; pgmill task cancel {id} ends it"));
             Ok(INTERRUPTED)
         }

@@ -11,7 +11,8 @@ use tokio_postgres::Client;
 use crate::failure::{Failure, unanswered};
 use crate::source::{Lines, Source};
 
-/// Tasks in one statement. 1,000 enqueue 3 times as many a second as 10, and 10,000 no more.
+/// Tasks in one statement. 200,000 short lines to a local server took 9.9 s with 10, 4.6 s with 100,
+/// 3.2 s with 1,000, and 3.0 s with 10,000 in twice the memory.
 const CHUNK_TASKS: usize = 1000;
 /// Bytes of SQL in one statement, so that memory stays flat; a single longer task goes alone.
 const CHUNK_BYTES: usize = 1024 * 1024;
