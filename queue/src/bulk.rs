@@ -1,0 +1,97 @@
+//! Cancel and retry for many tasks at once: a transaction per chunk, every task looked at again.
+//!
+//! The list of ids is a snapshot, and old by the time somebody has said yes to it. So each
+//! statement asks again whether the task is still what the filter said, and the function it calls
+//! locks the row.
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::task::{Outcome, State, TaskId};
+
+/// Row locks of a chunk last until its commit, and a finish of one of these tasks waits for them.
+pub const CHUNK: usize = 500;
+
+const CANCEL_MANY: &str = "/* queue.cancel_many */
+SELECT c.id, CASE WHEN $2 IS NULL
+        OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = c.id AND t.state::text = $2)
+    THEN mill.cancel(c.id) ELSE 'changed' END
+FROM unnest($1) AS c (id)";
+
+const RETRY_MANY: &str = "/* queue.retry_many */
+SELECT r.id, CASE WHEN $2 IS NULL OR NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.id)
+        AND $2 = (SELECT a.outcome::text FROM mill.attempts a
+            WHERE a.task_id = r.id AND a.final ORDER BY a.finished_at DESC LIMIT 1)
+    THEN mill.retry(r.id) ELSE 'changed' END
+FROM unnest($1) AS r (id)";
+
+/// What became of one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The task.
+    pub id: TaskId,
+    /// The word of [`cancel`](crate::cancel::cancel) or [`retry`](crate::cancel::retry); `changed` = no longer what was asked
+    /// for, and left alone; `refused` = see `message`.
+    pub result: String,
+    /// Why it was refused.
+    pub message: Option<String>,
+}
+
+/// Cancels these tasks in one transaction. With a state, only those that are still in it.
+///
+/// # Errors
+/// Database trouble; then none of them was cancelled.
+pub async fn cancel_chunk(
+    client: &impl GenericClient,
+    ids: &[TaskId],
+    state: Option<State>,
+) -> Result<Vec<Answer>, QueueError> {
+    many(client, CANCEL_MANY, ids, state.map(State::as_str)).await
+}
+
+/// Retries these tasks in one transaction. With an outcome, only those that are still finished with
+/// it. If one is refused, because its key belongs to another live task, all are tried one by one.
+///
+/// # Errors
+/// Database trouble; then none of them was retried, or only the first ones.
+pub async fn retry_chunk(
+    client: &impl GenericClient,
+    ids: &[TaskId],
+    outcome: Option<Outcome>,
+) -> Result<Vec<Answer>, QueueError> {
+    let outcome = outcome.map(Outcome::as_str);
+    match many(client, RETRY_MANY, ids, outcome).await {
+        Err(error) if error.refused() => {}
+        answered => return answered,
+    }
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        match many(client, RETRY_MANY, &[*id], outcome).await {
+            Ok(answer) => answers.extend(answer),
+            Err(error) if error.refused() => answers.push(Answer {
+                id: *id,
+                result: "refused".to_owned(),
+                message: Some(error.to_string()),
+            }),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(answers)
+}
+
+async fn many(
+    client: &impl GenericClient,
+    statement: &str,
+    ids: &[TaskId],
+    still: Option<&str>,
+) -> Result<Vec<Answer>, QueueError> {
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    let rows =
+        client.query_typed(statement, &[(&ids, Type::INT8_ARRAY), (&still, Type::TEXT)]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Answer { id: TaskId(row.try_get(0)?), result: row.try_get(1)?, message: None })
+        })
+        .collect()
+}

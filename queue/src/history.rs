@@ -1,0 +1,245 @@
+//! Attempts and finished tasks as a list: who failed, when and why.
+//!
+//! History has a partition per day and no index on time. So every list here names a time it goes
+//! back to, and reads only the days since; except for one task, which has an index.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::claim::word;
+use crate::error::QueueError;
+use crate::show::like;
+use crate::task::{Outcome, TaskId, WorkerId};
+
+/// A statement over history; `$rest` goes on after the filter.
+macro_rules! past {
+    ($head:expr, $rest:literal) => {
+        concat!(
+            $head,
+            "
+FROM mill.attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
+WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
+    AND ($3 IS NULL OR a.queue = $3) AND ($4 IS NULL OR a.name LIKE $4)
+    AND ($5 IS NULL OR a.finished_at > now() - make_interval(secs => $5))
+",
+            $rest
+        )
+    };
+}
+
+/// The columns of [`Ended`].
+macro_rules! ended {
+    ($name:literal, $rest:literal) => {
+        past!(
+            concat!(
+                $name,
+                "
+SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.started_at,
+    a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8,
+    extract(epoch FROM a.finished_at - a.started_at)::float8, a.rows, a.sqlstate, a.message,
+    a.worker_id, s.host, s.pid, left(a.statement, 200)"
+            ),
+            $rest
+        )
+    };
+}
+
+const ATTEMPTS: &str =
+    ended!("/* queue.history */", "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6");
+
+/// `mill.retry` looks at the last final attempt, so an earlier one says nothing about the task.
+const FINISHED: &str = ended!(
+    "/* queue.finished_tasks */",
+    "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
+    AND NOT EXISTS (SELECT FROM mill.attempts later
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at)
+ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
+);
+
+const FINISHED_IDS: &str = past!(
+    "/* queue.finished_ids */ SELECT a.task_id",
+    "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
+    AND NOT EXISTS (SELECT FROM mill.attempts later
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at)
+ORDER BY a.finished_at, a.task_id LIMIT $6"
+);
+
+const OUTCOMES: &str = "/* queue.outcomes */
+SELECT a.outcome::text, count(*), max(a.finished_at),
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - a.started_at))
+FROM mill.attempts a
+WHERE a.final AND a.finished_at > now() - make_interval(secs => $1)
+GROUP BY a.outcome ORDER BY a.outcome";
+
+/// Which attempts. Nothing set means all that history holds, which may be long to read.
+#[derive(Clone, Debug, Default)]
+pub struct HistoryFilter {
+    /// Of this task.
+    pub task: Option<TaskId>,
+    /// That ended so.
+    pub outcome: Option<Outcome>,
+    /// Of this queue.
+    pub queue: Option<String>,
+    /// With a name like this: `*` stands for any characters, `?` for one.
+    pub name: Option<String>,
+    /// That ended at most this long ago.
+    pub since: Option<Duration>,
+}
+
+/// An attempt that ended, in a list. [`crate::attempt::Attempt`] is the whole of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ended {
+    /// Whose.
+    pub task_id: TaskId,
+    /// Its number; 0 if the task ended without being claimed.
+    pub attempt: i32,
+    /// The task ended with it.
+    pub r#final: bool,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The task's queue.
+    pub queue: String,
+    /// The task's name.
+    pub name: Option<String>,
+    /// When it was claimed.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Timestamp,
+    /// From due to claimed.
+    pub wait_seconds: Option<f64>,
+    /// From claimed to ended.
+    pub run_seconds: Option<f64>,
+    /// Rows returned or affected.
+    pub rows: Option<i64>,
+    /// The server's code for the error.
+    pub sqlstate: Option<String>,
+    /// The error.
+    pub message: Option<String>,
+    /// Who ran it.
+    pub worker_id: Option<WorkerId>,
+    /// That worker's host.
+    pub host: Option<String>,
+    /// That worker's process.
+    pub worker_pid: Option<i32>,
+    /// The first 200 characters of the SQL.
+    pub statement_head: String,
+}
+
+/// How many tasks ended so.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutcomeCount {
+    /// How.
+    pub outcome: Outcome,
+    /// How many.
+    pub tasks: i64,
+    /// The last of them.
+    pub last_at: Timestamp,
+    /// 95th percentile of their last attempts' run time; `None` if none was claimed.
+    pub run_p95_seconds: Option<f64>,
+}
+
+/// Attempts that ended, the newest first.
+///
+/// # Errors
+/// Database trouble; no right to read the history.
+pub async fn attempts(
+    client: &impl GenericClient,
+    filter: &HistoryFilter,
+    limit: i64,
+) -> Result<Vec<Ended>, QueueError> {
+    filtered(client, ATTEMPTS, filter, Some(limit)).await?.iter().map(ended).collect()
+}
+
+/// Finished tasks by their last attempt, the newest first. A task that was retried is not among
+/// them until it has ended again.
+///
+/// # Errors
+/// Database trouble; no right to read the history.
+pub async fn finished_tasks(
+    client: &impl GenericClient,
+    filter: &HistoryFilter,
+    limit: i64,
+) -> Result<Vec<Ended>, QueueError> {
+    filtered(client, FINISHED, filter, Some(limit)).await?.iter().map(ended).collect()
+}
+
+/// The ids of [`finished_tasks`], the oldest end first.
+///
+/// # Errors
+/// Database trouble; no right to read the history.
+pub async fn finished_ids(
+    client: &impl GenericClient,
+    filter: &HistoryFilter,
+    limit: Option<i64>,
+) -> Result<Vec<TaskId>, QueueError> {
+    let rows = filtered(client, FINISHED_IDS, filter, limit).await?;
+    rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
+}
+
+/// How the tasks ended that ended at most this long ago.
+///
+/// # Errors
+/// Database trouble; no right to read the history.
+pub async fn outcomes(
+    client: &impl GenericClient,
+    since: Duration,
+) -> Result<Vec<OutcomeCount>, QueueError> {
+    let rows = client.query_typed(OUTCOMES, &[(&since.as_secs_f64(), Type::FLOAT8)]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(OutcomeCount {
+                outcome: word(row, 0, "outcome")?,
+                tasks: row.try_get(1)?,
+                last_at: row.try_get(2)?,
+                run_p95_seconds: row.try_get(3)?,
+            })
+        })
+        .collect()
+}
+
+async fn filtered(
+    client: &impl GenericClient,
+    statement: &str,
+    filter: &HistoryFilter,
+    limit: Option<i64>,
+) -> Result<Vec<Row>, QueueError> {
+    let task = filter.task.map(|id| id.0);
+    let outcome = filter.outcome.map(Outcome::as_str);
+    let name = filter.name.as_deref().map(like);
+    let since = filter.since.map(|since| since.as_secs_f64());
+    let values: [(&(dyn ToSql + Sync), Type); 6] = [
+        (&task, Type::INT8),
+        (&outcome, Type::TEXT),
+        (&filter.queue, Type::TEXT),
+        (&name, Type::TEXT),
+        (&since, Type::FLOAT8),
+        (&limit, Type::INT8),
+    ];
+    Ok(client.query_typed(statement, &values).await?)
+}
+
+fn ended(row: &Row) -> Result<Ended, QueueError> {
+    Ok(Ended {
+        task_id: TaskId(row.try_get(0)?),
+        attempt: row.try_get(1)?,
+        r#final: row.try_get(2)?,
+        outcome: word(row, 3, "outcome")?,
+        queue: row.try_get(4)?,
+        name: row.try_get(5)?,
+        started_at: row.try_get(6)?,
+        finished_at: row.try_get(7)?,
+        wait_seconds: row.try_get(8)?,
+        run_seconds: row.try_get(9)?,
+        rows: row.try_get(10)?,
+        sqlstate: row.try_get(11)?,
+        message: row.try_get(12)?,
+        worker_id: row.try_get::<_, Option<_>>(13)?.map(WorkerId),
+        host: row.try_get(14)?,
+        worker_pid: row.try_get(15)?,
+        statement_head: row.try_get(16)?,
+    })
+}
