@@ -11,6 +11,8 @@ pub mod cancel;
 pub mod claim;
 pub mod complete;
 pub mod connect;
+pub mod doctor;
+pub mod drift;
 pub mod enqueue;
 mod error;
 pub mod exit;

@@ -1,0 +1,320 @@
+//! What the health of the fleet depends on outside its own tables: the server and its settings,
+//! roles, sessions, and whoever keeps dead rows from being removed. Facts only; `pgmill doctor`
+//! judges them.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+
+const SERVER: &str = "/* queue.doctor_server */
+SELECT current_setting('server_version_num')::int4, current_setting('server_version'),
+    pg_is_in_recovery(), current_user::text, current_setting('max_connections')::int4
+        - current_setting('superuser_reserved_connections')::int4,
+    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend')";
+
+const SETTINGS: &str = "/* queue.doctor_settings */
+SELECT s.name, s.setting FROM pg_settings s WHERE s.name IN ('fsync', 'synchronous_commit',
+    'full_page_writes', 'autovacuum', 'track_activities', 'track_counts',
+    'client_connection_check_interval')";
+
+/// A superuser is a member of every role; what is set for one counts only if it is not inherited.
+const OVERRIDES: &str = "/* queue.doctor_overrides */
+SELECT split_part(c.setting, '=', 1), substr(c.setting, strpos(c.setting, '=') + 1),
+    CASE WHEN d.setdatabase = 0 THEN NULL ELSE current_database()::text END,
+    CASE WHEN d.setrole = 0 THEN NULL ELSE pg_get_userbyid(d.setrole)::text END
+FROM pg_db_role_setting d, unnest(d.setconfig) AS c (setting)
+WHERE d.setdatabase IN (0, (SELECT b.oid FROM pg_database b WHERE b.datname = current_database()))
+    AND (d.setrole = 0 OR pg_has_role(d.setrole, to_regrole('mill_worker'), 'MEMBER'))
+    AND split_part(c.setting, '=', 1) IN ('statement_timeout', 'lock_timeout',
+        'idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout',
+        'default_transaction_isolation', 'default_transaction_read_only', 'synchronous_commit')
+UNION ALL
+SELECT s.name, s.setting, NULL, NULL FROM pg_settings s
+WHERE s.source = 'configuration file' AND s.name IN ('statement_timeout', 'lock_timeout',
+    'idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout',
+    'default_transaction_isolation', 'default_transaction_read_only')
+ORDER BY 1, 3, 4";
+
+const GRANTS: &str = "/* queue.doctor_grants */
+SELECT wanted.role, wanted.granted, CASE WHEN to_regrole(wanted.role) IS NULL THEN false
+    ELSE pg_has_role(to_regrole(wanted.role), to_regrole(wanted.granted), 'MEMBER') END
+FROM (VALUES ('mill_worker', 'pg_read_all_stats'), ('mill_worker', 'pg_signal_backend'),
+    ('mill_owner', 'pg_read_all_stats')) AS wanted (role, granted)";
+
+/// The control session of a worker is found by the lock it holds, a task session by its task. Pid
+/// and user of a session are shown to everybody.
+const SESSION_ROLES: &str = "/* queue.doctor_session_roles */
+SELECT a.usename::text, bool_or(s.running), count(*), r.rolsuper,
+    pg_has_role(a.usesysid, to_regrole('mill_owner'), 'MEMBER'),
+    pg_has_role(a.usesysid, to_regrole('mill_worker'), 'MEMBER')
+FROM (
+    SELECT t.session_pid, true FROM mill.tasks t WHERE t.state = 'running'
+    UNION ALL
+    SELECT l.pid, false FROM mill.workers w JOIN pg_locks l ON l.locktype = 'advisory'
+        AND l.objsubid = 1 AND (l.classid::bigint << 32 | l.objid::bigint) = w.presence
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+) AS s (pid, running)
+    JOIN pg_stat_activity a ON a.pid = s.pid JOIN pg_roles r ON r.oid = a.usesysid
+WHERE a.datname = current_database()
+GROUP BY a.usename, a.usesysid, r.rolsuper ORDER BY a.usename";
+
+/// The oldest transaction ids that anything still needs. A vacuum and a session of another database
+/// hold nothing back here; a standby's feedback and a prepared transaction do.
+const HORIZON: &str = "/* queue.doctor_horizon */
+SELECT * FROM (
+    SELECT CASE a.backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
+        a.pid::text AS name, a.usename::text, a.application_name,
+        greatest(age(a.backend_xmin), age(a.backend_xid)) AS xids, a.xact_start AS since,
+        extract(epoch FROM now() - a.xact_start)::float8 AS seconds, a.state, left(a.query, 200)
+    FROM pg_stat_activity a
+    WHERE (a.datname = current_database() OR a.backend_type = 'walsender')
+        AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'
+        AND coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL
+    UNION ALL
+    SELECT 'prepared transaction', p.gid, p.owner::text, NULL, age(p.transaction), p.prepared,
+        extract(epoch FROM now() - p.prepared)::float8, NULL, NULL
+    FROM pg_prepared_xacts p WHERE p.database = current_database()
+    UNION ALL
+    SELECT 'replication slot', s.slot_name::text, NULL, s.plugin::text,
+        greatest(age(s.xmin), age(s.catalog_xmin)), NULL, NULL,
+        CASE WHEN s.active THEN 'active' ELSE 'inactive' END, NULL
+    FROM pg_replication_slots s WHERE coalesce(s.xmin, s.catalog_xmin) IS NOT NULL
+) AS holders ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 5";
+
+const TABLES: &str = "/* queue.doctor_tables */
+SELECT s.n_live_tup, s.n_dead_tup, pg_total_relation_size(s.relid),
+    greatest(s.last_vacuum, s.last_autovacuum),
+    ARRAY(SELECT day::date::text FROM generate_series((now() AT TIME ZONE 'UTC')::date,
+            (now() AT TIME ZONE 'UTC')::date + 1, '1 day') AS day
+        WHERE NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = 'mill.attempts'::regclass
+                AND c.relname = 'attempts_' || to_char(day, 'YYYYMMDD'))),
+    (SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'mill.attempts'::regclass
+            AND c.relname > 'attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD'))
+FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
+
+/// The server.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// As in 150018.
+    pub version_number: i32,
+    /// As in `15.18 (Debian …)`.
+    pub version: String,
+    /// It is a standby.
+    pub in_recovery: bool,
+    /// Who asks.
+    pub role: String,
+    /// Connections that roles without superuser may open.
+    pub connections_allowed: i32,
+    /// Connections there are.
+    pub connections: i64,
+}
+
+/// A setting and its value.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// Its value, in the unit of `pg_settings`.
+    pub value: String,
+}
+
+/// A setting that somebody has changed for a database, a role or the whole server.
+#[derive(Clone, Debug)]
+pub struct Override {
+    /// Which and to what.
+    pub setting: Setting,
+    /// For this database only.
+    pub database: Option<String>,
+    /// For this role only; it belongs to `mill_worker`.
+    pub role: Option<String>,
+}
+
+/// A membership the fleet wants.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Who is to be a member.
+    pub role: String,
+    /// Of which role.
+    pub granted: String,
+    /// It is.
+    pub present: bool,
+}
+
+/// A role that sessions of the fleet run as.
+#[derive(Clone, Debug)]
+pub struct SessionRole {
+    /// Its name.
+    pub name: String,
+    /// Tasks run as it, not only control sessions.
+    pub runs_tasks: bool,
+    /// Sessions.
+    pub sessions: i64,
+    /// It may do everything.
+    pub superuser: bool,
+    /// It may change the schema.
+    pub owner: bool,
+    /// It may do a worker's work.
+    pub worker: bool,
+}
+
+/// Something that keeps dead rows from being removed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Holder {
+    /// `session`, `standby`, `prepared transaction` or `replication slot`.
+    pub kind: String,
+    /// Its pid or name.
+    pub name: String,
+    /// Whose it is.
+    pub user: Option<String>,
+    /// What it calls itself; a slot's plugin.
+    pub application: Option<String>,
+    /// How many transaction ids old its horizon is.
+    pub age_xids: Option<i32>,
+    /// Since when its transaction is open; `None` also if this role may not see it.
+    pub since: Option<Timestamp>,
+    /// How long that is.
+    pub age_seconds: Option<f64>,
+    /// What it does.
+    pub state: Option<String>,
+    /// Its last statement, the first 200 characters.
+    pub query: Option<String>,
+}
+
+/// The tables of tasks and attempts.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// Tasks, as the statistics know.
+    pub live_rows: i64,
+    /// Dead rows among them.
+    pub dead_rows: i64,
+    /// Size with indexes.
+    pub bytes: i64,
+    /// When it was last vacuumed.
+    pub vacuumed_at: Option<Timestamp>,
+    /// Of today and tomorrow (UTC), the days that history has no partition for.
+    pub missing_days: Vec<String>,
+    /// Partitions of days to come.
+    pub days_ahead: i64,
+}
+
+/// The server's version and connections.
+///
+/// # Errors
+/// Database trouble.
+pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
+    let row = &client.query_typed(SERVER, &[]).await?[0];
+    Ok(Server {
+        version_number: row.try_get(0)?,
+        version: row.try_get(1)?,
+        in_recovery: row.try_get(2)?,
+        role: row.try_get(3)?,
+        connections_allowed: row.try_get(4)?,
+        connections: row.try_get(5)?,
+    })
+}
+
+/// Settings of the server that durability and upkeep depend on.
+///
+/// # Errors
+/// Database trouble.
+pub async fn settings(client: &impl GenericClient) -> Result<Vec<Setting>, QueueError> {
+    read(client, SETTINGS, |row| Ok(Setting { name: row.try_get(0)?, value: row.try_get(1)? }))
+        .await
+}
+
+/// Settings that sessions of workers would start with.
+///
+/// # Errors
+/// Database trouble.
+pub async fn overrides(client: &impl GenericClient) -> Result<Vec<Override>, QueueError> {
+    read(client, OVERRIDES, |row| {
+        Ok(Override {
+            setting: Setting { name: row.try_get(0)?, value: row.try_get(1)? },
+            database: row.try_get(2)?,
+            role: row.try_get(3)?,
+        })
+    })
+    .await
+}
+
+/// The memberships the roles of pgmill need.
+///
+/// # Errors
+/// Database trouble.
+pub async fn memberships(client: &impl GenericClient) -> Result<Vec<Membership>, QueueError> {
+    read(client, GRANTS, |row| {
+        Ok(Membership { role: row.try_get(0)?, granted: row.try_get(1)?, present: row.try_get(2)? })
+    })
+    .await
+}
+
+/// The roles that the fleet's sessions run as now.
+///
+/// # Errors
+/// Database trouble.
+pub async fn session_roles(client: &impl GenericClient) -> Result<Vec<SessionRole>, QueueError> {
+    read(client, SESSION_ROLES, |row| {
+        Ok(SessionRole {
+            name: row.try_get(0)?,
+            runs_tasks: row.try_get(1)?,
+            sessions: row.try_get(2)?,
+            superuser: row.try_get(3)?,
+            owner: row.try_get(4)?,
+            worker: row.try_get(5)?,
+        })
+    })
+    .await
+}
+
+/// Who holds the oldest transaction ids, the oldest first, five of them.
+///
+/// # Errors
+/// Database trouble.
+pub async fn horizon(client: &impl GenericClient) -> Result<Vec<Holder>, QueueError> {
+    read(client, HORIZON, |row| {
+        Ok(Holder {
+            kind: row.try_get(0)?,
+            name: row.try_get(1)?,
+            user: row.try_get(2)?,
+            application: row.try_get(3)?,
+            age_xids: row.try_get(4)?,
+            since: row.try_get(5)?,
+            age_seconds: row.try_get(6)?,
+            state: row.try_get(7)?,
+            query: row.try_get(8)?,
+        })
+    })
+    .await
+}
+
+/// The state of the tasks table and of history's partitions.
+///
+/// # Errors
+/// Database trouble; no schema.
+pub async fn tables(client: &impl GenericClient) -> Result<Option<Tables>, QueueError> {
+    let tables = read(client, TABLES, |row| {
+        Ok(Tables {
+            live_rows: row.try_get(0)?,
+            dead_rows: row.try_get(1)?,
+            bytes: row.try_get(2)?,
+            vacuumed_at: row.try_get(3)?,
+            missing_days: row.try_get(4)?,
+            days_ahead: row.try_get(5)?,
+        })
+    })
+    .await?;
+    Ok(tables.into_iter().next())
+}
+
+async fn read<T>(
+    client: &impl GenericClient,
+    statement: &str,
+    value: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
+) -> Result<Vec<T>, QueueError> {
+    let rows = client.query_typed(statement, &[]).await?;
+    rows.iter().map(|row| value(row).map_err(QueueError::from)).collect()
+}
