@@ -4,9 +4,13 @@
 //! statement asks again whether the task is still what the filter said, and the function it calls
 //! locks the row.
 
-use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use std::str::FromStr;
 
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::claim::word;
 use crate::error::QueueError;
 use crate::task::{Outcome, State, TaskId};
 
@@ -26,8 +30,24 @@ SELECT r.id, CASE WHEN $2 IS NULL OR NOT EXISTS (SELECT FROM mill.tasks t WHERE 
     THEN mill.retry(r.id) ELSE 'changed' END
 FROM unnest($1) AS r (id)";
 
+const FORESEE: &str = "/* queue.foresee */
+SELECT c.id, t.state::text, (SELECT a.outcome::text FROM mill.attempts a
+    WHERE a.task_id = c.id AND a.final ORDER BY a.finished_at DESC LIMIT 1)
+FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id";
+
+/// Where a task stands, for a verb that is only tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// The task.
+    pub id: TaskId,
+    /// Its state; `None` = not live.
+    pub state: Option<State>,
+    /// How it ended last; `None` = it never has.
+    pub outcome: Option<Outcome>,
+}
+
 /// What became of one task.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Answer {
     /// The task.
     pub id: TaskId,
@@ -36,6 +56,27 @@ pub struct Answer {
     pub result: String,
     /// Why it was refused.
     pub message: Option<String>,
+}
+
+/// Where these tasks stand.
+///
+/// # Errors
+/// Database trouble.
+pub async fn foresee(
+    client: &impl GenericClient,
+    ids: &[TaskId],
+) -> Result<Vec<Standing>, QueueError> {
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    let rows = client.query_typed(FORESEE, &[(&ids, Type::INT8_ARRAY)]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Standing {
+                id: TaskId(row.try_get(0)?),
+                state: known(row, 1, "state")?,
+                outcome: known(row, 2, "outcome")?,
+            })
+        })
+        .collect()
 }
 
 /// Cancels these tasks in one transaction. With a state, only those that are still in it.
@@ -78,6 +119,14 @@ pub async fn retry_chunk(
         }
     }
     Ok(answers)
+}
+
+fn known<T: FromStr>(
+    row: &Row,
+    index: usize,
+    column: &'static str,
+) -> Result<Option<T>, QueueError> {
+    row.try_get::<_, Option<&str>>(index)?.map(|_| word(row, index, column)).transpose()
 }
 
 async fn many(

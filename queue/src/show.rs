@@ -14,6 +14,8 @@ use crate::task::{Backoff, Mode, Outcome, Priority, State, TaskId, WorkerId};
 
 const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
 
+const NOW: &str = "/* queue.now */ SELECT now()";
+
 /// The filter is bound, not written into the text: a null turns its line off, and the planner sees
 /// the values of an unnamed statement.
 const LIVE_TASKS: &str = "/* queue.live_tasks */
@@ -195,6 +197,14 @@ pub struct Running {
 /// Database trouble.
 pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
     Ok(client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
+}
+
+/// What the database's clock shows: ages are told by it, not by the clock of who reads them.
+///
+/// # Errors
+/// Database trouble.
+pub async fn now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
+    Ok(client.query_typed(NOW, &[]).await?[0].try_get(0)?)
 }
 
 /// Live tasks, the newest first. Reads the live table from its end until `limit` are found.

@@ -1,0 +1,403 @@
+//! The command line.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Parser, Subcommand};
+use jiff::{Span, SpanRelativeTo};
+use queue::{Outcome, State, TaskId};
+
+const AFTER_HELP: &str = "\
+Examples:
+  pgmill init
+  pgmill status
+  pgmill task list --state running
+  pgmill task show 4711
+  pgmill task retry --outcome failed --queue etl --since 2h --dry-run
+  pgmill why 4711
+  pgmill doctor
+
+Exit codes:
+    0  it worked; doctor: no problem
+    1  something failed that has no code of its own; doctor: at least one problem
+    2  the command line is wrong, or a question could not be asked
+    4  no such task, queue or worker; or nothing matched
+    5  refused: a value, a missing right, no schema or an unknown version of it
+   75  the database cannot be reached: try again later
+
+Without --database-url and DATABASE_URL the connection is what psql would use: PGHOST, PGUSER,
+PGSERVICE, PGPASSFILE and so on. Reading takes the role mill_viewer, steering mill_operator.";
+
+/// See, steer and examine a pgmill fleet.
+#[derive(Debug, Parser)]
+#[command(name = "pgmill", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(propagate_version = true, disable_help_subcommand = true, subcommand_required = true)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every verb takes.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Global {
+    /// Where the fleet's database is: URL or key=value pairs, as for psql
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "CONNINFO")]
+    #[arg(global = true)]
+    pub(crate) database_url: Option<String>,
+    /// Print one JSON document; times are RFC 3339 in UTC
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print no colours
+    #[arg(long, env = "NO_COLOR", global = true, hide = true, num_args = 0..=1)]
+    #[arg(require_equals = true, default_missing_value = "1")]
+    pub(crate) no_color: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Apply the schema to the database, or find it applied
+    #[command(after_help = "\
+Examples:
+  pgmill init --dry-run
+  pgmill init --database-url postgresql://postgres@db/app
+
+Needs a superuser, or a role with CREATEROLE and with CREATE on the database. It does the same as
+psql -f schema.sql; running it again changes nothing.")]
+    Init(DryRun),
+    /// One screen: problems, queues, workers, and how the tasks of the last hour ended
+    #[command(after_help = "Examples:\n  pgmill status\n  watch -n 5 pgmill status\n  \
+                            pgmill status --json | jq '.queues[] | select(.paused)'")]
+    Status,
+    /// List, show, cancel and retry tasks
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill task list --queue etl\n  pgmill task show 4711")]
+    Task(TaskVerb),
+    /// List, pause and resume queues
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill queue list\n  pgmill queue pause etl")]
+    Queue(QueueVerb),
+    /// List and drain workers
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill worker list\n  pgmill worker drain 3f2a")]
+    Worker(WorkerVerb),
+    /// List attempts that ended, the newest first
+    #[command(after_help = "\
+Examples:
+  pgmill history
+  pgmill history --task 4711
+  pgmill history --outcome failed --queue etl --since '2 days'
+
+A task has one attempt per run, also those after which it was tried again. `pgmill task list
+--finished` lists tasks by their last one.")]
+    History(HistoryArgs),
+    /// One sentence: why this task is not running now, or what it is doing
+    #[command(after_help = "Examples:\n  pgmill why 4711")]
+    Why {
+        /// The task's id
+        #[arg(value_parser = task_id, allow_negative_numbers = true)]
+        id: TaskId,
+    },
+    /// Check everything the fleet depends on; exit code 1 if something is wrong
+    #[command(after_help = "\
+Examples:
+  pgmill doctor
+  pgmill doctor --json | jq '.checks[] | select(.verdict == \"problem\")'
+
+To compare the schema with what it should be, it is applied under another name inside a transaction
+that is rolled back. That needs CREATE on the database and membership in mill_owner; without them
+this check is skipped. Nothing is changed.")]
+    Doctor,
+}
+
+impl Command {
+    /// The role to grant to somebody who lacks the right for it.
+    pub(crate) fn role(&self) -> Option<&'static str> {
+        match self {
+            Self::Init(_) => None,
+            Self::Status
+            | Self::History(_)
+            | Self::Why { .. }
+            | Self::Doctor
+            | Self::Task(TaskVerb::List(_) | TaskVerb::Show { .. })
+            | Self::Queue(QueueVerb::List)
+            | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
+            Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
+            | Self::Queue(QueueVerb::Pause(_) | QueueVerb::Resume(_))
+            | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DryRun {
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskVerb {
+    /// List live tasks, or finished ones, the newest first
+    #[command(after_help = "\
+Examples:
+  pgmill task list
+  pgmill task list --state pending --queue etl --name 'load_*'
+  pgmill task list --outcome failed --since 2h
+  pgmill task list --finished --json | jq '.[].task_id'")]
+    List(TaskList),
+    /// Everything about one task: options, state, attempts, errors, notices, first rows
+    #[command(after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json")]
+    Show {
+        /// The task's id
+        #[arg(value_parser = task_id, allow_negative_numbers = true)]
+        id: TaskId,
+    },
+    /// Cancel tasks: one that waits ends at once, one that runs is stopped by its worker
+    #[command(after_help = "\
+Examples:
+  pgmill task cancel 4711 4712
+  pgmill task cancel --queue etl --state pending --dry-run
+  pgmill task cancel --name 'load_*' --yes")]
+    Cancel(CancelArgs),
+    /// Run finished tasks again under their ids, with all their attempts; scheduled ones at once
+    #[command(after_help = "\
+Examples:
+  pgmill task retry 4711
+  pgmill task retry --outcome failed --queue etl --since 2h --dry-run
+  pgmill task retry --outcome lost --yes")]
+    Retry(RetryArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TaskList {
+    /// Live tasks in this state
+    #[arg(long, value_parser = word::<State>(State::ALL.iter().map(|it| it.as_str())))]
+    pub(crate) state: Option<State>,
+    /// Finished tasks that ended so
+    #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    #[arg(conflicts_with = "state")]
+    pub(crate) outcome: Option<Outcome>,
+    /// Finished tasks, whatever their outcome
+    #[arg(long, conflicts_with = "state")]
+    pub(crate) finished: bool,
+    /// Of this queue
+    #[arg(long)]
+    pub(crate) queue: Option<String>,
+    /// With such a name: * stands for any characters, ? for one
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<String>,
+    /// Enqueued, or finished, at most this long ago: 90s, "1h 30m", "2 days" [default for finished
+    /// ones: 1 day]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
+    pub(crate) limit: i64,
+}
+
+/// How to do something to many tasks.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Consent {
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("which").required(true).multiple(true)
+    .args(["ids", "state", "queue", "name", "since"]))]
+pub(crate) struct CancelArgs {
+    /// Ids of tasks
+    #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    #[arg(conflicts_with_all = ["state", "queue", "name", "since"])]
+    pub(crate) ids: Vec<TaskId>,
+    /// Every live task in this state
+    #[arg(long, value_parser = word::<State>(State::ALL.iter().map(|it| it.as_str())))]
+    pub(crate) state: Option<State>,
+    /// Every live task of this queue
+    #[arg(long)]
+    pub(crate) queue: Option<String>,
+    /// Every live task with such a name: * stands for any characters, ? for one
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<String>,
+    /// Every live task enqueued at most this long ago
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["ids", "outcome"]))]
+pub(crate) struct RetryArgs {
+    /// Ids of tasks
+    #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    pub(crate) ids: Vec<TaskId>,
+    /// Every finished task that ended so
+    #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    pub(crate) outcome: Option<Outcome>,
+    /// Of these, only those of this queue
+    #[arg(long, requires = "outcome")]
+    pub(crate) queue: Option<String>,
+    /// Of these, only those with such a name: * stands for any characters, ? for one
+    #[arg(long, value_name = "PATTERN", requires = "outcome")]
+    pub(crate) name: Option<String>,
+    /// Of these, only those that ended at most this long ago [default: 1 day]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "outcome")]
+    pub(crate) since: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueVerb {
+    /// List queues: those with live tasks, and those that were paused before
+    #[command(after_help = "Examples:\n  pgmill queue list")]
+    List,
+    /// Stop claims from a queue; running tasks go on
+    #[command(after_help = "Examples:\n  pgmill queue pause etl --dry-run")]
+    Pause(QueueArgs),
+    /// Let claims from a paused queue go on
+    #[command(after_help = "Examples:\n  pgmill queue resume etl")]
+    Resume(QueueArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueueArgs {
+    /// The queue
+    pub(crate) name: String,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkerVerb {
+    /// List workers that have neither left nor been reclaimed
+    #[command(after_help = "Examples:\n  pgmill worker list")]
+    List,
+    /// Make workers stop claiming; what they run goes on
+    #[command(after_help = "\
+Examples:
+  pgmill worker drain 3f2a
+  pgmill worker drain --host db-worker-2 --dry-run
+  pgmill worker drain --host db-worker-2 --undo")]
+    Drain(DrainArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["id", "host"]))]
+pub(crate) struct DrainArgs {
+    /// The worker's id, or so many of its first digits that no other has them
+    pub(crate) id: Option<String>,
+    /// Every worker of this host
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+    /// Let them claim again
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Of this task
+    #[arg(long, value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    pub(crate) task: Option<TaskId>,
+    /// Of this queue
+    #[arg(long)]
+    pub(crate) queue: Option<String>,
+    /// Of tasks with such a name: * stands for any characters, ? for one
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<String>,
+    /// That ended so
+    #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    pub(crate) outcome: Option<Outcome>,
+    /// That ended at most this long ago: 90s, "1h 30m", "2 days" [default without --task: 1 day]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
+    pub(crate) limit: i64,
+}
+
+fn word<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
+}
+
+fn limit() -> clap::builder::RangedI64ValueParser<i64> {
+    clap::value_parser!(i64).range(1..=1_000_000)
+}
+
+fn task_id(text: &str) -> Result<TaskId, &'static str> {
+    text.parse().map(TaskId).map_err(|_| "a task's id is a whole number")
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    const FORMS: &str = "write \"90s\", \"1h 30m\" or \"2 days\"";
+    let span: Span = text.parse().map_err(|_| format!("it is not a duration: {FORMS}"))?;
+    let exact = span
+        .to_duration(SpanRelativeTo::days_are_24_hours())
+        .map_err(|_| "months and years differ in length: write days".to_owned())?;
+    Duration::try_from(exact).map_err(|_| "it is negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_what_people_write() {
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("2 days"), Ok(Duration::from_secs(172_800)));
+        assert!(duration("10").unwrap_err().contains("90s"));
+        assert!(duration("1 month").unwrap_err().contains("write days"));
+        assert!(duration("-5s").is_err());
+    }
+
+    #[test]
+    fn a_bulk_verb_names_what_it_is_about() {
+        for wrong in [
+            &["pgmill", "task", "cancel"][..],
+            &["pgmill", "task", "cancel", "--yes"],
+            &["pgmill", "task", "cancel", "7", "--queue", "etl"],
+            &["pgmill", "task", "retry", "--queue", "etl"],
+            &["pgmill", "task", "retry", "7", "--outcome", "failed"],
+            &["pgmill", "task", "list", "--state", "running", "--finished"],
+            &["pgmill", "worker", "drain"],
+            &["pgmill", "worker", "drain", "3f", "--host", "a"],
+        ] {
+            assert!(Args::try_parse_from(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn every_help_has_examples() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:"), "{}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&Args::command());
+    }
+}

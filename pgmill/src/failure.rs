@@ -1,0 +1,144 @@
+//! Why a command ends without having done its work, and with which exit code.
+
+use std::io;
+
+use queue::connect::ConnectError;
+use queue::{QueueError, exit};
+use tokio_postgres::error::SqlState;
+
+use crate::output::{tell, visible};
+
+/// SQLSTATE classes after which the same command may work later: connection trouble, aborted
+/// transactions, no resources, operator intervention.
+const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
+
+/// SQLSTATE classes of a connection that is refused later as well: authorization, unknown database,
+/// missing right.
+const NOT_LATER: [&str; 3] = ["28", "3D", "42"];
+
+/// What is told, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+    hint: Option<String>,
+    lacks_right: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None, lacks_right: false }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(exit::USAGE, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(exit::NOT_FOUND, message)
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Names the role that has the right that was missing, if one was.
+    pub(crate) fn lacking(self, role: Option<&str>, user: &str) -> Self {
+        match role {
+            Some(role) if self.lacks_right && self.hint.is_none() => {
+                self.hint(format!("GRANT {role} TO {};", quoted_name(user)))
+            }
+            _ => self,
+        }
+    }
+
+    /// What to do, if a right was missing.
+    pub(crate) fn hint_if_lacking(self, hint: &str) -> Self {
+        if self.lacks_right { self.hint(hint) } else { self }
+    }
+
+    /// Tells it on standard error, and returns the exit code.
+    pub(crate) fn report(&self) -> u8 {
+        tell(format_args!("pgmill: {}", visible(&self.message)));
+        if let Some(hint) = &self.hint {
+            tell(format_args!("hint: {}", visible(hint)));
+        }
+        self.code
+    }
+}
+
+fn quoted_name(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if name.bytes().all(plain) && !name.starts_with(|first: char| first.is_ascii_digit()) {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let final_refusal = matches!(error, ConnectError::Authentication { .. })
+            || error
+                .sqlstate()
+                .is_some_and(|code| NOT_LATER.iter().any(|class| code.code().starts_with(class)));
+        let code = match () {
+            () if error.is_usage() => exit::USAGE,
+            () if final_refusal => exit::REFUSED,
+            () => exit::UNREACHABLE,
+        };
+        Self { hint: error.hint(), ..Self::new(code, error.to_string()) }
+    }
+}
+
+impl From<QueueError> for Failure {
+    fn from(error: QueueError) -> Self {
+        let state = error.sqlstate();
+        let lacks_right = state == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+        let read_only = state == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
+        let code = if error.refused() || lacks_right || read_only {
+            exit::REFUSED
+        } else if temporary(&error) {
+            exit::UNREACHABLE
+        } else {
+            exit::FAILURE
+        };
+        let hint = if read_only {
+            Some("this server is a standby or read-only: connect to the primary".to_owned())
+        } else {
+            error.hint()
+        };
+        Self { hint, lacks_right, ..Self::new(code, error.to_string()) }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(exit::FAILURE, error.to_string())
+    }
+}
+
+fn temporary(error: &QueueError) -> bool {
+    match error {
+        // Without a code from the server, the connection itself broke.
+        QueueError::Database(database) => database.code().map_or_else(
+            || database.is_closed() || database.as_db_error().is_none(),
+            |code| TEMPORARY.iter().any(|class| code.code().starts_with(class)),
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_names_the_role_to_grant() {
+        let failure = Failure { lacks_right: true, ..Failure::new(exit::REFUSED, "denied") };
+        let told = failure.lacking(Some("mill_viewer"), "Ann");
+        assert_eq!(told.hint.as_deref(), Some("GRANT mill_viewer TO \"Ann\";"));
+        let other = Failure::usage("wrong").lacking(Some("mill_viewer"), "ann");
+        assert_eq!(other.hint, None);
+    }
+}

@@ -1,0 +1,86 @@
+//! `pgmill history`, and attempts as rows of a table.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use queue::history::{self, Ended, HistoryFilter};
+use queue::roster::place;
+use queue::show;
+use tokio_postgres::Client;
+
+use crate::args::HistoryArgs;
+use crate::failure::Failure;
+use crate::output::{Field, Output};
+use crate::task::{close, cut, label};
+use crate::words::{distance, one_line, outcome_tone, span};
+
+/// How far a list of history goes back unless somebody says otherwise: history has a partition per
+/// day, and reading all of them may take long.
+pub(crate) const LOOK_BACK: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Characters of a message in a list.
+const MESSAGE_CHARS: usize = 80;
+
+pub(crate) const ATTEMPT_HEADINGS: [&str; 9] =
+    ["id", "outcome", "queue", "attempt", "ended", "waited", "ran", "worker", "task"];
+
+/// Lists attempts that ended.
+///
+/// # Errors
+/// No such task; database trouble.
+pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Result<u8, Failure> {
+    let filter = HistoryFilter {
+        task: args.task,
+        outcome: args.outcome,
+        queue: args.queue.clone(),
+        name: args.name.clone(),
+        since: args.since.or_else(|| args.task.is_none().then_some(LOOK_BACK)),
+    };
+    let mut attempts = history::attempts(client, &filter, args.limit + 1).await?;
+    if let Some(id) = args.task
+        && attempts.is_empty()
+        && show::task(client, id).await?.is_none()
+    {
+        return Err(Failure::not_found(format!("no task {id}, live or in the history")));
+    }
+    let more = cut(&mut attempts, args.limit);
+    if out.json {
+        out.document(&attempts)?;
+    } else if !attempts.is_empty() {
+        let now = show::now(client).await?;
+        let rows = attempts.iter().map(|attempt| attempt_row(attempt, now)).collect();
+        out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
+    }
+    let nothing = match filter.since {
+        Some(LOOK_BACK) if args.since.is_none() => {
+            "no such attempt ended in the last day; --since looks further back"
+        }
+        _ => "no such attempt",
+    };
+    close(out, attempts.len(), more, nothing)
+}
+
+/// One attempt under [`ATTEMPT_HEADINGS`]; an error stands below the task.
+pub(crate) fn attempt_row(attempt: &Ended, now: Timestamp) -> Vec<Field> {
+    let mut what = label(attempt.name.as_deref(), &attempt.statement_head);
+    if let Some(message) = &attempt.message {
+        let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
+        what.push_str(&format!("\n{}{code}", one_line(message, MESSAGE_CHARS)));
+    }
+    let number = match (attempt.attempt, attempt.r#final) {
+        (0, _) => String::new(),
+        (number, true) => number.to_string(),
+        (number, false) => format!("{number}, again"),
+    };
+    vec![
+        Field::new(attempt.task_id),
+        Field::new(attempt.outcome).tone(outcome_tone(attempt.outcome)),
+        Field::new(&attempt.queue),
+        Field::new(number),
+        Field::new(distance(attempt.finished_at, now)),
+        Field::or_blank(attempt.wait_seconds.map(span)),
+        Field::or_blank(attempt.run_seconds.map(span)),
+        Field::or_blank(place(attempt.host.as_deref(), attempt.worker_pid, attempt.worker_id)),
+        Field::new(what),
+    ]
+}

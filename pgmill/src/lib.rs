@@ -1,0 +1,91 @@
+//! The program `pgmill`: what an operator sees of a fleet and says to it.
+//!
+//! | step | file |
+//! |---|---|
+//! | the command line, its help and examples | `args` |
+//! | the connection | `session` |
+//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `worker`, `history`, `doctor` |
+//! | what the doctor thinks of what it sees | `judge` |
+//! | tables, documents, colours | `output`; words for times and sizes: `words` |
+//! | why it did not work, and the exit code | `failure` |
+//!
+//! Invariant: there is no SQL here; every statement is in the crate `queue`.
+//!
+//! Invariant: with `--dry-run` nothing is written.
+
+mod act;
+mod args;
+mod doctor;
+mod failure;
+mod history;
+mod init;
+mod judge;
+mod output;
+mod queues;
+mod session;
+mod show;
+mod status;
+mod task;
+mod words;
+mod worker;
+
+use std::process::ExitCode;
+
+use ::queue::exit;
+use clap::Parser;
+
+use args::{Args, Command, Global, QueueVerb, TaskVerb, WorkerVerb};
+use failure::Failure;
+use output::Output;
+use session::Session;
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // --help is one of these, too.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = match runtime {
+        Ok(runtime) => runtime.block_on(run(&args.command, &args.global)),
+        Err(error) => Err(Failure::from(error)),
+    };
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => ExitCode::from(failure.report()),
+    }
+}
+
+async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
+    let out = Output::new(global);
+    let session = match command {
+        // These two have something to say about a database without the schema.
+        Command::Init(_) | Command::Doctor => Session::open(global).await?,
+        _ => Session::open_checked(global).await?,
+    };
+    let done = match command {
+        Command::Init(args) => init::run(&session, &out, args.dry_run).await,
+        Command::Status => status::run(&session.client, &out).await,
+        Command::Task(TaskVerb::List(args)) => task::list(&session.client, &out, args).await,
+        Command::Task(TaskVerb::Show { id }) => show::run(&session.client, &out, *id).await,
+        Command::Task(TaskVerb::Cancel(args)) => act::cancel(&session.client, &out, args).await,
+        Command::Task(TaskVerb::Retry(args)) => act::retry(&session.client, &out, args).await,
+        Command::Queue(QueueVerb::List) => queues::list(&session.client, &out).await,
+        Command::Queue(QueueVerb::Pause(args)) => queues::pause(&session.client, &out, args).await,
+        Command::Queue(QueueVerb::Resume(args)) => {
+            queues::resume(&session.client, &out, args).await
+        }
+        Command::Worker(WorkerVerb::List) => worker::list(&session.client, &out).await,
+        Command::Worker(WorkerVerb::Drain(args)) => {
+            worker::drain(&session.client, &out, args).await
+        }
+        Command::History(args) => history::run(&session.client, &out, args).await,
+        Command::Why { id } => show::why(&session.client, &out, *id).await,
+        Command::Doctor => doctor::run(&session, &out).await,
+    };
+    done.map_err(|failure| failure.lacking(command.role(), session.user()))
+}

@@ -1,0 +1,5 @@
+//! The program `pgmill`.
+
+fn main() -> std::process::ExitCode {
+    pgmill::main()
+}

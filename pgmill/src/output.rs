@@ -1,0 +1,187 @@
+//! The one place that writes to standard output and standard error.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{Cell, Color, ContentArrangement, Table, TableStyle, presets};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::failure::Failure;
+
+/// What a word means to the reader; on a terminal, its colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Odd,
+    /// Wrong.
+    Bad,
+}
+
+/// How this run talks.
+pub(crate) struct Output {
+    /// One JSON document instead of text.
+    pub(crate) json: bool,
+    colour: bool,
+}
+
+impl Output {
+    pub(crate) fn new(global: &Global) -> Self {
+        let plain = global.no_color.as_deref().is_some_and(|value| !value.is_empty());
+        Self { json: global.json, colour: !plain && io::stdout().is_terminal() }
+    }
+
+    /// Prints one JSON document.
+    ///
+    /// # Errors
+    /// Standard output takes no more, and not because its reader has gone.
+    pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+        self.text(&text)
+    }
+
+    /// Prints text and ends the line.
+    ///
+    /// # Errors
+    /// As [`Output::document`].
+    #[expect(clippy::unused_self, reason = "who prints holds the output")]
+    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
+            // `pgmill … | head -1` is no error.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.and_then(|()| out.flush()).map_err(Failure::from),
+        }
+    }
+
+    /// The text in its colour.
+    pub(crate) fn paint(&self, text: &str, tone: Tone) -> String {
+        let code = match tone {
+            Tone::Good => "32",
+            Tone::Odd => "33",
+            Tone::Bad => "31",
+            Tone::Plain => return text.to_owned(),
+        };
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Rows under their headings, as wide as the terminal or as they need to be.
+    pub(crate) fn table(&self, headings: &[&str], rows: Vec<Vec<Field>>) -> String {
+        let headings: Vec<String> = headings.iter().map(|heading| heading.to_uppercase()).collect();
+        self.framed(presets::NOTHING, &headings, rows)
+    }
+
+    /// Rows that a task returned: columns are named as they are, and seen apart.
+    pub(crate) fn rows(&self, columns: &[String], rows: Vec<Vec<Field>>) -> String {
+        let columns: Vec<String> = columns.iter().map(|name| visible(name)).collect();
+        self.framed(presets::ASCII_NO_BORDERS, &columns, rows)
+    }
+
+    fn framed(&self, style: TableStyle, headings: &[String], rows: Vec<Vec<Field>>) -> String {
+        let mut table = Table::new();
+        table.load_style(style);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(headings);
+        for fields in rows {
+            table.add_row(fields.into_iter().map(|field| self.cell(field)).collect::<Vec<Cell>>());
+        }
+        if style == presets::NOTHING {
+            for column in table.column_iter_mut() {
+                column.set_padding((0, 2));
+            }
+        }
+        table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    }
+
+    fn cell(&self, field: Field) -> Cell {
+        let cell = Cell::new(field.text);
+        match field.tone {
+            _ if !self.colour => cell,
+            Tone::Plain => cell,
+            Tone::Good => cell.fg(Color::Green),
+            Tone::Odd => cell.fg(Color::Yellow),
+            Tone::Bad => cell.fg(Color::Red),
+        }
+    }
+}
+
+/// One field of a table.
+pub(crate) struct Field {
+    text: String,
+    tone: Tone,
+}
+
+impl Field {
+    pub(crate) fn new(text: impl fmt::Display) -> Self {
+        Self { text: visible(&text.to_string()), tone: Tone::Plain }
+    }
+
+    /// Empty if there is nothing to say.
+    pub(crate) fn or_blank(text: Option<impl fmt::Display>) -> Self {
+        text.map_or_else(|| Self::new(""), Self::new)
+    }
+
+    /// Empty for zero, so that what is there stands out.
+    pub(crate) fn count(count: i64) -> Self {
+        Self::or_blank((count != 0).then_some(count))
+    }
+
+    pub(crate) fn tone(self, tone: Tone) -> Self {
+        Self { tone, ..self }
+    }
+}
+
+/// Writes a line to standard error. If nobody can read it, nobody can be told.
+pub(crate) fn tell(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// The text without what a terminal would obey: it comes from the database, where anybody may have
+/// put it.
+pub(crate) fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\t' => shown.push(character),
+            other if other.is_control() => shown.extend(other.escape_default()),
+            other => shown.push(other),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Output {
+        Output { json: false, colour: false }
+    }
+
+    #[test]
+    fn the_database_does_not_drive_the_terminal() {
+        assert_eq!(visible("a\u{1b}[2Jb\r\n\tä"), "a\\u{1b}[2Jb\\r\n\tä");
+    }
+
+    #[test]
+    fn a_table_has_no_frame_and_no_trailing_blanks() {
+        let rows = vec![
+            vec![Field::new("etl"), Field::count(12)],
+            vec![Field::new("default").tone(Tone::Bad), Field::count(0)],
+        ];
+        assert_eq!(
+            plain().table(&["queue", "pending"], rows),
+            "QUEUE    PENDING\netl      12\ndefault"
+        );
+    }
+
+    #[test]
+    fn nothing_is_coloured_off_a_terminal() {
+        assert_eq!(plain().paint("failed", Tone::Bad), "failed");
+    }
+}

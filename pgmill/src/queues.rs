@@ -1,0 +1,123 @@
+//! `pgmill queue`.
+
+use queue::backlog::{self, QueueStatus};
+use queue::{exit, operate};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::args::QueueArgs;
+use crate::failure::Failure;
+use crate::output::{Field, Output, Tone, tell};
+use crate::words::{counted, span};
+
+const HEADINGS: [&str; 8] =
+    ["queue", "pending", "oldest", "running", "longest", "scheduled", "blocked", ""];
+
+/// Lists queues.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let queues = backlog::queues(client).await?;
+    if out.json {
+        out.document(&queues)?;
+    } else if queues.is_empty() {
+        tell("no queue has a live task or a setting");
+    } else {
+        out.text(&table(out, &queues))?;
+    }
+    Ok(exit::OK)
+}
+
+pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
+    let row = |status: &QueueStatus| {
+        vec![
+            Field::new(&status.queue),
+            Field::count(status.pending),
+            // A task that is due in a moment may be pending already.
+            Field::or_blank(status.oldest_pending_seconds.map(span)),
+            Field::count(status.running),
+            Field::or_blank(status.longest_running_seconds.map(span)),
+            Field::count(status.scheduled),
+            Field::count(status.blocked),
+            Field::or_blank(status.paused.then_some("paused")).tone(Tone::Odd),
+        ]
+    };
+    out.table(&HEADINGS, queues.iter().map(row).collect())
+}
+
+/// Stops claims from a queue.
+///
+/// # Errors
+/// A name that is none; database trouble.
+pub(crate) async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+    let found = find(client, &args.name).await?;
+    if !args.dry_run {
+        operate::pause(client, &args.name).await?;
+    }
+    let (was, pending, running) =
+        found.as_ref().map_or((false, 0, 0), |queue| (queue.paused, queue.pending, queue.running));
+    if out.json {
+        return answer(out, args, (was, true));
+    }
+    let verb = match (was, args.dry_run) {
+        (true, _) => "was paused already",
+        (false, true) => "would be paused",
+        (false, false) => "paused",
+    };
+    out.text(&format!(
+        "queue {} {verb}: {} not be claimed, {} on",
+        args.name,
+        format_args!("{} will", counted(pending, "pending task")),
+        format_args!(
+            "{} {}",
+            counted(running, "running one"),
+            if running == 1 { "goes" } else { "go" }
+        )
+    ))?;
+    if found.is_none() {
+        tell(format_args!(
+            "no task of queue {} is live, and nothing was set on it before",
+            args.name
+        ));
+    }
+    Ok(exit::OK)
+}
+
+/// Lets claims from a queue go on.
+///
+/// # Errors
+/// No such queue; database trouble.
+pub(crate) async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+    let Some(found) = find(client, &args.name).await? else {
+        return Err(Failure::not_found(format!(
+            "queue {} has no live task and was never paused",
+            args.name
+        ))
+        .hint("pgmill queue list"));
+    };
+    if !args.dry_run {
+        operate::resume(client, &args.name).await?;
+    }
+    if out.json {
+        return answer(out, args, (found.paused, false));
+    }
+    let pending = counted(found.pending, "pending task");
+    out.text(&match (found.paused, args.dry_run) {
+        (false, _) => format!("queue {} was not paused", args.name),
+        (true, true) => format!("queue {} would be resumed, with {pending}", args.name),
+        (true, false) => format!("queue {} resumed, with {pending}", args.name),
+    })?;
+    Ok(exit::OK)
+}
+
+async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {
+    Ok(backlog::queues(client).await?.into_iter().find(|status| status.queue == name))
+}
+
+fn answer(out: &Output, args: &QueueArgs, (was, paused): (bool, bool)) -> Result<u8, Failure> {
+    out.document(&json!({
+        "queue": args.name, "dry_run": args.dry_run, "was_paused": was, "paused": paused,
+    }))?;
+    Ok(exit::OK)
+}

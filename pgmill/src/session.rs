@@ -1,0 +1,67 @@
+//! The connection of one command.
+
+use queue::connect::{self, Environment, Target};
+use queue::schema;
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::output::tell;
+
+/// An open connection and the task that drives it.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    target: Target,
+    _driver: JoinSet<()>,
+}
+
+impl Session {
+    /// Connects.
+    ///
+    /// # Errors
+    /// A malformed connection string or variable; no connection.
+    pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
+        let given = global.database_url.as_deref().filter(|conninfo| !conninfo.is_empty());
+        let target =
+            Target::resolve(given, &Environment::from_process())?.with_application_name("pgmill");
+        for warning in target.warnings() {
+            tell(format_args!("warning: {warning}"));
+        }
+        if given.is_some() && given_as_argument() && target.password_given_inline() {
+            tell(
+                "warning: every user of this machine can read the password in --database-url; put \
+                 it in ~/.pgpass, or name another such file in PGPASSFILE",
+            );
+        }
+        let (client, connection) = connect::open(&target).await?;
+        let mut driver = JoinSet::new();
+        // Its error reaches whoever waits for an answer.
+        driver.spawn(async move { drop(connection.await) });
+        Ok(Self { client, target, _driver: driver })
+    }
+
+    /// Connects, and refuses a database whose schema this program does not know.
+    ///
+    /// # Errors
+    /// As [`Session::open`]; no schema, another version of it, or no right to read it.
+    pub(crate) async fn open_checked(global: &Global) -> Result<Self, Failure> {
+        let session = Self::open(global).await?;
+        schema::check_version(&session.client)
+            .await
+            .map_err(|error| Failure::from(error).lacking(Some("mill_viewer"), session.user()))?;
+        Ok(session)
+    }
+
+    /// Who is connected.
+    pub(crate) fn user(&self) -> &str {
+        self.target.user()
+    }
+}
+
+/// Whether the string stood in the arguments, which every user of the machine can read, and not in
+/// the environment.
+fn given_as_argument() -> bool {
+    std::env::args_os()
+        .any(|argument| argument.to_str().is_some_and(|text| text.starts_with("--database-url")))
+}

@@ -1,0 +1,225 @@
+//! `pgmill task show` and `pgmill why`.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use queue::attempt::{self, Attempt};
+use queue::roster::place;
+use queue::show::{self, Running, Task};
+use queue::{TaskId, exit};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use crate::failure::Failure;
+use crate::output::{Field, Output, visible};
+use crate::words::{caret, counted, distance, local, outcome_tone, span, state_tone};
+
+/// Prints one sentence about a task.
+///
+/// # Errors
+/// No such task; database trouble.
+pub(crate) async fn why(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
+    let Some(sentence) = show::why(client, id).await? else { return Err(unknown(id)) };
+    if out.json {
+        out.document(&json!({ "id": id, "why": sentence }))?;
+    } else {
+        out.text(&visible(&sentence))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Prints everything about a task.
+///
+/// # Errors
+/// No such task; database trouble.
+pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
+    let Some(task) = show::task(client, id).await? else { return Err(unknown(id)) };
+    let why = show::why(client, id).await?;
+    let attempts = attempt::attempts(client, id).await?;
+    let running = show::running(client, Some(id)).await?.pop();
+    if out.json {
+        out.document(&json!({
+            "task": task, "why": why, "running": running, "attempts": attempts,
+        }))?;
+        return Ok(exit::OK);
+    }
+    let now = show::now(client).await?;
+    let mut text = head(out, &task, why.as_deref(), now);
+    if let Some(running) = &running {
+        let _ = write!(text, "\n\n{}", backend(running, now));
+    }
+    let _ = write!(text, "\n\n{}", visible(task.statement.trim_end()));
+    for attempt in &attempts {
+        let _ = write!(text, "\n\n{}", told(out, attempt));
+    }
+    out.text(&text)?;
+    Ok(exit::OK)
+}
+
+fn unknown(id: TaskId) -> Failure {
+    Failure::not_found(format!("no task {id}, live or in the history"))
+}
+
+fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String {
+    let state = match (task.state, task.outcome) {
+        (Some(state), _) => out.paint(state.as_str(), state_tone(state)),
+        (None, Some(outcome)) => out.paint(outcome.as_str(), outcome_tone(outcome)),
+        (None, None) => "finished".to_owned(),
+    };
+    let at = |time| format!("{} ({})", local(time), distance(time, now));
+    let mut lines = vec![("task", format!("{}  {state}", task.id))];
+    lines.extend(why.map(|sentence| ("why", visible(sentence))));
+    lines.extend(task.name.as_ref().map(|name| ("name", visible(name))));
+    lines.push(("queue", format!("{}, priority {}", task.queue, task.priority)));
+    lines.push(("mode", mode(task)));
+    lines.push(("attempts", format!("{} of {}; {}", task.attempt, task.max_attempts, retry(task))));
+    lines.extend(task.timeout_seconds.map(|limit| ("timeout", span(limit))));
+    lines.extend(task.key.as_ref().map(|key| ("key", visible(key))));
+    lines.push(("enqueued", at(task.enqueued_at)));
+    lines.push(("due", at(task.due_at)));
+    lines.extend(task.finished_at.map(|time| ("finished", at(time))));
+    if let Some(Value::Array(params)) = &task.params {
+        for (index, value) in params.iter().enumerate() {
+            lines.push(("", format!("${} = {}", index + 1, visible(&value.to_string()))));
+        }
+    }
+    let lines: Vec<String> =
+        lines.into_iter().map(|(word, value)| format!("{word:<10}{value}")).collect();
+    lines.join("\n")
+}
+
+fn mode(task: &Task) -> String {
+    let mut text = task.mode.to_string();
+    if task.at_most_once {
+        text.push_str(", at most once");
+    }
+    if task.external {
+        text.push_str(", with effects outside the cluster");
+    }
+    text
+}
+
+fn retry(task: &Task) -> String {
+    format!(
+        "{} back-off from {}{}",
+        task.backoff,
+        span(task.retry_interval_seconds),
+        if task.jitter { ", with jitter" } else { "" }
+    )
+}
+
+fn backend(running: &Running, now: Timestamp) -> String {
+    let worker = place(running.host.as_deref(), running.worker_pid, Some(running.worker_id));
+    let mut text = format!(
+        "runs as attempt {} since {} on {}, backend {}",
+        running.attempt,
+        distance(running.started_at, now).replace(" ago", ""),
+        visible(&worker.unwrap_or_default()),
+        running.backend_pid
+    );
+    match (&running.backend_state, &running.wait_event_type, &running.wait_event) {
+        (None, ..) => text.push_str(", which is gone or may not be looked at"),
+        (Some(_), Some(kind), Some(event)) => {
+            let _ = write!(text, ", which waits for {kind}: {event}");
+        }
+        (Some(state), ..) => {
+            let _ = write!(text, ", which is {state}");
+        }
+    }
+    if !running.blocked_by.is_empty() {
+        let pids: Vec<String> = running.blocked_by.iter().map(ToString::to_string).collect();
+        let _ = write!(text, "\nblocked by backend {}", pids.join(", "));
+    }
+    if let Some(time) = running.cancel_requested_at {
+        let _ = write!(text, "\ncancel requested {}", distance(time, now));
+    }
+    text
+}
+
+/// One attempt: facts, error with its place, notices, first rows.
+fn told(out: &Output, attempt: &Attempt) -> String {
+    let outcome = out.paint(attempt.outcome.as_str(), outcome_tone(attempt.outcome));
+    let mut text = match attempt.attempt {
+        0 => format!("{outcome} at {}", local(attempt.finished_at)),
+        number => format!("attempt {number}  {outcome} at {}", local(attempt.finished_at)),
+    };
+    let _ = write!(text, ", waited {}", span(attempt.wait_seconds));
+    if let Some(seconds) = attempt.run_seconds {
+        let _ = write!(text, ", ran {}", span(seconds));
+    }
+    let worker = place(attempt.worker_host.as_deref(), attempt.worker_pid, attempt.worker_id);
+    if let Some(worker) = worker {
+        let _ = write!(text, " on {}", visible(&worker));
+    }
+    if let Some(pid) = attempt.session_pid {
+        let _ = write!(text, ", backend {pid}");
+    }
+    if let Some(rows) = attempt.rows {
+        let _ = write!(text, ", {}", counted(rows, "row"));
+    }
+    if let Some(message) = &attempt.message {
+        let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
+        let _ = write!(text, "\n{}{code}", visible(message));
+    }
+    if let Some(place) = attempt.position.and_then(|it| caret(&attempt.statement, it)) {
+        let _ = write!(text, "\n{place}");
+    }
+    let more =
+        [("detail", &attempt.detail), ("hint", &attempt.hint), ("context", &attempt.context)];
+    for (word, value) in more {
+        if let Some(value) = value {
+            let _ = write!(text, "\n{word}: {}", visible(value));
+        }
+    }
+    for notice in attempt.notices.iter().flat_map(notices) {
+        let _ = write!(text, "\n{notice}");
+    }
+    if let Some(rows) = attempt.result.as_ref().and_then(|result| first_rows(out, result)) {
+        let _ = write!(text, "\n{rows}");
+    }
+    text
+}
+
+fn notices(notices: &Value) -> Vec<String> {
+    let line = |notice: &Value| {
+        if let Some(dropped) = notice.get("dropped") {
+            return format!("({dropped} more notices were not kept)");
+        }
+        let text = |key| notice.get(key).and_then(Value::as_str).unwrap_or_default();
+        visible(&format!("{}: {}", text("severity"), text("message")))
+    };
+    notices.as_array().map(|notices| notices.iter().map(line).collect()).unwrap_or_default()
+}
+
+/// The first rows, and how many there are; `None` if the task returned none, not even columns.
+fn first_rows(out: &Output, result: &Value) -> Option<String> {
+    let text = |value: &Value| match value {
+        Value::Null => "NULL".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let columns = result.get("columns")?.as_array().filter(|columns| !columns.is_empty())?;
+    let columns: Vec<String> = columns.iter().map(text).collect();
+    let rows = result.get("rows")?.as_array()?;
+    let fields = rows
+        .iter()
+        .filter_map(Value::as_array)
+        .map(|row| row.iter().map(|value| Field::new(text(value))).collect())
+        .collect();
+    let truncated = result.get("truncated") == Some(&Value::Bool(true));
+    let shown = counted(rows.len() as u64, "row");
+    let end = if truncated { format!("(the first {shown})") } else { format!("({shown})") };
+    Some(format!("{}\n{end}", out.rows(&columns, fields)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_are_lines() {
+        let kept = json!([{"severity": "NOTICE", "message": "half"}, {"dropped": 7}]);
+        assert_eq!(notices(&kept), ["NOTICE: half", "(7 more notices were not kept)"]);
+        assert!(notices(&json!({"odd": 1})).is_empty());
+    }
+}

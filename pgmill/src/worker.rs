@@ -1,0 +1,152 @@
+//! `pgmill worker`.
+
+use queue::roster::{self, Worker};
+use queue::{exit, operate};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::args::DrainArgs;
+use crate::failure::Failure;
+use crate::output::{Field, Output, Tone, tell};
+use crate::words::{counted, span};
+
+const HEADINGS: [&str; 9] =
+    ["id", "worker", "state", "readers", "running", "beat", "up", "version", "queues"];
+
+/// Lists workers.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let workers = roster::workers(client).await?;
+    if out.json {
+        out.document(&workers)?;
+    } else if workers.is_empty() {
+        tell("no worker is registered");
+    } else {
+        out.text(&table(out, &workers))?;
+    }
+    Ok(exit::OK)
+}
+
+pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
+    let row = |worker: &Worker| {
+        let (state, tone) = state(worker);
+        let up = worker.started_at.map(|started| {
+            span(worker.beat_age_seconds + worker.beat_at.duration_since(started).as_secs_f64())
+        });
+        vec![
+            Field::new(&worker.id.to_string()[..8]),
+            Field::new(worker.place()),
+            Field::new(state).tone(tone),
+            Field::new(worker.readers),
+            Field::new(worker.running),
+            Field::new(format!("{} ago", span(worker.beat_age_seconds))),
+            Field::or_blank(up),
+            Field::or_blank(worker.version.as_deref()),
+            Field::new(
+                worker.queues.as_ref().map_or_else(|| "all".to_owned(), |all| all.join(", ")),
+            ),
+        ]
+    };
+    out.table(&HEADINGS, workers.iter().map(row).collect())
+}
+
+/// A worker whose control session is gone, but whose beat is young, may be about to connect again.
+fn state(worker: &Worker) -> (&'static str, Tone) {
+    match (worker.alive, worker.present, worker.draining) {
+        (false, false, _) => ("dead", Tone::Bad),
+        (false, true, _) => ("silent", Tone::Bad),
+        (true, false, _) => ("disconnected", Tone::Odd),
+        (true, true, true) => ("draining", Tone::Odd),
+        (true, true, false) => ("alive", Tone::Good),
+    }
+}
+
+/// Makes workers stop claiming, or go on.
+///
+/// # Errors
+/// No such worker; an id that several have; database trouble.
+pub(crate) async fn drain(client: &Client, out: &Output, args: &DrainArgs) -> Result<u8, Failure> {
+    let workers = roster::workers(client).await?;
+    let chosen = match (&args.id, &args.host) {
+        (Some(prefix), _) => vec![by_prefix(&workers, prefix)?],
+        (None, host) => {
+            let host = host.as_deref();
+            workers.iter().filter(|worker| worker.host.as_deref() == host).collect()
+        }
+    };
+    if chosen.is_empty() {
+        return Err(
+            Failure::not_found("no worker is registered for that host").hint("pgmill worker list")
+        );
+    }
+    let mut results = Vec::new();
+    for worker in chosen {
+        let result = if worker.draining != args.undo {
+            "unchanged"
+        } else if args.dry_run || operate::drain(client, worker.id, !args.undo).await? {
+            if args.undo { "claims again" } else { "drains" }
+        } else {
+            "not found"
+        };
+        results.push((worker, result));
+    }
+    let gone = results.iter().all(|(_, result)| *result == "not found");
+    report(out, args, &results)?;
+    Ok(if gone { exit::NOT_FOUND } else { exit::OK })
+}
+
+fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Result<(), Failure> {
+    if out.json {
+        let workers: Vec<_> = results
+            .iter()
+            .map(|(worker, result)| json!({ "id": worker.id, "host": worker.host, "result": result }))
+            .collect();
+        return out.document(&json!({ "dry_run": args.dry_run, "workers": workers }));
+    }
+    let mut lines: Vec<String> = results
+        .iter()
+        .map(|(worker, result)| {
+            let runs = counted(worker.running, "task");
+            let what = match *result {
+                "drains" => format!("claims no more; it runs {runs} to the end"),
+                "unchanged" if args.undo => "was not draining".to_owned(),
+                "unchanged" => format!("was draining already; it runs {runs}"),
+                "not found" => "has left meanwhile".to_owned(),
+                other => other.to_owned(),
+            };
+            format!("worker {} on {}: {what}", &worker.id.to_string()[..8], worker.place())
+        })
+        .collect();
+    if args.dry_run {
+        lines.push("dry run: nothing was changed".to_owned());
+    }
+    out.text(&lines.join("\n"))
+}
+
+/// The one worker whose id begins so; dashes and case do not matter.
+fn by_prefix<'a>(workers: &'a [Worker], prefix: &str) -> Result<&'a Worker, Failure> {
+    let wanted = prefix.replace('-', "").to_lowercase();
+    if wanted.is_empty() || !wanted.chars().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(Failure::usage(format!("\"{prefix}\" is not the beginning of a worker's id"))
+            .hint("pgmill worker list"));
+    }
+    let matching: Vec<&Worker> = workers
+        .iter()
+        .filter(|worker| worker.id.0.simple().to_string().starts_with(&wanted))
+        .collect();
+    match matching.as_slice() {
+        [] => Err(Failure::not_found(format!("no worker's id begins with {prefix}"))
+            .hint("pgmill worker list")),
+        [worker] => Ok(*worker),
+        several => {
+            let ids: Vec<String> = several
+                .iter()
+                .map(|worker| format!("{} on {}", worker.id, worker.place()))
+                .collect();
+            Err(Failure::usage(format!("several workers' ids begin with {prefix}"))
+                .hint(format!("one of {}", ids.join(", "))))
+        }
+    }
+}
