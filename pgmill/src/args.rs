@@ -240,6 +240,7 @@ pub(crate) struct CancelArgs {
 pub(crate) struct RetryArgs {
     /// Ids of tasks
     #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    #[arg(conflicts_with_all = ["queue", "name", "since"])]
     pub(crate) ids: Vec<TaskId>,
     /// Every finished task that ended so
     #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
@@ -273,6 +274,7 @@ pub(crate) enum QueueVerb {
 #[derive(Debug, clap::Args)]
 pub(crate) struct QueueArgs {
     /// The queue
+    #[arg(value_parser = queue_name)]
     pub(crate) name: String,
     /// Say what would happen, and change nothing
     #[arg(long)]
@@ -346,6 +348,15 @@ fn task_id(text: &str) -> Result<TaskId, &'static str> {
     text.parse().map(TaskId).map_err(|_| "a task's id is a whole number")
 }
 
+/// The schema's rule for queue names.
+fn queue_name(text: &str) -> Result<String, &'static str> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
+    if (1..=128).contains(&text.len()) && text.bytes().all(allowed) {
+        return Ok(text.to_owned());
+    }
+    Err("a queue's name is 1 to 128 letters, digits or any of _ . : -")
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     const FORMS: &str = "write \"90s\", \"1h 30m\" or \"2 days\"";
     let span: Span = text.parse().map_err(|_| format!("it is not a duration: {FORMS}"))?;
@@ -383,6 +394,8 @@ mod tests {
             &["pgmill", "task", "cancel", "7", "--queue", "etl"],
             &["pgmill", "task", "retry", "--queue", "etl"],
             &["pgmill", "task", "retry", "7", "--outcome", "failed"],
+            &["pgmill", "task", "retry", "7", "--queue", "etl"],
+            &["pgmill", "task", "retry", "7", "--since", "1h"],
             &["pgmill", "task", "list", "--state", "running", "--finished"],
             &["pgmill", "worker", "drain"],
             &["pgmill", "worker", "drain", "3f", "--host", "a"],

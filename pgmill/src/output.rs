@@ -79,7 +79,7 @@ impl Output {
     /// Rows that a task returned: columns are named as they are, and seen apart.
     pub(crate) fn rows(&self, columns: &[String], rows: Vec<Vec<Field>>) -> String {
         let columns: Vec<String> = columns.iter().map(|name| visible(name)).collect();
-        self.framed(presets::ASCII_NO_BORDERS, &columns, rows)
+        self.framed(presets::UTF8_FULL_CONDENSED, &columns, rows)
     }
 
     fn framed(&self, style: TableStyle, headings: &[String], rows: Vec<Vec<Field>>) -> String {

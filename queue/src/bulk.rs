@@ -23,17 +23,32 @@ SELECT c.id, CASE WHEN $2 IS NULL
     THEN mill.cancel(c.id) ELSE 'changed' END
 FROM unnest($1) AS c (id)";
 
-const RETRY_MANY: &str = "/* queue.retry_many */
-SELECT r.id, CASE WHEN $2 IS NULL OR NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.id)
-        AND $2 = (SELECT a.outcome::text FROM mill.attempts a
-            WHERE a.task_id = r.id AND a.final ORDER BY a.finished_at DESC LIMIT 1)
-    THEN mill.retry(r.id) ELSE 'changed' END
-FROM unnest($1) AS r (id)";
+/// The last ends of the chunk as one set: a subquery per task takes ten times as long, because each
+/// looks into every day of history.
+macro_rules! last_ends {
+    ($head:literal) => {
+        concat!(
+            $head,
+            "
+    LEFT JOIN (SELECT DISTINCT ON (a.task_id) a.task_id, a.outcome FROM mill.attempts a
+        WHERE a.task_id = ANY ($1) AND a.final ORDER BY a.task_id, a.finished_at DESC) AS ended
+        ON ended.task_id = c.id"
+        )
+    };
+}
 
-const FORESEE: &str = "/* queue.foresee */
-SELECT c.id, t.state::text, (SELECT a.outcome::text FROM mill.attempts a
-    WHERE a.task_id = c.id AND a.final ORDER BY a.finished_at DESC LIMIT 1)
-FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id";
+const RETRY_MANY: &str = last_ends!(
+    "/* queue.retry_many */
+SELECT c.id, CASE WHEN $2 IS NULL OR (t.id IS NULL AND ended.outcome::text = $2)
+    THEN mill.retry(c.id) ELSE 'changed' END
+FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
+);
+
+const FORESEE: &str = last_ends!(
+    "/* queue.foresee */
+SELECT c.id, t.state::text, ended.outcome::text
+FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
+);
 
 /// Where a task stands, for a verb that is only tried.
 #[derive(Clone, Copy, Debug)]

@@ -51,12 +51,14 @@ SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.starte
 const ATTEMPTS: &str =
     ended!("/* queue.history */", "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6");
 
-/// `mill.retry` looks at the last final attempt, so an earlier one says nothing about the task.
+/// `mill.retry` looks at the last final attempt, so an earlier one says nothing about the task. The
+/// last condition follows from the others; with it the planner leaves out the same days again.
 const FINISHED: &str = ended!(
     "/* queue.finished_tasks */",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
     AND NOT EXISTS (SELECT FROM mill.attempts later
-        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at)
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
+            AND ($5 IS NULL OR later.finished_at > now() - make_interval(secs => $5)))
 ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
 );
 
@@ -64,7 +66,8 @@ const FINISHED_IDS: &str = past!(
     "/* queue.finished_ids */ SELECT a.task_id",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
     AND NOT EXISTS (SELECT FROM mill.attempts later
-        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at)
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
+            AND ($5 IS NULL OR later.finished_at > now() - make_interval(secs => $5)))
 ORDER BY a.finished_at, a.task_id LIMIT $6"
 );
 
@@ -73,6 +76,10 @@ SELECT a.outcome::text, count(*), max(a.finished_at),
     percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - a.started_at))
 FROM mill.attempts a
 WHERE a.final AND a.finished_at > now() - make_interval(secs => $1)
+    AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
+    AND NOT EXISTS (SELECT FROM mill.attempts later
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
+            AND later.finished_at > now() - make_interval(secs => $1))
 GROUP BY a.outcome ORDER BY a.outcome";
 
 /// Which attempts. Nothing set means all that history holds, which may be long to read.
@@ -180,7 +187,7 @@ pub async fn finished_ids(
     rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
 }
 
-/// How the tasks ended that ended at most this long ago.
+/// How the tasks ended that ended at most this long ago and were not retried since.
 ///
 /// # Errors
 /// Database trouble; no right to read the history.
