@@ -96,7 +96,7 @@ impl Failure {
                  takes mill_viewer, too"
                     .to_owned(),
             ),
-            Self::Database(error) => error.hint().map(str::to_owned),
+            Self::Database(error) => error.hint(),
             Self::Unsure(_) => Some(
                 "with --key the command can be repeated safely as long as the task is live"
                     .to_owned(),
