@@ -61,7 +61,13 @@ BEGIN
     END IF;
     -- A superuser is a member of every role already.
     IF NOT pg_has_role(current_user, 'mill_owner', 'MEMBER') THEN
-        EXECUTE format('GRANT mill_owner TO %I', current_user);
+        BEGIN
+            EXECUTE format('GRANT mill_owner TO %I', current_user);
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE EXCEPTION 'role "%" may not apply the schema', current_user
+                USING ERRCODE = '42501',
+                    HINT = 'Apply it as superuser, or as a role with CREATEROLE that is a member of mill_owner.';
+        END;
     END IF;
     -- The reclaimer looks for the backends of a dead worker and ends them; the owner's functions
     -- show what the backend of a running task waits for. A role that may not grant this (PostgreSQL
@@ -279,6 +285,9 @@ COMMENT ON COLUMN mill.attempts.notices IS 'What the statement raised below erro
 COMMENT ON COLUMN mill.attempts.result IS 'First rows that the statement returned, bounded: {"columns", "rows", "truncated"}';
 -- pgmill task show, mill.retry, queue/src/settle.rs
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
+-- queue/src/history.rs: the last hours of a day. Rows come in the order of time, so a summary per
+-- block range is enough and costs an insert next to nothing.
+CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
 
 CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
@@ -831,8 +840,9 @@ BEGIN
     END IF;
 
     IF task.state = 'running' THEN
-        SELECT coalesce(s.host || ':' || s.pid, left(task.claimed_by::text, 8)) INTO place
+        SELECT s.host || ':' || s.pid INTO place
             FROM mill.worker_starts s WHERE s.id = task.claimed_by;
+        place := coalesce(place, left(task.claimed_by::text, 8));
         SELECT b.* INTO backend FROM mill.backends() b WHERE b.pid = task.session_pid;
         IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
             RETURN format('it is running on %s and about to be cancelled', place);
@@ -845,7 +855,8 @@ BEGIN
                 date_trunc('second', task.claimed_at), array_to_string(backend.blocked_by, ', '));
         END IF;
         RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
-            coalesce(format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event), ''));
+            CASE WHEN backend.wait_event_type <> 'Client'
+                THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
     END IF;
 
     IF task.state = 'blocked' THEN
@@ -878,11 +889,12 @@ BEGIN
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
             AND t.id < task.id LIMIT 100000) AS before;
-    IF serving.busy >= serving.readers OR ahead > 0 THEN
-        RETURN format('%s of %s readers that serve queue "%s" are busy, and %s%s tasks of its priority are before it',
-            serving.busy, serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+    IF serving.busy < serving.readers THEN
+        RETURN format('it is about to be claimed: %s of %s readers that serve queue "%s" are idle',
+            serving.readers - serving.busy, serving.readers, task.queue);
     END IF;
-    RETURN 'it is next: an idle reader is about to claim it';
+    RETURN format('all %s readers that serve queue "%s" are busy, and %s%s tasks of its priority are before it',
+        serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
 END
 $$;
 COMMENT ON FUNCTION mill.why IS 'One sentence: why this task is not running now, or what it is doing; null if there is no such task';

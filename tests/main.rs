@@ -8,5 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod claim;
+mod cli;
+mod docs;
 mod exactly_once;
 mod harness;

@@ -1,0 +1,134 @@
+//! The two commands that people use, against a working fleet.
+
+use serde_json::Value;
+
+use crate::harness::{Database, Program, Worker};
+
+fn worker(database: &Database) -> Worker {
+    Worker::start(database, &["--readers", "2", "--poll", "100ms"])
+}
+
+async fn json(program: Program) -> Value {
+    serde_json::from_str(&program.succeeds().await).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_is_waited_for_shows_its_rows_and_exits_with_zero() {
+    let database = Database::new().await;
+    let _worker = worker(&database);
+    let arguments = ["--wait", "--param", "20", "--param", "22", "SELECT $1::int + $2::int AS sum"];
+    let (code, stdout, stderr) = Program::enqueue(&database, &arguments).run().await;
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("sum") && stdout.contains("42"), "{stdout}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_fails_exits_with_three_and_shows_where_it_failed() {
+    let database = Database::new().await;
+    let _worker = worker(&database);
+    let (code, _, stderr) =
+        Program::enqueue(&database, &["--wait", "SELECT 1 FROM nowhere"]).run().await;
+    assert_eq!(code, 3);
+    assert!(
+        stderr.contains("nowhere") && stderr.contains("42P01") && stderr.contains('^'),
+        "{stderr}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_runs_out_exits_with_124_and_the_task_goes_on() {
+    let database = Database::new().await;
+    let (code, stdout, _) = Program::enqueue(&database, &["--wait=100ms", "SELECT 1"]).run().await;
+    assert_eq!(code, 124);
+    let id: i64 = stdout.trim().parse().unwrap();
+    let _worker = worker(&database);
+    assert_eq!(database.outcome(id).await, "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_lines_are_one_transaction() {
+    let database = Database::new().await;
+    let file = std::env::temp_dir().join(format!("pgmill-lines-{}.sql", std::process::id()));
+    let lines: String = (0..100_000).map(|n| format!("SELECT {n}\n")).collect();
+    std::fs::write(&file, lines).unwrap();
+    let path = file.to_str().unwrap();
+    let stdout = Program::enqueue(&database, &["--lines", "--file", path]).succeeds().await;
+    assert_eq!(stdout.lines().count(), 100_000);
+    let transactions: i64 =
+        database.value("SELECT count(DISTINCT enqueued_at) FROM mill.tasks").await;
+    assert_eq!(transactions, 1);
+    // A line that is refused takes the others with it.
+    std::fs::write(&file, "SELECT 1\nCOMMIT\nSELECT 2\n").unwrap();
+    let (code, _, _) = Program::enqueue(&database, &["--lines", "--file", path]).run().await;
+    assert_eq!(code, 5);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 100_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreachable_database_is_75_and_an_absent_schema_5() {
+    let database = Database::empty().await;
+    let nowhere = "postgres://postgres@127.0.0.1:1/postgres";
+    let (code, ..) = Program::enqueue(&database, &["SELECT 1"]).at(nowhere).run().await;
+    assert_eq!(code, 75);
+    let (code, ..) = Program::pgmill(&database, &["status"]).at(nowhere).run().await;
+    assert_eq!(code, 75);
+    let (code, _, stderr) = Program::pgmill(&database, &["status"]).run().await;
+    assert_eq!(code, 5);
+    assert!(stderr.contains("pgmill init"), "{stderr}");
+    Program::pgmill(&database, &["init"]).succeeds().await;
+    Program::pgmill(&database, &["init"]).succeeds().await;
+    Program::pgmill(&database, &["status"]).succeeds().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_pauses_asks_why_resumes_cancels_and_retries() {
+    let database = Database::new().await;
+    let _worker = worker(&database);
+    Program::pgmill(&database, &["queue", "pause", "etl"]).succeeds().await;
+    let id = Program::enqueue(&database, &["--queue", "etl", "SELECT 1"]).succeeds().await;
+    let id = id.trim();
+    let why = Program::pgmill(&database, &["why", id]).succeeds().await;
+    assert!(why.contains("paused"), "{why}");
+    let dry = Program::pgmill(&database, &["task", "cancel", id, "--dry-run"]).succeeds().await;
+    assert!(dry.contains(id), "{dry}");
+    Program::pgmill(&database, &["task", "cancel", id]).succeeds().await;
+    assert_eq!(database.outcome(id.parse().unwrap()).await, "cancelled");
+    Program::pgmill(&database, &["task", "retry", id]).succeeds().await;
+    Program::pgmill(&database, &["queue", "resume", "etl"]).succeeds().await;
+    assert_eq!(database.outcome(id.parse().unwrap()).await, "succeeded");
+    let shown = json(Program::pgmill(&database, &["task", "show", id, "--json"])).await;
+    assert!(shown.to_string().contains("succeeded") && shown.to_string().contains("cancelled"));
+    let (code, ..) = Program::pgmill(&database, &["why", "999999"]).run().await;
+    assert_eq!(code, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_finds_drift() {
+    let database = Database::new().await;
+    let _worker = worker(&database);
+    let (code, healthy, _) = Program::pgmill(&database, &["doctor"]).run().await;
+    assert!(!healthy.contains("tasks_scheduled"), "{healthy}");
+    database.execute("DROP INDEX mill.tasks_scheduled").await;
+    let (drifted, report, _) = Program::pgmill(&database, &["doctor"]).run().await;
+    assert!(report.contains("tasks_scheduled"), "{report}");
+    assert_eq!(drifted, 1, "{report} {code}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_listing_is_json_too() {
+    let database = Database::new().await;
+    let _worker = worker(&database);
+    Program::enqueue(&database, &["--wait", "SELECT 1"]).succeeds().await;
+    for arguments in [
+        &["status", "--json"][..],
+        &["task", "list", "--json"],
+        &["task", "list", "--outcome", "succeeded", "--json"],
+        &["queue", "list", "--json"],
+        &["worker", "list", "--json"],
+        &["history", "--json"],
+        &["why", "1", "--json"],
+    ] {
+        json(Program::pgmill(&database, arguments)).await;
+    }
+}

@@ -1,0 +1,99 @@
+//! What the documents show works: every shell block runs, and every sample.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::program::path_folder;
+use crate::harness::{Database, Worker};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// README.md and the pages of docs/.
+fn pages() -> Vec<PathBuf> {
+    let docs = std::fs::read_dir(root().join("docs")).unwrap();
+    let mut pages: Vec<PathBuf> = docs.map(|entry| entry.unwrap().path()).collect();
+    pages.push(root().join("README.md"));
+    pages.sort();
+    pages
+}
+
+/// The blocks that open with ```sh alone; "sh no-run" is for what a test cannot do.
+fn blocks(page: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let mut blocks = Vec::new();
+    let mut open: Option<String> = None;
+    for line in text.lines() {
+        match (&mut open, line) {
+            (None, "```sh") => open = Some(String::new()),
+            (Some(_), "```") => blocks.extend(open.take()),
+            (Some(block), line) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            (None, _) => {}
+        }
+    }
+    blocks
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_shell_block_of_the_documents_runs() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &["--readers", "2", "--poll", "100ms"]);
+    #[expect(clippy::disallowed_methods, reason = "the shell needs it too")]
+    let path = format!("{}:{}", path_folder().display(), std::env::var("PATH").unwrap());
+    let mut ran = 0;
+    for page in pages() {
+        for block in blocks(&page) {
+            let mut shell = Command::new("sh");
+            shell.args(["-eu", "-c", &block]).current_dir(root());
+            shell.env("PATH", &path).env("DATABASE_URL", database.url());
+            let output =
+                tokio::task::spawn_blocking(move || shell.output()).await.unwrap().unwrap();
+            assert!(
+                output.status.success(),
+                "{}\n{block}\n{}",
+                page.display(),
+                String::from_utf8_lossy(&output.stderr)
+            );
+            ran += 1;
+        }
+    }
+    assert!(ran >= 3, "only {ran} blocks found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_runs_and_its_tasks_end_as_it_says() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &["--readers", "4", "--poll", "100ms"]);
+    let index = std::fs::read_to_string(root().join("samples/README.md")).unwrap();
+    let mut ran = 0;
+    for entry in std::fs::read_dir(root().join("samples")).unwrap() {
+        let sample = entry.unwrap().path();
+        if sample.extension().is_none_or(|extension| extension != "sql") {
+            continue;
+        }
+        let name = sample.file_name().unwrap().to_str().unwrap();
+        assert!(index.contains(&format!("({name})")), "{name} is not in samples/README.md");
+        let sql = std::fs::read_to_string(&sample).unwrap();
+        database.client().batch_execute(&sql).await.unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        ran += 1;
+    }
+    assert!(ran >= 9, "only {ran} samples found");
+    database.until_empty().await;
+    let odd = database
+        .rows(
+            "SELECT name, statement, outcome::text, message FROM mill.attempts WHERE final
+             AND outcome <> 'succeeded' AND name NOT IN ('fatal', 'much later')
+             OR final AND name IN ('fatal') AND (outcome <> 'failed' OR attempt <> 1)",
+            &[],
+        )
+        .await;
+    assert!(odd.is_empty(), "{odd:?}");
+    let second: i32 = database
+        .value("SELECT attempt FROM mill.attempts WHERE final AND name = 'second attempt'")
+        .await;
+    assert_eq!(second, 2);
+}

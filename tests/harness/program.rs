@@ -1,0 +1,64 @@
+//! The programs a person runs, run as a person runs them.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use super::Database;
+
+/// One run of `enqueue` or `pgmill`.
+pub(crate) struct Program {
+    command: Command,
+}
+
+impl Program {
+    /// `enqueue` with arguments, on the database.
+    pub(crate) fn enqueue(database: &Database, arguments: &[&str]) -> Self {
+        Self::new(env!("CARGO_BIN_EXE_test-enqueue"), &database.url(), arguments)
+    }
+
+    /// `pgmill` with arguments, on the database.
+    pub(crate) fn pgmill(database: &Database, arguments: &[&str]) -> Self {
+        Self::new(env!("CARGO_BIN_EXE_test-pgmill"), &database.url(), arguments)
+    }
+
+    /// The same on another connection string.
+    pub(crate) fn at(mut self, url: &str) -> Self {
+        self.command.env("DATABASE_URL", url);
+        self
+    }
+
+    fn new(path: &str, url: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(path);
+        command.args(arguments).env("DATABASE_URL", url).stdin(Stdio::null());
+        Self { command }
+    }
+
+    /// Its exit code, standard output and standard error.
+    pub(crate) async fn run(mut self) -> (i32, String, String) {
+        let output = tokio::task::spawn_blocking(move || self.command.output().unwrap());
+        let Output { status, stdout, stderr } = output.await.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (status.code().unwrap_or(-1), text(stdout), text(stderr))
+    }
+
+    /// Its standard output, if it exits with 0.
+    pub(crate) async fn succeeds(self) -> String {
+        let (code, stdout, stderr) = self.run().await;
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        stdout
+    }
+}
+
+/// A folder in which the programs have their own names, for PATH.
+pub(crate) fn path_folder() -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("pgmill-test-bin-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, program) in [
+        ("worker", env!("CARGO_BIN_EXE_test-worker")),
+        ("enqueue", env!("CARGO_BIN_EXE_test-enqueue")),
+        ("pgmill", env!("CARGO_BIN_EXE_test-pgmill")),
+    ] {
+        let _ = std::os::unix::fs::symlink(program, folder.join(name));
+    }
+    folder
+}
