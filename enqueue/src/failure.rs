@@ -6,10 +6,6 @@ use queue::connect::ConnectError;
 use queue::{QueueError, TaskId, exit};
 use tokio_postgres::error::SqlState;
 
-/// Classes of SQLSTATE after which the same command may work later: connection trouble, aborted
-/// transactions, no resources, operator intervention.
-const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The command line or a file is wrong.
@@ -61,7 +57,7 @@ impl Failure {
                 _ => exit::UNREACHABLE,
             },
             Self::Database(error) if error.refused() || lacks_right(error) => exit::REFUSED,
-            Self::Database(error) if temporary(error) => exit::UNREACHABLE,
+            Self::Database(error) if error.temporary() => exit::UNREACHABLE,
             Self::Database(_)
             | Self::Unsure(_)
             | Self::LostSight { .. }
@@ -109,21 +105,6 @@ impl Failure {
 
 fn lacks_right(error: &QueueError) -> bool {
     error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
-}
-
-/// Whether the connection is gone or the server asks for another try.
-pub(crate) fn temporary(error: &QueueError) -> bool {
-    match error {
-        QueueError::Database(database) => database.code().map_or_else(
-            || database.is_closed() || database.to_string().contains("communicating"),
-            |code| {
-                *code == SqlState::READ_ONLY_SQL_TRANSACTION
-                    || *code != SqlState::QUERY_CANCELED
-                        && TEMPORARY.iter().any(|class| code.code().starts_with(class))
-            },
-        ),
-        _ => false,
-    }
 }
 
 /// Whether the server may have done the work without saying so.

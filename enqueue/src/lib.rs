@@ -31,10 +31,11 @@ use queue::attempt::Attempt;
 use queue::enqueue::{self, Due, Enqueued, NewTask, TaskOptions};
 use queue::{Outcome, TaskId, exit};
 use serde::Serialize;
+use terminal::tell;
 
 use args::{Args, How};
 use failure::Failure;
-use output::{print, tell};
+use output::print;
 use session::Session;
 use source::Source;
 use submit::{Batch, Ids};
@@ -65,12 +66,12 @@ pub fn main() -> ExitCode {
 }
 
 fn report(failure: &Failure) -> ExitCode {
-    tell(format_args!("error: {}", output::visible(&failure.to_string())));
+    tell(format_args!("error: {}", terminal::visible(&failure.to_string())));
     if let Some(detail) = failure.detail() {
-        tell(format_args!("detail: {}", output::visible(detail)));
+        tell(format_args!("detail: {}", terminal::visible(detail)));
     }
     if let Some(hint) = failure.hint() {
-        tell(format_args!("hint: {}", output::visible(&hint)));
+        tell(format_args!("hint: {}", terminal::visible(&hint)));
     }
     ExitCode::from(failure.exit_code())
 }
@@ -207,7 +208,7 @@ async fn submit_one(
     match ended? {
         Ended::With(attempt) => show_end(enqueued, *attempt, args.json),
         Ended::TimedOut(why) => {
-            let why = why.map(|why| format!(": {}", output::visible(&why))).unwrap_or_default();
+            let why = why.map(|why| format!(": {}", terminal::visible(&why))).unwrap_or_default();
             tell(format_args!("task {id} has not ended in time and goes on{why}"));
             Ok(exit::TIMED_OUT)
         }
@@ -269,7 +270,7 @@ fn show_end(enqueued: Enqueued, attempt: Attempt, json: bool) -> Result<u8, Fail
         let answer = Answer { attempt: Some(attempt), ..Answer::submitted(enqueued) };
         print(|out| writeln!(out, "{answer}"))?;
     } else {
-        for notice in attempt.notices.iter().flat_map(render::notices) {
+        for notice in attempt.notices.iter().flat_map(terminal::notices) {
             tell(notice);
         }
         if let Some(rows) = attempt.result.as_ref().and_then(render::rows) {

@@ -9,12 +9,7 @@ use jiff::{SignedDuration, SignedDurationRound, Unit};
 use queue::attempt::Attempt;
 use queue::{Outcome, TaskId};
 use serde_json::Value;
-use unicode_width::UnicodeWidthStr;
-
-use crate::output::visible;
-
-/// Characters of a line of SQL to either side of an error.
-const CONTEXT_CHARS: usize = 60;
+use terminal::{fault, value, visible};
 
 /// On standard error, and nothing if that is no terminal.
 pub(crate) fn spinner(id: TaskId) -> ProgressBar {
@@ -62,19 +57,8 @@ pub(crate) fn outcome(attempt: &Attempt) -> String {
     if let Some(host) = &attempt.worker_host {
         let _ = write!(text, " on {}", visible(host));
     }
-    if let Some(message) = &attempt.message {
-        let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
-        let _ = write!(text, "\nerror: {}{code}", visible(message));
-    }
-    if let Some(place) = attempt.position.and_then(|it| caret(&attempt.statement, it)) {
-        let _ = write!(text, "\n{place}");
-    }
-    let more =
-        [("detail", &attempt.detail), ("hint", &attempt.hint), ("context", &attempt.context)];
-    for (word, value) in more {
-        if let Some(value) = value {
-            let _ = write!(text, "\n{word}: {}", visible(value));
-        }
+    if let Some(fault) = fault(attempt) {
+        let _ = write!(text, "\nerror: {fault}");
     }
     text
 }
@@ -90,48 +74,6 @@ fn words(outcome: Outcome) -> &'static str {
     }
 }
 
-/// The line of the statement at which an error stands, and a caret below the place. `position`
-/// counts characters from 1.
-pub(crate) fn caret(statement: &str, position: u32) -> Option<String> {
-    let before = usize::try_from(position).ok()?.checked_sub(1)?;
-    let (offset, _) = statement
-        .char_indices()
-        .chain([(statement.len(), ' ')])
-        .nth(before)
-        .filter(|_| !statement.is_empty())?;
-    let start = statement[..offset].rfind('\n').map_or(0, |newline| newline + 1);
-    let end = statement[offset..].find('\n').map_or(statement.len(), |length| offset + length);
-    let number = statement[..start].matches('\n').count() + 1;
-
-    let shown = |text: &str| visible(&text.replace('\t', " "));
-    let left: Vec<char> = shown(&statement[start..offset]).chars().collect();
-    let right: Vec<char> = shown(statement[offset..end].trim_end()).chars().collect();
-    let mut line = format!("LINE {number}: ");
-    if left.len() > CONTEXT_CHARS {
-        line.push_str("...");
-    }
-    line.extend(&left[left.len().saturating_sub(CONTEXT_CHARS)..]);
-    let column = line.width();
-    line.extend(right.iter().take(CONTEXT_CHARS));
-    if right.len() > CONTEXT_CHARS {
-        line.push_str("...");
-    }
-    Some(format!("{line}\n{:column$}^", ""))
-}
-
-/// One line for each notice.
-pub(crate) fn notices(notices: &Value) -> Vec<String> {
-    let Some(notices) = notices.as_array() else { return Vec::new() };
-    let line = |notice: &Value| {
-        if let Some(dropped) = notice.get("dropped") {
-            return format!("({dropped} more notices were not kept)");
-        }
-        let text = |key| notice.get(key).and_then(Value::as_str).unwrap_or_default();
-        visible(&format!("{}: {}", text("severity"), text("message")))
-    };
-    notices.iter().map(line).collect()
-}
-
 /// The first rows, and how many there are; `None` if the task returned none, not even columns.
 pub(crate) fn rows(result: &Value) -> Option<String> {
     let columns = result.get("columns")?.as_array().filter(|columns| !columns.is_empty())?;
@@ -139,8 +81,8 @@ pub(crate) fn rows(result: &Value) -> Option<String> {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(columns.iter().map(cell));
-    table.add_rows(rows.iter().filter_map(Value::as_array).map(|row| row.iter().map(cell)));
+    table.set_header(columns.iter().map(value));
+    table.add_rows(rows.iter().filter_map(Value::as_array).map(|row| row.iter().map(value)));
     let s = if rows.len() == 1 { "" } else { "s" };
     let end = if result.get("truncated") == Some(&Value::Bool(true)) {
         format!("(the first {} row{s})", rows.len())
@@ -149,14 +91,6 @@ pub(crate) fn rows(result: &Value) -> Option<String> {
     };
     let lines = table.lines().map(|line| line.trim_end().to_owned());
     Some(lines.chain([end]).collect::<Vec<_>>().join("\n"))
-}
-
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => "NULL".to_owned(),
-        Value::String(text) => visible(text),
-        other => visible(&other.to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use queue::connect::{self, ConnectError, Environment, Target};
 use queue::{QueueError, schema};
+use terminal::tell;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 use crate::args::Args;
 use crate::failure::Failure;
-use crate::output::tell;
 
 /// How long a lost connection is tried to be made anew: a failover takes some seconds.
 const RECONNECT_FOR: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ impl Session {
 
     /// Whether the error means that the connection is of no more use.
     pub(crate) fn lost(&self, error: &QueueError) -> bool {
-        self.client.is_closed() || crate::failure::temporary(error)
+        self.client.is_closed() || error.temporary()
     }
 }
 

@@ -8,12 +8,13 @@ use queue::history::HistoryFilter;
 use queue::show::TaskFilter;
 use queue::{Outcome, State, TaskId, exit, history, show};
 use serde::Serialize;
+use terminal::{tell, visible};
 use tokio_postgres::Client;
 
 use crate::args::{CancelArgs, Consent, RetryArgs};
 use crate::failure::Failure;
 use crate::history::LOOK_BACK;
-use crate::output::{Output, tell, visible};
+use crate::output::Output;
 use crate::words::counted;
 
 /// What is done, and the condition that is looked at again for each task.

@@ -3,11 +3,12 @@
 use queue::drift::Difference;
 use queue::{doctor, drift, exit, roster, schema};
 use serde_json::json;
+use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
 use crate::judge::{self, Finding, Verdict};
-use crate::output::{Output, Tone, visible};
+use crate::output::{Output, Tone};
 use crate::session::Session;
 use crate::words::one_line;
 

@@ -4,13 +4,8 @@ use std::io;
 
 use queue::connect::ConnectError;
 use queue::{QueueError, exit};
+use terminal::{tell, visible};
 use tokio_postgres::error::SqlState;
-
-use crate::output::{tell, visible};
-
-/// SQLSTATE classes after which the same command may work later: connection trouble, aborted
-/// transactions, no resources, operator intervention.
-const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
 
 /// SQLSTATE classes of a connection that is refused later as well: authorization, unknown database,
 /// missing right.
@@ -98,7 +93,7 @@ impl From<QueueError> for Failure {
         let read_only = state == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
         let code = if error.refused() || lacks_right || read_only {
             exit::REFUSED
-        } else if temporary(&error) {
+        } else if error.temporary() {
             exit::UNREACHABLE
         } else {
             exit::FAILURE
@@ -115,17 +110,6 @@ impl From<QueueError> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::new(exit::FAILURE, error.to_string())
-    }
-}
-
-fn temporary(error: &QueueError) -> bool {
-    match error {
-        // Without a code from the server, the connection itself broke.
-        QueueError::Database(database) => database.code().map_or_else(
-            || database.is_closed() || database.as_db_error().is_none(),
-            |code| TEMPORARY.iter().any(|class| code.code().starts_with(class)),
-        ),
-        _ => false,
     }
 }
 

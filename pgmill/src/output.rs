@@ -1,10 +1,11 @@
-//! The one place that writes to standard output and standard error.
+//! The one place that writes to standard output.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{Cell, Color, ContentArrangement, Table, TableStyle, presets};
 use serde::Serialize;
+use terminal::visible;
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -136,36 +137,12 @@ impl Field {
     }
 }
 
-/// Writes a line to standard error. If nobody can read it, nobody can be told.
-pub(crate) fn tell(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
-}
-
-/// The text without what a terminal would obey: it comes from the database, where anybody may have
-/// put it.
-pub(crate) fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\t' => shown.push(character),
-            other if other.is_control() => shown.extend(other.escape_default()),
-            other => shown.push(other),
-        }
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn plain() -> Output {
         Output { json: false, colour: false }
-    }
-
-    #[test]
-    fn the_database_does_not_drive_the_terminal() {
-        assert_eq!(visible("a\u{1b}[2Jb\r\n\tä"), "a\\u{1b}[2Jb\\r\n\tä");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use queue::connect::{self, Environment, Target};
 use queue::schema;
+use terminal::tell;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 use crate::args::Global;
 use crate::failure::Failure;
-use crate::output::tell;
 
 /// An open connection and the task that drives it.
 pub(crate) struct Session {

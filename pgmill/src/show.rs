@@ -8,11 +8,12 @@ use queue::roster::place;
 use queue::show::{self, Running, Task};
 use queue::{TaskId, exit};
 use serde_json::{Value, json};
+use terminal::{fault, notices, value, visible};
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
-use crate::output::{Field, Output, visible};
-use crate::words::{caret, counted, distance, local, outcome_tone, span, state_tone};
+use crate::output::{Field, Output};
+use crate::words::{counted, distance, local, outcome_tone, span, state_tone};
 
 /// Prints one sentence about a task.
 ///
@@ -157,19 +158,8 @@ fn told(out: &Output, attempt: &Attempt) -> String {
     if let Some(rows) = attempt.rows {
         let _ = write!(text, ", {}", counted(rows, "row"));
     }
-    if let Some(message) = &attempt.message {
-        let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
-        let _ = write!(text, "\n{}{code}", visible(message));
-    }
-    if let Some(place) = attempt.position.and_then(|it| caret(&attempt.statement, it)) {
-        let _ = write!(text, "\n{place}");
-    }
-    let more =
-        [("detail", &attempt.detail), ("hint", &attempt.hint), ("context", &attempt.context)];
-    for (word, value) in more {
-        if let Some(value) = value {
-            let _ = write!(text, "\n{word}: {}", visible(value));
-        }
+    if let Some(fault) = fault(attempt) {
+        let _ = write!(text, "\n{fault}");
     }
     for notice in attempt.notices.iter().flat_map(notices) {
         let _ = write!(text, "\n{notice}");
@@ -180,46 +170,18 @@ fn told(out: &Output, attempt: &Attempt) -> String {
     text
 }
 
-fn notices(notices: &Value) -> Vec<String> {
-    let line = |notice: &Value| {
-        if let Some(dropped) = notice.get("dropped") {
-            return format!("({dropped} more notices were not kept)");
-        }
-        let text = |key| notice.get(key).and_then(Value::as_str).unwrap_or_default();
-        visible(&format!("{}: {}", text("severity"), text("message")))
-    };
-    notices.as_array().map(|notices| notices.iter().map(line).collect()).unwrap_or_default()
-}
-
 /// The first rows, and how many there are; `None` if the task returned none, not even columns.
 fn first_rows(out: &Output, result: &Value) -> Option<String> {
-    let text = |value: &Value| match value {
-        Value::Null => "NULL".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
     let columns = result.get("columns")?.as_array().filter(|columns| !columns.is_empty())?;
-    let columns: Vec<String> = columns.iter().map(text).collect();
+    let columns: Vec<String> = columns.iter().map(value).collect();
     let rows = result.get("rows")?.as_array()?;
     let fields = rows
         .iter()
         .filter_map(Value::as_array)
-        .map(|row| row.iter().map(|value| Field::new(text(value))).collect())
+        .map(|row| row.iter().map(|it| Field::new(value(it))).collect())
         .collect();
     let truncated = result.get("truncated") == Some(&Value::Bool(true));
     let shown = counted(rows.len() as u64, "row");
     let end = if truncated { format!("(the first {shown})") } else { format!("({shown})") };
     Some(format!("{}\n{end}", out.rows(&columns, fields)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn notices_are_lines() {
-        let kept = json!([{"severity": "NOTICE", "message": "half"}, {"dropped": 7}]);
-        assert_eq!(notices(&kept), ["NOTICE: half", "(7 more notices were not kept)"]);
-        assert!(notices(&json!({"odd": 1})).is_empty());
-    }
 }

@@ -10,10 +10,11 @@ use queue::show::{self, Running};
 use queue::{Outcome, exit};
 use serde::Serialize;
 use serde_json::json;
+use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
-use crate::output::{Field, Output, Tone, visible};
+use crate::output::{Field, Output, Tone};
 use crate::words::{counted, outcome_tone, span};
 use crate::{queues, worker};
 

@@ -5,12 +5,13 @@ use queue::history::{Ended, HistoryFilter};
 use queue::roster::place;
 use queue::show::{LiveTask, TaskFilter};
 use queue::{State, exit, history, show};
+use terminal::tell;
 use tokio_postgres::Client;
 
 use crate::args::TaskList;
 use crate::failure::Failure;
 use crate::history::{ATTEMPT_HEADINGS, LOOK_BACK, attempt_row};
-use crate::output::{Field, Output, tell};
+use crate::output::{Field, Output};
 use crate::words::{counted, distance, one_line, state_tone};
 
 /// Characters of a statement in a list.

@@ -1,13 +1,10 @@
-//! Spans, times and statements as people read them, and the caret below an error.
+//! Spans, times and statements as people read them.
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use queue::{Outcome, State};
 
-use crate::output::{Tone, visible};
-
-/// Characters of a line of SQL to either side of an error.
-const CONTEXT_CHARS: usize = 60;
+use crate::output::Tone;
 
 /// The two largest units: `350ms`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`.
 pub(crate) fn span(seconds: f64) -> String {
@@ -72,31 +69,6 @@ pub(crate) fn outcome_tone(outcome: Outcome) -> Tone {
     }
 }
 
-/// The line of the statement at which an error stands, and a caret below the place. `position`
-/// counts characters from 1.
-pub(crate) fn caret(statement: &str, position: u32) -> Option<String> {
-    let before = usize::try_from(position).ok()?.checked_sub(1)?;
-    let (offset, _) = statement.char_indices().chain([(statement.len(), ' ')]).nth(before)?;
-    let start = statement[..offset].rfind('\n').map_or(0, |newline| newline + 1);
-    let end = statement[offset..].find('\n').map_or(statement.len(), |length| offset + length);
-    let number = statement[..start].matches('\n').count() + 1;
-
-    let shown = |text: &str| visible(&text.replace('\t', " "));
-    let left: Vec<char> = shown(&statement[start..offset]).chars().collect();
-    let right: Vec<char> = shown(statement[offset..end].trim_end()).chars().collect();
-    let mut line = format!("LINE {number}: ");
-    if left.len() > CONTEXT_CHARS {
-        line.push_str("...");
-    }
-    line.extend(&left[left.len().saturating_sub(CONTEXT_CHARS)..]);
-    let column = line.chars().count();
-    line.extend(right.iter().take(CONTEXT_CHARS));
-    if right.len() > CONTEXT_CHARS {
-        line.push_str("...");
-    }
-    Some(format!("{line}\n{:column$}^", ""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,16 +91,5 @@ mod tests {
     fn a_statement_becomes_one_line() {
         assert_eq!(one_line("SELECT 1\n  FROM t", 20), "SELECT 1 FROM t");
         assert_eq!(one_line("SELECT 1 FROM täble", 10), "SELECT 1…");
-    }
-
-    #[test]
-    fn the_caret_stands_below_the_error() {
-        assert_eq!(caret("SELECT x", 8).as_deref(), Some("LINE 1: SELECT x\n               ^"));
-        assert_eq!(
-            caret("SELECT 1;\n\tSELECT ü, x FROM t;\r\nSELECT 2", 22).as_deref(),
-            Some("LINE 2:  SELECT ü, x FROM t;\n                   ^")
-        );
-        assert_eq!(caret("SELECT (", 9).as_deref(), Some("LINE 1: SELECT (\n                ^"));
-        assert_eq!((caret("SELECT (", 10), caret("SELECT", 0)), (None, None));
     }
 }

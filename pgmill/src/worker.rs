@@ -3,11 +3,12 @@
 use queue::roster::{self, Worker};
 use queue::{exit, operate};
 use serde_json::json;
+use terminal::tell;
 use tokio_postgres::Client;
 
 use crate::args::DrainArgs;
 use crate::failure::Failure;
-use crate::output::{Field, Output, Tone, tell};
+use crate::output::{Field, Output, Tone};
 use crate::words::{counted, span};
 
 const HEADINGS: [&str; 9] =

@@ -54,6 +54,23 @@ impl QueueError {
         }
     }
 
+    /// Whether the connection is gone or the server asks for another try.
+    #[must_use]
+    pub fn temporary(&self) -> bool {
+        match self {
+            Self::Database(error) => error.code().map_or_else(
+                || error.is_closed() || error.to_string().contains("communicating"),
+                |code| {
+                    *code == SqlState::READ_ONLY_SQL_TRANSACTION
+                        || *code != SqlState::QUERY_CANCELED
+                            && TEMPORARY.iter().any(|class| code.code().starts_with(class))
+                },
+            ),
+            Self::Unreachable(error) => !error.is_usage(),
+            Self::Refused { .. } | Self::Unexpected { .. } => false,
+        }
+    }
+
     /// Whether the request was wrong rather than the database in trouble: SQLSTATE classes 22
     /// (data), 23 (constraint) and 54 (limit).
     #[must_use]
@@ -67,6 +84,10 @@ impl QueueError {
         }
     }
 }
+
+/// SQLSTATE classes after which the same request may work later: connection trouble, aborted
+/// transactions, no resources, operator intervention.
+const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
 
 /// The server's message with its code, or the client's with its causes: the client library's own
 /// text for a server error is only "db error".

@@ -1,0 +1,134 @@
+//! An attempt as psql would show it: error with its place, notices, values.
+
+use std::fmt::Write as _;
+
+use queue::attempt::Attempt;
+use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
+
+use crate::text::visible;
+
+/// Characters of a line of SQL to either side of an error.
+const CONTEXT_CHARS: usize = 60;
+
+/// The error of an attempt: message with SQLSTATE, the place in the statement, detail, hint and
+/// context, a line each. `None` if it has no message.
+#[must_use]
+pub fn fault(attempt: &Attempt) -> Option<String> {
+    let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
+    let mut text = format!("{}{code}", visible(attempt.message.as_ref()?));
+    if let Some(place) = attempt.position.and_then(|it| caret(&attempt.statement, it)) {
+        let _ = write!(text, "\n{place}");
+    }
+    let more =
+        [("detail", &attempt.detail), ("hint", &attempt.hint), ("context", &attempt.context)];
+    for (word, value) in more {
+        if let Some(value) = value {
+            let _ = write!(text, "\n{word}: {}", visible(value));
+        }
+    }
+    Some(text)
+}
+
+/// The line of the statement at which an error stands, and a caret below the place. `position`
+/// counts characters from 1.
+#[must_use]
+pub fn caret(statement: &str, position: u32) -> Option<String> {
+    let before = usize::try_from(position).ok()?.checked_sub(1)?;
+    let (offset, _) = statement
+        .char_indices()
+        .chain([(statement.len(), ' ')])
+        .nth(before)
+        .filter(|_| !statement.is_empty())?;
+    let start = statement[..offset].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = statement[offset..].find('\n').map_or(statement.len(), |length| offset + length);
+    let number = statement[..start].matches('\n').count() + 1;
+
+    let shown = |text: &str| visible(&text.replace('\t', " "));
+    let left: Vec<char> = shown(&statement[start..offset]).chars().collect();
+    let right: Vec<char> = shown(statement[offset..end].trim_end()).chars().collect();
+    let mut line = format!("LINE {number}: ");
+    if left.len() > CONTEXT_CHARS {
+        line.push_str("...");
+    }
+    line.extend(&left[left.len().saturating_sub(CONTEXT_CHARS)..]);
+    let column = line.width();
+    line.extend(right.iter().take(CONTEXT_CHARS));
+    if right.len() > CONTEXT_CHARS {
+        line.push_str("...");
+    }
+    Some(format!("{line}\n{:column$}^", ""))
+}
+
+/// One line for each notice.
+#[must_use]
+pub fn notices(notices: &Value) -> Vec<String> {
+    let Some(notices) = notices.as_array() else { return Vec::new() };
+    let line = |notice: &Value| {
+        if let Some(dropped) = notice.get("dropped") {
+            return format!("({dropped} more notices were not kept)");
+        }
+        let text = |key| notice.get(key).and_then(Value::as_str).unwrap_or_default();
+        visible(&format!("{}: {}", text("severity"), text("message")))
+    };
+    notices.iter().map(line).collect()
+}
+
+/// One value of a result's row.
+#[must_use]
+pub fn value(value: &Value) -> String {
+    match value {
+        Value::Null => "NULL".to_owned(),
+        Value::String(text) => visible(text),
+        other => visible(&other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_caret_stands_below_the_error() {
+        assert_eq!(caret("SELECT x", 8).as_deref(), Some("LINE 1: SELECT x\n               ^"));
+        assert_eq!(
+            caret("SELECT 1;\n\tSELECT ü, x FROM t;\r\nSELECT 2", 22).as_deref(),
+            Some("LINE 2:  SELECT ü, x FROM t;\n                   ^")
+        );
+        assert_eq!(
+            caret("SELECT '漢字', x", 14).as_deref(),
+            Some("LINE 1: SELECT '漢字', x\n                       ^")
+        );
+        // At the end of the input, and behind it.
+        assert_eq!(caret("SELECT (", 9).as_deref(), Some("LINE 1: SELECT (\n                ^"));
+        assert_eq!(caret("SELECT (", 10), None);
+        assert_eq!(caret("SELECT", 0), None);
+        assert_eq!(caret("", 1), None);
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_the_error() {
+        let statement = format!("SELECT {}x{}", "1, ".repeat(1000), ", 1".repeat(1000));
+        let shown = caret(&statement, 3008).unwrap();
+        let (line, below) = shown.split_once('\n').unwrap();
+        assert!(line.len() < 150, "{line}");
+        assert_eq!(line.as_bytes()[below.len() - 1], b'x');
+    }
+
+    #[test]
+    fn notices_are_lines() {
+        let kept = json!([{"severity": "NOTICE", "message": "half"}, {"dropped": 7}]);
+        assert_eq!(notices(&kept), ["NOTICE: half", "(7 more notices were not kept)"]);
+        assert!(notices(&json!({"odd": 1})).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_place_panics(statement in "(?s).{0,40}", position in 0_u32..50) {
+            let _ = caret(&statement, position);
+        }
+    }
+}
