@@ -83,10 +83,12 @@ impl Session {
     }
 
     /// Opens the task's transaction and tells it who it is, in one flight with whatever is sent
-    /// next. Returns the transaction's id.
+    /// next. Returns the transaction's id. The completion writes in it, whatever the database's
+    /// default for new transactions is.
     pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
         let (begun, announced) =
-            future::join(self.client.batch_execute("BEGIN"), self.announce(claim, true)).await;
+            future::join(self.client.batch_execute("BEGIN READ WRITE"), self.announce(claim, true))
+                .await;
         begun?;
         announced.map(Option::unwrap_or_default)
     }
