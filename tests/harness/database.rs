@@ -16,7 +16,8 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// A database with the schema in it, and a session of a superuser. Dropped with the value.
 pub(crate) struct Database {
     name: String,
-    cluster: Target,
+    /// A URL into its cluster.
+    cluster: String,
     client: Client,
 }
 
@@ -24,27 +25,38 @@ impl Database {
     /// A new one.
     pub(crate) async fn new() -> Self {
         let template = TEMPLATE.get_or_init(make_template).await;
-        Self::create(&format!("TEMPLATE {template}")).await
+        Self::create(cluster_url(), &format!("TEMPLATE {template}")).await
+    }
+
+    /// A new one in a cluster of the test's own.
+    pub(crate) async fn new_in(cluster: String) -> Self {
+        let database = Self::create(cluster, "").await;
+        queue::schema::init(&database.client).await.unwrap();
+        database
     }
 
     /// A new one without the schema.
     pub(crate) async fn empty() -> Self {
-        Self::create("").await
+        Self::create(cluster_url(), "").await
     }
 
-    async fn create(how: &str) -> Self {
+    async fn create(cluster: String, how: &str) -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("mill_test_{}_{n}", std::process::id());
-        let cluster = cluster();
-        let admin = open(&cluster).await;
+        let admin = open(&target(&cluster)).await;
         admin.batch_execute(&format!("CREATE DATABASE {name} {how}")).await.unwrap();
-        let client = open(&in_database(&name)).await;
+        let client = open(&target(&url(&cluster, &name))).await;
         Self { name, cluster, client }
     }
 
     /// Where it is, for programs: a URL of the superuser.
     pub(crate) fn url(&self) -> String {
-        url(&self.name)
+        url(&self.cluster, &self.name)
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The same place under another login.
@@ -56,7 +68,7 @@ impl Database {
 
     /// A target for it.
     pub(crate) fn target(&self) -> Target {
-        in_database(&self.name)
+        target(&self.url())
     }
 
     /// The superuser's session.
@@ -67,6 +79,11 @@ impl Database {
     /// Another session of the superuser.
     pub(crate) async fn connect(&self) -> Client {
         open(&self.target()).await
+    }
+
+    /// The superuser's session once more, after the server has ended the old one.
+    pub(crate) async fn reconnect(&mut self) {
+        self.client = self.connect().await;
     }
 
     /// Runs statements that return nothing.
@@ -119,6 +136,22 @@ impl Database {
         .await;
     }
 
+    /// Once the task's statement waits for an advisory lock.
+    pub(crate) async fn until_held(&self, id: i64) {
+        let sql = "SELECT FROM mill.running WHERE id = $1 AND wait_event = 'advisory'";
+        super::eventually(&format!("task {id} waits for its lock"), async || {
+            !self.rows(sql, &[&id]).await.is_empty()
+        })
+        .await;
+    }
+
+    /// The outcomes of the task's attempts, oldest first: `failed failed succeeded`.
+    pub(crate) async fn attempts(&self, id: i64) -> String {
+        let sql = "SELECT coalesce(string_agg(outcome::text, ' ' ORDER BY finished_at), '')
+                   FROM mill.attempts WHERE task_id = $1";
+        self.rows(sql, &[&id]).await[0].get(0)
+    }
+
     /// Once no live task is left.
     pub(crate) async fn until_empty(&self) {
         super::eventually("no live task is left", async || {
@@ -136,7 +169,7 @@ impl Drop for Database {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let admin = open(&cluster).await;
+                let admin = open(&target(&cluster)).await;
                 let _ = admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await;
             });
         });
@@ -146,9 +179,10 @@ impl Drop for Database {
 
 async fn make_template() -> String {
     let name = format!("mill_template_{}", std::process::id());
-    let admin = open(&cluster()).await;
+    let cluster = cluster_url();
+    let admin = open(&target(&cluster)).await;
     admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-    let client = open(&in_database(&name)).await;
+    let client = open(&target(&url(&cluster, &name))).await;
     queue::schema::init(&client).await.unwrap();
     name
 }
@@ -161,21 +195,12 @@ pub(crate) async fn open(target: &Target) -> Client {
     client
 }
 
-fn cluster() -> Target {
-    target(&cluster_url())
-}
-
-fn in_database(name: &str) -> Target {
-    target(&url(name))
-}
-
 fn target(url: &str) -> Target {
     Target::resolve(Some(url), &Environment::from_variables::<&str, &str>([], None)).unwrap()
 }
 
-fn url(database: &str) -> String {
-    let url = cluster_url();
-    let (place, _) = url.rsplit_once('/').unwrap();
+fn url(cluster: &str, database: &str) -> String {
+    let (place, _) = cluster.rsplit_once('/').unwrap();
     format!("{place}/{database}")
 }
 
