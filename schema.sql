@@ -615,6 +615,32 @@ END
 $$;
 COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | pending (verdict failure, transient, crash: counted so) or finished (verdict final). Returns lost, retried or finished';
 
+CREATE OR REPLACE FUNCTION mill.give_back(task_id bigint, claim_token uuid, wait interval)
+RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- Looked for after the lock: a cancel takes it first.
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = give_back.task_id) THEN
+        PERFORM mill.fail(task_id, claim_token, 'cancelled', 'final', '0',
+            jsonb_build_object('message', 'cancelled on request'));
+        RETURN true;
+    END IF;
+    UPDATE mill.tasks t SET
+        state = CASE WHEN wait > '0' THEN 'scheduled'::mill.state ELSE 'pending' END,
+        due_at = CASE WHEN wait > '0' THEN now() + wait ELSE t.due_at END,
+        attempt = t.attempt - 1,
+        claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
+        session_started_at = NULL
+    WHERE t.id = task_id;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.give_back IS 'running -> pending, or scheduled after a wait, with the attempt given back; a task with a cancel request ends as cancelled. False: the claim is lost';
+
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, most integer DEFAULT 500)
 RETURNS TABLE (task_id bigint, given_back boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -912,7 +938,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 GRANT SELECT, INSERT ON mill.attempts, mill.worker_starts TO mill_worker;
 GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_status, mill.running
     TO mill_worker;
-GRANT EXECUTE ON FUNCTION mill.fail, mill.reclaim, mill.record_attempt, mill.present,
+GRANT EXECUTE ON FUNCTION mill.fail, mill.give_back, mill.reclaim, mill.record_attempt, mill.present,
     mill.prepare_history, mill.prune, mill.backends TO mill_worker;
 
 GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit TO mill_producer;

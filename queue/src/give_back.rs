@@ -1,6 +1,7 @@
 //! running → pending | scheduled, with the attempt given back.
 //!
 //! For claims that were never started, that a graceful stop interrupted, or whose task said "later".
+//! A task with a cancel request ends as cancelled instead.
 
 use std::time::Duration;
 
@@ -11,13 +12,7 @@ use crate::error::QueueError;
 use crate::task::{Claim, TaskId, Token, WorkerId};
 
 const GIVE_BACK: &str = "/* queue.give_back */
-UPDATE mill.tasks t SET
-    state = CASE WHEN $3 > 0 THEN 'scheduled'::mill.state ELSE 'pending' END,
-    due_at = CASE WHEN $3 > 0 THEN now() + make_interval(secs => $3) ELSE t.due_at END,
-    attempt = t.attempt - 1,
-    claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
-    session_started_at = NULL
-WHERE t.id = $1 AND t.token = $2";
+SELECT mill.give_back($1, $2, make_interval(secs => $3))";
 
 const CLAIMS_OF: &str = "/* queue.claims_of */
 SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
@@ -63,11 +58,11 @@ async fn release(
     token: Token,
     wait: Duration,
 ) -> Result<bool, QueueError> {
-    let changed = client
-        .execute_typed(
+    let rows = client
+        .query_typed(
             GIVE_BACK,
             &[(&id.0, Type::INT8), (&token.0, Type::UUID), (&wait.as_secs_f64(), Type::FLOAT8)],
         )
         .await?;
-    Ok(changed == 1)
+    Ok(rows[0].try_get(0)?)
 }
