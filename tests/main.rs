@@ -11,4 +11,5 @@ mod claim;
 mod cli;
 mod docs;
 mod exactly_once;
+mod fence;
 mod harness;

@@ -2,12 +2,14 @@
 
 pub(crate) mod database;
 pub(crate) mod program;
+pub(crate) mod private;
 pub(crate) mod worker;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use database::Database;
 pub(crate) use program::Program;
+pub(crate) use private::PrivateDatabase;
 pub(crate) use worker::{Fleet, Worker};
 
 /// Far longer than anything takes: a test that reaches it has failed, however slow the machine.

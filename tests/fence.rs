@@ -1,0 +1,287 @@
+//! Whoever has lost a claim changes nothing any more, whatever meets at the task's row.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+use jiff::Timestamp;
+use queue::claim::{Claimer, Lane, SessionIdentity};
+use queue::complete::{LOST, OWN_TRANSACTION, complete};
+use queue::fail::{Failed, Report, fail};
+use queue::give_back::give_back;
+use queue::reclaim::reclaim;
+use queue::retry::Verdict;
+use queue::{Claim, Outcome, Priority, TaskId, WorkerId};
+use tokio_postgres::Client;
+
+use crate::harness::{Database, PrivateDatabase, eventually};
+
+const AGAIN: Verdict = Verdict::Failure { retry_in: Duration::from_secs(3600) };
+
+/// Claims the one pending task for a worker that has no backend.
+async fn claim(database: &Database) -> (WorkerId, Claim) {
+    let worker = WorkerId::random();
+    let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
+    let lane = Lane { queue: "default".to_owned(), priority: Priority::Normal };
+    let session = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };
+    let mut claimed = claimer.claim(&[(lane, TaskId(0))], &[session]).await.unwrap();
+    (worker, claimed.pop().expect("a pending task").claim)
+}
+
+/// A database with a table for effects and one task, claimed.
+async fn claimed() -> (Database, i64, WorkerId, Claim) {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint)").await;
+    let id = database.enqueue("SELECT 1", "").await;
+    let (worker, claim) = claim(&database).await;
+    (database, id, worker, claim)
+}
+
+/// Opens the task's transaction on `client`, with an effect and its completion.
+async fn finish(client: &Client, claim: &Claim) -> Result<(), String> {
+    client.batch_execute("BEGIN; INSERT INTO effect VALUES (1)").await.unwrap();
+    let xact: String =
+        client.query_one("SELECT pg_current_xact_id()::text", &[]).await.unwrap().get(0);
+    complete(client, claim, Some(&xact), &Report::default())
+        .await
+        .map_err(|error| error.code().unwrap().code().to_owned())
+}
+
+async fn effects(database: &Database) -> i64 {
+    database.value("SELECT count(*) FROM effect").await
+}
+
+/// The task's whole row, also its place in the table.
+async fn row(database: &Database) -> String {
+    database
+        .value("SELECT coalesce(string_agg(t.ctid::text || t.xmin || t::text, ' '), 'gone') FROM mill.tasks t")
+        .await
+}
+
+/// Once a session waits for another's row lock.
+async fn until_waiting(database: &Database) {
+    eventually("a session waits for the row", async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        database.value::<i64>(waiting).await > 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_that_was_reclaimed_changes_nothing() {
+    for way in ["complete", "fail", "give back"] {
+        let (database, id, worker, stale) = claimed().await;
+        let reclaimed = reclaim(database.client(), worker).await.unwrap();
+        assert_eq!(reclaimed.given_back, [TaskId(id)]);
+        let (_, good) = claim(&database).await;
+        assert_eq!(good.attempt(), 2);
+        assert_ne!(good.token(), stale.token());
+        let before = row(&database).await;
+        let session = database.connect().await;
+        match way {
+            "complete" => {
+                assert_eq!(finish(&session, &stale).await, Err(LOST.to_owned()));
+                session.batch_execute("COMMIT").await.unwrap();
+            }
+            "fail" => {
+                let report = Report::default();
+                let failed = fail(&session, stale, Outcome::Failed, AGAIN, &report).await.unwrap();
+                assert_eq!(failed, Failed::Lost);
+            }
+            _ => assert!(!give_back(&session, stale, Duration::ZERO).await.unwrap()),
+        }
+        // The worker that was taken for dead may be taken for dead again.
+        let again = reclaim(database.client(), worker).await.unwrap();
+        assert!(again.given_back.is_empty() && again.ended.is_empty());
+        assert_eq!(row(&database).await, before, "{way}");
+        assert_eq!(effects(&database).await, 0, "{way}");
+        assert_eq!(database.attempts(id).await, "lost", "{way}");
+        finish(&session, &good).await.unwrap();
+        session.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(
+            (effects(&database).await, database.attempts(id).await.as_str()),
+            (1, "lost succeeded")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_claim_whose_task_has_ended_changes_nothing() {
+    let (database, id, _, claim) = claimed().await;
+    let session = database.connect().await;
+    finish(&session, &claim).await.unwrap();
+    session.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(finish(&session, &claim).await, Err(LOST.to_owned()));
+    session.batch_execute("COMMIT").await.unwrap();
+    let failed = fail(&session, claim, Outcome::Failed, Verdict::Final, &Report::default()).await;
+    assert_eq!(failed.unwrap(), Failed::Lost);
+    assert_eq!((effects(&database).await, database.attempts(id).await.as_str()), (1, "succeeded"));
+}
+
+#[tokio::test]
+async fn a_completion_belongs_to_the_transaction_that_was_begun_for_the_task() {
+    let (database, id, _, claim) = claimed().await;
+    let before = row(&database).await;
+    let session = database.connect().await;
+    session.batch_execute("BEGIN").await.unwrap();
+    let xact: String =
+        session.query_one("SELECT pg_current_xact_id()::text", &[]).await.unwrap().get(0);
+    session.batch_execute("COMMIT; BEGIN; INSERT INTO effect VALUES (1)").await.unwrap();
+    let error = complete(&session, &claim, Some(&xact), &Report::default()).await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), OWN_TRANSACTION);
+    session.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(row(&database).await, before);
+    assert_eq!((effects(&database).await, database.attempts(id).await.as_str()), (0, ""));
+}
+
+#[tokio::test]
+async fn a_reclaim_leaves_a_finish_that_is_about_to_commit_alone() {
+    for end in ["COMMIT", "ROLLBACK"] {
+        let (database, id, worker, claim) = claimed().await;
+        let session = database.connect().await;
+        finish(&session, &claim).await.unwrap();
+        let during = reclaim(database.client(), worker).await.unwrap();
+        assert!(during.given_back.is_empty() && during.ended.is_empty(), "{during:?}");
+        assert_eq!(during.remaining, 1);
+        session.batch_execute(end).await.unwrap();
+        let after = reclaim(database.client(), worker).await.unwrap();
+        if end == "COMMIT" {
+            assert!(after.given_back.is_empty(), "{after:?}");
+            assert_eq!(database.attempts(id).await, "succeeded");
+        } else {
+            assert_eq!(after.given_back, [TaskId(id)]);
+            assert_eq!(finish(&session, &claim).await, Err(LOST.to_owned()));
+            assert_eq!(database.attempts(id).await, "lost");
+        }
+        assert_eq!(effects(&database).await, i64::from(end == "COMMIT"));
+    }
+}
+
+#[tokio::test]
+async fn a_finish_waits_for_a_reclaim_and_heeds_it() {
+    for (end, finished) in [("COMMIT", Err(LOST.to_owned())), ("ROLLBACK", Ok(()))] {
+        let (database, id, worker, claim) = claimed().await;
+        let (session, reclaimer) = (database.connect().await, database.connect().await);
+        reclaimer.batch_execute("BEGIN").await.unwrap();
+        assert_eq!(reclaim(&reclaimer, worker).await.unwrap().given_back, [TaskId(id)]);
+        let (answer, ()) = join(finish(&session, &claim), async {
+            until_waiting(&database).await;
+            reclaimer.batch_execute(end).await.unwrap();
+        })
+        .await;
+        assert_eq!(answer, finished, "{end}");
+        session.batch_execute("COMMIT").await.unwrap();
+        let (outcome, count) = if end == "COMMIT" { ("lost", 0) } else { ("succeeded", 1) };
+        assert_eq!(
+            (database.attempts(id).await.as_str(), effects(&database).await),
+            (outcome, count)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_waits_for_a_finish_and_tells_the_truth() {
+    for (end, told) in [("COMMIT", "finished"), ("ROLLBACK", "requested")] {
+        let (database, id, _, claim) = claimed().await;
+        let (session, canceller) = (database.connect().await, database.connect().await);
+        finish(&session, &claim).await.unwrap();
+        let (answer, ()) = join(queue::cancel::cancel(&canceller, TaskId(id)), async {
+            until_waiting(&database).await;
+            session.batch_execute(end).await.unwrap();
+        })
+        .await;
+        assert_eq!(answer.unwrap(), told);
+        assert_eq!(effects(&database).await, i64::from(end == "COMMIT"));
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_that_met_a_failure_ends_the_retry_it_left() {
+    let (database, id, _, claim) = claimed().await;
+    let (session, canceller) = (database.connect().await, database.connect().await);
+    session.batch_execute("BEGIN").await.unwrap();
+    let failed = fail(&session, claim, Outcome::Failed, AGAIN, &Report::default()).await;
+    assert_eq!(failed.unwrap(), Failed::Retried);
+    let (answer, ()) = join(queue::cancel::cancel(&canceller, TaskId(id)), async {
+        until_waiting(&database).await;
+        session.batch_execute("COMMIT").await.unwrap();
+    })
+    .await;
+    assert_eq!(answer.unwrap(), "cancelled");
+    assert_eq!(database.attempts(id).await, "failed cancelled");
+    assert_eq!(row(&database).await, "gone");
+}
+
+#[tokio::test]
+async fn a_cancel_request_does_not_disturb_the_finish_even_of_a_repeatable_read_task() {
+    let (database, id, _, claim) = claimed().await;
+    let session = database.connect().await;
+    session.batch_execute("SET default_transaction_isolation = 'repeatable read'").await.unwrap();
+    session.batch_execute("BEGIN; SELECT count(*) FROM mill.tasks").await.unwrap();
+    let canceller = database.connect().await;
+    canceller.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(queue::cancel::cancel(&canceller, TaskId(id)).await.unwrap(), "requested");
+    let (completed, ()) = join(complete(&session, &claim, None, &Report::default()), async {
+        until_waiting(&database).await;
+        canceller.batch_execute("COMMIT").await.unwrap();
+    })
+    .await;
+    completed.unwrap();
+    session.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(database.attempts(id).await, "succeeded");
+}
+
+#[tokio::test]
+async fn a_reclaim_skips_a_task_that_is_being_cancelled_and_then_ends_it() {
+    let (database, id, worker, stale) = claimed().await;
+    let canceller = database.connect().await;
+    canceller.batch_execute("BEGIN").await.unwrap();
+    assert_eq!(queue::cancel::cancel(&canceller, TaskId(id)).await.unwrap(), "requested");
+    assert_eq!(reclaim(database.client(), worker).await.unwrap().remaining, 1);
+    canceller.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(reclaim(database.client(), worker).await.unwrap().ended, [TaskId(id)]);
+    assert_eq!(database.attempts(id).await, "cancelled");
+    assert_eq!(finish(&database.connect().await, &stale).await, Err(LOST.to_owned()));
+}
+
+#[tokio::test]
+async fn a_cancelled_task_that_is_given_back_has_ended() {
+    let (database, id, _, claim) = claimed().await;
+    assert_eq!(database.value::<String>(&format!("SELECT mill.cancel({id})")).await, "requested");
+    assert!(give_back(database.client(), claim, Duration::ZERO).await.unwrap());
+    assert_eq!(row(&database).await, "gone");
+    assert_eq!(database.attempts(id).await, "cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_a_crash_of_the_server_undid_is_no_good_afterwards() {
+    let mut lost = 0;
+    let mut private = PrivateDatabase::new(&[("wal_writer_delay", "10s")]).await;
+    private.database.execute("CREATE TABLE effect (task bigint)").await;
+    for _ in 0..3 {
+        let id = private.database.enqueue("SELECT 1", "").await;
+        let (worker, stale) = claim(&private.database).await;
+        private.cluster.crash().unwrap();
+        private.cluster.start_again().unwrap();
+        private.database.reconnect().await;
+        let database = &private.database;
+        let attempt: i32 = database.value("SELECT attempt FROM mill.tasks").await;
+        lost += i64::from(attempt == 0);
+        reclaim(database.client(), worker).await.unwrap();
+        let (_, good) = claim(database).await;
+        assert_ne!(good.token(), stale.token());
+        // The number of the attempt would not have told them apart.
+        assert_eq!(good.attempt().cast_signed(), attempt + 1);
+        let session = database.connect().await;
+        assert_eq!(finish(&session, &stale).await, Err(LOST.to_owned()));
+        session.batch_execute("COMMIT").await.unwrap();
+        let failed = fail(&session, stale, Outcome::Failed, AGAIN, &Report::default()).await;
+        assert_eq!(failed.unwrap(), Failed::Lost);
+        finish(&session, &good).await.unwrap();
+        session.batch_execute("COMMIT").await.unwrap();
+        assert!(database.attempts(id).await.ends_with("succeeded"));
+    }
+    assert_eq!(effects(&private.database).await, 3);
+    println!("{lost} of 3 claims undone by a crash");
+    assert!(lost > 0, "no claim was undone: the test shows nothing");
+}
