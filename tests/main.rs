@@ -7,9 +7,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cancel;
 mod claim;
 mod cli;
 mod docs;
 mod exactly_once;
 mod fence;
 mod harness;
+mod retry;

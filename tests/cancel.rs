@@ -1,0 +1,167 @@
+//! Who cancels a task sees it end, and sees no other task end by it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rand::seq::SliceRandom;
+
+use crate::harness::{Database, Worker, eventually};
+
+const FLAGS: [&str; 6] = ["--readers", "8", "--poll", "50ms", "--beat", "5s"];
+
+async fn cancel(database: &Database, id: i64) -> String {
+    database.rows("SELECT mill.cancel($1)", &[&id]).await[0].get(0)
+}
+
+/// Once the task's backend is in its statement.
+async fn until_active(database: &Database, id: i64, event: &str) {
+    eventually(&format!("task {id} is in its statement"), async || {
+        let sql = "SELECT FROM mill.running WHERE id = $1 AND wait_event = $2";
+        !database.rows(sql, &[&id, &event]).await.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_running_statement_is_stopped_in_the_server_within_a_second_and_not_retried() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let id = database.enqueue("SELECT pg_sleep(600)", "").await;
+        until_active(&database, id, "PgSleep").await;
+        let pid: i32 =
+            database.value(&format!("SELECT session_pid FROM mill.tasks WHERE id = {id}")).await;
+        assert_eq!(cancel(&database, id).await, "requested");
+        let asked = Instant::now();
+        eventually("the backend does something else", async || {
+            let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active'";
+            database.rows(sql, &[&pid]).await.is_empty()
+        })
+        .await;
+        fastest = fastest.min(asked.elapsed());
+        assert_eq!(database.outcome(id).await, "cancelled");
+        assert_eq!(database.attempts(id).await, "cancelled");
+        assert_eq!(cancel(&database, id).await, "finished");
+    }
+    println!("cancel to stopped in the server, best of 3: {fastest:?}");
+    assert!(fastest < Duration::from_secs(1), "{fastest:?}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.cancel_requests").await, 0);
+}
+
+#[tokio::test]
+async fn a_task_that_traps_the_cancel_is_terminated() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let stubborn = "DO $$ BEGIN
+        LOOP
+            BEGIN PERFORM pg_sleep(600); EXCEPTION WHEN query_canceled THEN NULL; END;
+        END LOOP;
+    END $$";
+    let id = database.enqueue(stubborn, "").await;
+    until_active(&database, id, "PgSleep").await;
+    let pid: i32 = database.value("SELECT session_pid FROM mill.tasks").await;
+    assert_eq!(cancel(&database, id).await, "requested");
+    assert_eq!(database.outcome(id).await, "cancelled");
+    let there = "SELECT FROM pg_stat_activity WHERE pid = $1";
+    assert!(database.rows(there, &[&pid]).await.is_empty(), "its backend is still there");
+}
+
+#[tokio::test]
+async fn a_task_that_waits_is_cancelled_on_the_spot() {
+    let database = Database::new().await;
+    let pending = database.enqueue("SELECT 1", "").await;
+    let scheduled = database.enqueue("SELECT 1", ", due_at => now() + '1 hour'").await;
+    for id in [pending, scheduled] {
+        assert_eq!(cancel(&database, id).await, "cancelled");
+        assert_eq!(database.attempts(id).await, "cancelled");
+        assert_eq!(cancel(&database, id).await, "finished");
+    }
+    assert_eq!(cancel(&database, -1).await, "not found");
+    database.until_empty().await;
+    let started: i64 = database
+        .value("SELECT count(*) FROM mill.attempts WHERE started_at IS NOT NULL OR attempt > 0")
+        .await;
+    assert_eq!(started, 0);
+}
+
+#[tokio::test]
+async fn a_task_whose_worker_is_dead_ends_as_cancelled() {
+    let database = Database::new().await;
+    let mut dead = Worker::start(&database, &FLAGS);
+    let id = database.enqueue("SELECT pg_sleep(600)", "").await;
+    until_active(&database, id, "PgSleep").await;
+    dead.kill();
+    assert_eq!(cancel(&database, id).await, "requested");
+    let _heir = Worker::start(&database, &FLAGS);
+    assert_eq!(database.outcome(id).await, "cancelled");
+    assert_eq!(database.attempts(id).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_deadline_stops_the_statement_and_counts_as_a_failure() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let options = ", timeout => '200 milliseconds', max_attempts => 2, retry_interval => '0'";
+    let id = database.enqueue("SELECT pg_sleep(600)", options).await;
+    assert_eq!(database.outcome(id).await, "timed_out");
+    assert_eq!(database.attempts(id).await, "timed_out timed_out");
+    let quick = database.enqueue("SELECT 1", options).await;
+    assert_eq!(database.outcome(quick).await, "succeeded");
+}
+
+/// Cancels the victims, each when it runs or is about to. Returns how many were running.
+async fn cancel_as_they_run(database: &Database, victims: &[i64]) -> i64 {
+    let sql = "SELECT v, mill.cancel(v) FROM unnest($1::bigint[]) AS v WHERE v <= (
+                   SELECT coalesce(max(id) FILTER (WHERE state = 'running') + 4, max(id) + 1,
+                       9223372036854775807) FROM mill.tasks)
+               LIMIT 4";
+    let mut left = victims.to_vec();
+    let mut requested = 0;
+    eventually("every victim has been asked for", async || {
+        for row in database.rows(sql, &[&left]).await {
+            let (id, answer): (i64, String) = (row.get(0), row.get(1));
+            left.retain(|victim| *victim != id);
+            requested += i64::from(answer == "requested");
+        }
+        left.is_empty()
+    })
+    .await;
+    requested
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_quick_cancels_hit_no_task_that_was_not_meant() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    let statement = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
+                     SELECT pg_sleep(0.001 * random())";
+    database.enqueue_many(2000, statement).await;
+    let mut ids: Vec<i64> = database.value("SELECT array_agg(id) FROM mill.tasks").await;
+    ids.shuffle(&mut rand::rng());
+    let mut victims = ids[..1000].to_vec();
+    victims.sort_unstable();
+    let _worker = Worker::start(&database, &FLAGS);
+    let requested = cancel_as_they_run(&database, &victims).await;
+    database.until_empty().await;
+    let rows = database
+        .rows(
+            "SELECT outcome::text, task_id = ANY ($1), task_id IN (SELECT task FROM effect), count(*)
+             FROM mill.attempts GROUP BY 1, 2, 3",
+            &[&victims],
+        )
+        .await;
+    let mut counts: HashMap<(String, bool, bool), i64> = HashMap::new();
+    for row in rows {
+        counts.insert((row.get(0), row.get(1), row.get(2)), row.get(3));
+    }
+    println!("{requested} cancels met a running task; (outcome, asked for, effect): {counts:?}");
+    let count = |outcome: &str, asked, effect| {
+        counts.get(&(outcome.to_owned(), asked, effect)).copied().unwrap_or(0)
+    };
+    assert_eq!(count("succeeded", false, true), 1000);
+    assert_eq!(count("succeeded", true, true) + count("cancelled", true, false), 1000);
+    assert!(counts.values().sum::<i64>() == 2000, "an attempt too many: {counts:?}");
+    let once: bool = database.value("SELECT count(*) = count(DISTINCT task) FROM effect").await;
+    assert!(once && requested > 0);
+}

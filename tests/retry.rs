@@ -1,0 +1,218 @@
+//! What fails is attempted as often as it was asked for, and no more often than makes sense.
+
+use futures_util::future::join_all;
+
+use crate::harness::{Database, Worker, eventually};
+
+const SOON: &str = ", retry_interval => '0'";
+
+async fn start(flags: &[&str]) -> (Database, Worker) {
+    let database = Database::new().await;
+    let worker = Worker::start(&database, &[&["--readers", "4", "--poll", "50ms"], flags].concat());
+    (database, worker)
+}
+
+/// SQLSTATE and hint of the task's last attempt.
+async fn last_error(database: &Database, id: i64) -> (String, String) {
+    let sql = "SELECT coalesce(sqlstate, ''), coalesce(hint, '') FROM mill.attempts
+               WHERE task_id = $1 ORDER BY finished_at DESC LIMIT 1";
+    let row = &database.rows(sql, &[&id]).await[0];
+    (row.get(0), row.get(1))
+}
+
+/// Seconds from the end of the task's last attempt to its next one.
+async fn wait(database: &Database, id: i64) -> f64 {
+    let sql = "SELECT extract(epoch FROM t.due_at - max(a.finished_at))::float8
+               FROM mill.tasks t JOIN mill.attempts a ON a.task_id = t.id
+               WHERE t.id = $1 AND t.state = 'scheduled' GROUP BY t.due_at";
+    eventually(&format!("task {id} waits for its retry"), async || {
+        !database.rows(sql, &[&id]).await.is_empty()
+    })
+    .await;
+    database.rows(sql, &[&id]).await[0].get(0)
+}
+
+#[tokio::test]
+async fn attempts_are_total_runs_and_the_last_one_is_final() {
+    let (database, _worker) = start(&[]).await;
+    let thrice = database.enqueue("SELECT 1/0", &format!("{SOON}, max_attempts => 3")).await;
+    let once = database.enqueue("SELECT 1/0", &format!("{SOON}, max_attempts => 1")).await;
+    let second = "SELECT 1 / (current_setting('mill.attempt')::integer - 1)";
+    let second = database.enqueue(second, SOON).await;
+    assert_eq!(database.outcome(thrice).await, "failed");
+    assert_eq!(database.attempts(thrice).await, "failed failed failed");
+    let finals = "SELECT array_agg(final ORDER BY attempt), array_agg(attempt ORDER BY attempt)
+                  FROM mill.attempts WHERE task_id = $1";
+    let row = &database.rows(finals, &[&thrice]).await[0];
+    assert_eq!(row.get::<_, Vec<bool>>(0), [false, false, true]);
+    assert_eq!(row.get::<_, Vec<i32>>(1), [1, 2, 3]);
+    assert_eq!(database.outcome(once).await, "failed");
+    assert_eq!(database.attempts(once).await, "failed");
+    assert_eq!(database.outcome(second).await, "succeeded");
+    assert_eq!(database.attempts(second).await, "failed succeeded");
+}
+
+#[tokio::test]
+async fn the_wait_is_the_interval_or_doubles_with_each_failure() {
+    let (database, _worker) = start(&[]).await;
+    let options = ", max_attempts => 9, retry_interval => '1 hour', jitter => false, backoff => ";
+    for (backoff, hours) in [("'fixed'", [1.0, 1.0, 1.0]), ("'exponential'", [1.0, 2.0, 4.0])] {
+        let id = database.enqueue("SELECT 1/0", &format!("{options}{backoff}")).await;
+        for hours in hours {
+            let seconds = wait(&database, id).await;
+            // From the start of the transaction that recorded the failure to a moment in it.
+            assert!((hours * 3600.0 - 30.0..=hours * 3600.0).contains(&seconds), "{seconds}");
+            let sooner: String = database.value(&format!("SELECT mill.retry({id})")).await;
+            assert_eq!(sooner, "brought forward");
+        }
+    }
+}
+
+#[tokio::test]
+async fn jitter_spreads_the_waits_from_zero_to_the_interval() {
+    let (database, _worker) = start(&[]).await;
+    let options = ", retry_interval => '1 hour', backoff => 'fixed'";
+    let mut ids = Vec::new();
+    for _ in 0..50 {
+        ids.push(database.enqueue("SELECT 1/0", options).await);
+    }
+    let mut waits = join_all(ids.iter().map(|id| wait(&database, *id))).await;
+    waits.sort_by(f64::total_cmp);
+    // A quarter of the range left empty by 50 draws: once in two million runs.
+    assert!(waits[0] < 900.0, "{waits:?}");
+    assert!((2700.0..=3600.0).contains(&waits[49]), "{waits:?}");
+}
+
+#[tokio::test]
+async fn what_another_attempt_would_meet_again_is_not_attempted_again() {
+    let (database, _worker) = start(&[]).await;
+    database
+        .execute(
+            "CREATE TABLE effect (n integer);
+             CREATE PROCEDURE committing() LANGUAGE plpgsql AS $$ BEGIN COMMIT; END $$",
+        )
+        .await;
+    for (statement, sqlstate, hint) in [
+        ("SELECT * FROM nowhere", "42P01", ""),
+        ("SELEC 1", "42601", ""),
+        ("SET LOCAL ROLE pg_monitor; DELETE FROM mill.tasks", "42501", ""),
+        ("COMMIT", "0A000", ""),
+        ("VACUUM effect", "25001", "mode => 'autocommit'"),
+        ("CALL committing()", "2D000", "mode => 'autocommit'"),
+        ("DO $$ BEGIN RAISE 'never' USING ERRCODE = 'MT900'; END $$", "MT900", ""),
+    ] {
+        let id = database.enqueue(statement, SOON).await;
+        assert_eq!(database.outcome(id).await, "failed", "{statement}");
+        assert_eq!(database.attempts(id).await, "failed", "{statement}");
+        let (found, told) = last_error(&database, id).await;
+        assert_eq!(found, sqlstate, "{statement}");
+        assert!(told.contains(hint), "{statement}: {told}");
+    }
+    let id = database.enqueue("VACUUM effect", ", mode => 'autocommit'").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+}
+
+#[tokio::test]
+async fn the_operator_decides_which_errors_are_fatal() {
+    let (database, _worker) = start(&["--fatal-sqlstates", "22012,2F"]).await;
+    let fatal = database.enqueue("SELECT 1/0", SOON).await;
+    let again = format!("{SOON}, max_attempts => 2");
+    let again = database.enqueue("SELECT * FROM nowhere", &again).await;
+    assert_eq!(database.outcome(fatal).await, "failed");
+    assert_eq!(database.attempts(fatal).await, "failed");
+    assert_eq!(database.outcome(again).await, "failed");
+    assert_eq!(database.attempts(again).await, "failed failed");
+}
+
+#[tokio::test]
+async fn a_task_that_says_later_is_run_again_and_uses_up_no_attempt() {
+    let (database, _worker) = start(&[]).await;
+    database.execute("CREATE SEQUENCE tries").await;
+    let later = "DO $$ BEGIN
+        IF nextval('tries') < 4 THEN RAISE 'not now' USING ERRCODE = 'MT901'; END IF;
+    END $$";
+    let options = ", max_attempts => 1, retry_interval => '10 milliseconds'";
+    let id = database.enqueue(later, options).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(database.attempts(id).await, "succeeded");
+    let tries: i64 = database.value("SELECT last_value FROM tries").await;
+    let attempt: i32 = database.value("SELECT attempt FROM mill.attempts").await;
+    assert_eq!((tries, attempt), (4, 1));
+
+    database.execute("ALTER SEQUENCE tries RESTART").await;
+    let id = database.enqueue(later, ", retry_interval => '1 hour'").await;
+    database.until_state(id, "scheduled").await;
+    let row = "SELECT attempt, failures, due_at > now() + interval '59 minutes' FROM mill.tasks";
+    let row = &database.rows(row, &[]).await[0];
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1), row.get(2)), (0, 0, true));
+}
+
+#[tokio::test]
+async fn a_serialization_failure_uses_up_no_attempt_up_to_a_bound() {
+    let (database, _worker) = start(&[]).await;
+    let ids = join_all(["40001", "40P01"].map(async |sqlstate| {
+        let statement = format!("DO $$ BEGIN RAISE SQLSTATE '{sqlstate}'; END $$");
+        database.enqueue(&statement, &format!("{SOON}, max_attempts => 2")).await
+    }))
+    .await;
+    for id in ids {
+        assert_eq!(database.outcome(id).await, "failed");
+        let count: i64 = database
+            .value(&format!("SELECT count(*) FROM mill.attempts WHERE task_id = {id}"))
+            .await;
+        assert_eq!(count, 5 + 2);
+    }
+}
+
+#[tokio::test]
+async fn two_tasks_that_deadlock_both_succeed_though_neither_may_fail() {
+    let (database, _worker) = start(&[]).await;
+    database
+        .execute(
+            "CREATE TABLE counter (id integer PRIMARY KEY, n integer);
+             INSERT INTO counter VALUES (1, 0), (2, 0);
+             SELECT pg_advisory_lock(1)",
+        )
+        .await;
+    let cross = async |first: i32, second: i32| {
+        let statement = format!(
+            "UPDATE counter SET n = n + 1 WHERE id = {first};
+             SELECT pg_advisory_xact_lock_shared(1);
+             UPDATE counter SET n = n + 1 WHERE id = {second}"
+        );
+        database.enqueue(&statement, ", max_attempts => 1").await
+    };
+    let (one, two) = (cross(1, 2).await, cross(2, 1).await);
+    database.until_held(one).await;
+    database.until_held(two).await;
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert_eq!(database.outcome(one).await, "succeeded");
+    assert_eq!(database.outcome(two).await, "succeeded");
+    let counted: Vec<i32> = database.value("SELECT array_agg(n) FROM counter").await;
+    assert_eq!(counted, [2, 2]);
+    let deadlocks: i64 =
+        database.value("SELECT count(*) FROM mill.attempts WHERE sqlstate = '40P01'").await;
+    assert!(deadlocks > 0, "they did not deadlock: the test shows nothing");
+}
+
+#[tokio::test]
+async fn a_finished_task_that_is_retried_keeps_its_id_and_its_history() {
+    let (database, _worker) = start(&[]).await;
+    database.execute("CREATE TABLE divisor AS SELECT 0 AS n").await;
+    let options = ", max_attempts => 1, name => 'report', priority => 'high', key => 'one'";
+    let id = database.enqueue("SELECT 1 / n FROM divisor", options).await;
+    assert_eq!(database.outcome(id).await, "failed");
+    database.execute("UPDATE divisor SET n = 1").await;
+    assert_eq!(database.value::<String>(&format!("SELECT mill.retry({id})")).await, "retried");
+    eventually("it has run again", async || database.attempts(id).await == "failed succeeded")
+        .await;
+    let odd: i64 = database
+        .value(
+            "SELECT count(*) FROM mill.attempts WHERE name <> 'report' OR priority <> 'high'
+             OR NOT final OR attempt <> CASE outcome WHEN 'failed' THEN 1 ELSE 2 END",
+        )
+        .await;
+    assert_eq!(odd, 0);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.dedup_keys").await, 0);
+    assert_eq!(database.value::<String>("SELECT mill.retry(-1)").await, "not found");
+}
