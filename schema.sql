@@ -183,6 +183,8 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     CONSTRAINT max_attempts_range CHECK (max_attempts BETWEEN 1 AND 10000),
     CONSTRAINT retry_interval_range CHECK (retry_interval BETWEEN '0' AND '365 days'),
     CONSTRAINT timeout_range CHECK (timeout > '0' AND timeout <= '365 days'),
+    -- What lies outside has no place in the programs' calendars.
+    CONSTRAINT due_at_range CHECK (due_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-30 22:00:00+00'),
     CONSTRAINT counts_not_negative
         CHECK (attempt >= 0 AND failures >= 0 AND transients >= 0 AND crashes >= 0),
     CONSTRAINT at_most_once_runs_once
