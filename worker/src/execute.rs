@@ -1,5 +1,7 @@
 //! One attempt: the claimed statement in the reader's session, to one of a closed set of endings.
 
+use std::time::Instant;
+
 use futures_util::future;
 use queue::complete::{LOST, OWN_TRANSACTION, complete};
 use queue::fail::{Fault, Report};
@@ -34,6 +36,13 @@ pub(crate) struct Executor {
     pub(crate) fatal_sqlstates: Vec<String>,
 }
 
+/// A transaction whose statement is through.
+struct Ready {
+    xact: String,
+    begun: Instant,
+    report: Report,
+}
+
 /// How the statement itself ended.
 enum Ran<T> {
     Well(T),
@@ -56,8 +65,9 @@ impl Executor {
 
     /// Exactly once: effects and completion commit together.
     async fn in_transaction(&self, session: &mut Session, work: &mut Work) -> Ending {
+        let begun = Instant::now();
         let mut rows = Rows::default();
-        let guard = self.guard(session, &work.claim, &mut work.stop);
+        let guard = self.guard(session, &work.claim, &mut work.stop, begun);
         let ran = match guard.run(statement::in_transaction(session, &work.claim, &mut rows)).await
         {
             Guarded::Done(Ok(xact)) => Ran::Well(xact),
@@ -67,7 +77,7 @@ impl Executor {
         };
         let report = report(session, rows);
         match ran {
-            Ran::Well(xact) => self.commit(session, &work.claim, &xact, report).await,
+            Ran::Well(xact) => self.commit(session, work, Ready { xact, begun, report }).await,
             Ran::Badly(trouble) => {
                 if trouble.connection_lost() {
                     // Nothing it did can commit any more, but it may hold locks for long.
@@ -86,33 +96,49 @@ impl Executor {
 
     /// Completion, COMMIT and the reset in one flight. A completion that fails aborts the
     /// transaction, and COMMIT ends an aborted transaction by rolling it back.
-    async fn commit(
-        &self,
-        session: &mut Session,
-        claim: &Claim,
-        xact: &str,
-        report: Report,
-    ) -> Ending {
-        let (completed, committed, discarded) = future::join3(
-            complete(session.client(), claim, Some(xact), &report),
+    ///
+    /// COMMIT runs what the task deferred to it, triggers and held cursors, for as long as they like:
+    /// deadline and orders hold here too.
+    async fn commit(&self, session: &mut Session, work: &mut Work, ready: Ready) -> Ending {
+        let Ready { xact, begun, report } = ready;
+        let claim = &work.claim;
+        let guard = self.guard(session, claim, &mut work.stop, begun);
+        let flight = future::join3(
+            complete(session.client(), claim, Some(&xact), &report),
             session.client().batch_execute("COMMIT"),
             session.discard(),
-        )
-        .await;
-        if discarded.is_err() {
+        );
+        let (answers, stopped) = match guard.run(flight).await {
+            Guarded::Done(answers) => (Some(answers), None),
+            Guarded::Stopped(reason, answers) => (answers, Some(reason)),
+        };
+        if stopped.is_some() || answers.as_ref().is_none_or(|answers| answers.2.is_err()) {
             session.spend();
         }
-        let trouble = match completed.and(committed) {
-            Ok(()) => return Ending::Succeeded,
-            Err(error) => error,
+        let trouble = match answers {
+            Some((completed, committed, _)) => match completed.and(committed) {
+                Ok(()) => return Ending::Succeeded,
+                Err(error) => completion_trouble(error),
+            },
+            None => Completion::InDoubt(None),
         };
-        match completion_trouble(trouble) {
-            Completion::Lost => Ending::Lost,
-            Completion::Refused(trouble) => self.judge(claim, &trouble, report),
+        let trouble = match trouble {
+            Completion::Lost => return Ending::Lost,
+            Completion::Refused(trouble) => Some(trouble),
             Completion::InDoubt(trouble) => {
                 session.spend();
-                self.settle(claim, &trouble, report).await
+                // The answer to COMMIT never came: the task's row knows.
+                match self.control.settle(claim).await {
+                    Settled::Recorded(Outcome::Succeeded) => return Ending::Succeeded,
+                    Settled::Recorded(_) | Settled::Lost => return Ending::Lost,
+                    Settled::StillClaimed => trouble,
+                }
             }
+        };
+        match (stopped, trouble) {
+            (Some(reason), trouble) => self.stopped(claim, reason, trouble, report),
+            (None, Some(trouble)) => self.judge(claim, &trouble, report),
+            (None, None) => Ending::Lost,
         }
     }
 
@@ -120,7 +146,7 @@ impl Executor {
     /// has touched.
     async fn autocommit(&self, session: &mut Session, work: &mut Work) -> Ending {
         let mut rows = Rows::default();
-        let guard = self.guard(session, &work.claim, &mut work.stop);
+        let guard = self.guard(session, &work.claim, &mut work.stop, Instant::now());
         let ran = match guard.run(statement::one_by_one(session, &work.claim, &mut rows)).await {
             Guarded::Done(Ok(())) => Ran::Well(()),
             Guarded::Done(Err(trouble)) => Ran::Badly(trouble),
@@ -188,26 +214,18 @@ impl Executor {
         }
     }
 
-    /// The answer to COMMIT never came: the task's row knows.
-    async fn settle(&self, claim: &Claim, trouble: &Trouble, report: Report) -> Ending {
-        match self.control.settle(claim).await {
-            Settled::Recorded(Outcome::Succeeded) => Ending::Succeeded,
-            Settled::Recorded(_) | Settled::Lost => Ending::Lost,
-            Settled::StillClaimed => self.judge(claim, trouble, report),
-        }
-    }
-
     fn guard<'a>(
         &'a self,
         session: &Session,
         claim: &Claim,
         stop: &'a mut tokio::sync::watch::Receiver<Option<Stop>>,
+        begun: Instant,
     ) -> Guard<'a> {
         Guard {
             canceller: session.canceller(),
             identity: session.identity(),
             control: &self.control,
-            deadline: claim.timeout(),
+            deadline: claim.timeout().map(|timeout| timeout.saturating_sub(begun.elapsed())),
             stop,
         }
     }
@@ -260,11 +278,14 @@ impl Executor {
     }
 }
 
+/// read_only_sql_transaction
+const READ_ONLY: &str = "25006";
+
 /// What an error of the completion's flight means.
 enum Completion {
     Lost,
     Refused(Trouble),
-    InDoubt(Trouble),
+    InDoubt(Option<Trouble>),
 }
 
 fn completion_trouble(error: Error) -> Completion {
@@ -277,8 +298,15 @@ fn completion_trouble(error: Error) -> Completion {
                         What the task committed itself stays.";
             Completion::Refused(Trouble::refused(retry::FATAL, &message, hint))
         }
+        (_, Some(READ_ONLY)) => Completion::Refused(Trouble::refused(
+            READ_ONLY,
+            "the task's transaction is read-only: its completion cannot be written",
+            "Leave out SET TRANSACTION READ ONLY.",
+        )),
         (Trouble::Fault(_), _) => Completion::Refused(trouble),
-        (Trouble::ConnectionLost(_) | Trouble::Confused(_), _) => Completion::InDoubt(trouble),
+        (Trouble::ConnectionLost(_) | Trouble::Confused(_), _) => {
+            Completion::InDoubt(Some(trouble))
+        }
     }
 }
 
