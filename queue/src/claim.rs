@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{Client, GenericClient, Row, Statement};
 
 use crate::error::QueueError;
@@ -218,10 +218,7 @@ fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
         queue: queue.clone(),
         name: row.try_get(16)?,
         statement: row.try_get(17)?,
-        params: match row.try_get::<_, Option<serde_json::Value>>(18)? {
-            Some(serde_json::Value::Array(values)) => Some(values),
-            _ => None,
-        },
+        params: row.try_get::<_, Option<Json<_>>>(18)?.map(|Json(values)| values),
         due_at: row.try_get(19)?,
         claimed_at: row.try_get(20)?,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 /// `mill.tasks.id`.
@@ -216,7 +216,7 @@ pub struct Claim {
     pub(crate) queue: String,
     pub(crate) name: Option<String>,
     pub(crate) statement: String,
-    pub(crate) params: Option<Vec<Value>>,
+    pub(crate) params: Option<Vec<Box<RawValue>>>,
     pub(crate) due_at: Timestamp,
     pub(crate) claimed_at: Timestamp,
 }
@@ -288,9 +288,9 @@ impl Claim {
         &self.statement
     }
 
-    /// Values of $1, $2, …
+    /// Values of $1, $2, … in JSON as the server keeps it: any number of digits, any depth.
     #[must_use]
-    pub fn params(&self) -> Option<&[Value]> {
+    pub fn params(&self) -> Option<&[Box<RawValue>]> {
         self.params.as_deref()
     }
 

@@ -4,13 +4,16 @@
 use std::error::Error;
 
 use bytes::BytesMut;
-use serde_json::Value;
-
+use serde_json::value::RawValue;
 use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
 
-/// One value of `params`.
+/// PostgreSQL's MAXDIM.
+const MOST_DIMENSIONS: usize = 6;
+
+/// One value of `params`. It stays JSON text: as a number it would lose digits, and as a tree it
+/// would have a depth.
 #[derive(Debug)]
-pub(crate) struct Param<'a>(pub(crate) &'a Value);
+pub(crate) struct Param<'a>(pub(crate) &'a RawValue);
 
 impl ToSql for Param<'_> {
     fn to_sql(
@@ -18,7 +21,7 @@ impl ToSql for Param<'_> {
         ty: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        Ok(match text(self.0, ty) {
+        Ok(match text(self.0, ty)? {
             None => IsNull::Yes,
             Some(text) => {
                 out.extend_from_slice(text.as_bytes());
@@ -40,72 +43,82 @@ impl ToSql for Param<'_> {
 
 /// A value in the text format of its type: JSON types get JSON, arrays of anything else get an
 /// array literal, and every other type the bare text.
-fn text(value: &Value, ty: &Type) -> Option<String> {
+fn text(value: &RawValue, ty: &Type) -> serde_json::Result<Option<String>> {
+    let json = value.get();
     if [Type::JSON, Type::JSONB].contains(ty) {
-        return Some(value.to_string());
+        return Ok(Some(json.to_owned()));
     }
-    match (value, ty.kind()) {
-        (Value::Null, _) => None,
-        (Value::String(text), _) => Some(text.clone()),
-        (Value::Array(items), Kind::Array(item_type)) => Some(array_literal(items, item_type)),
-        (other, _) => Some(other.to_string()),
-    }
+    Ok(match (json.as_bytes().first(), ty.kind()) {
+        (Some(b'n'), _) => None,
+        (Some(b'"'), _) => Some(serde_json::from_str(json)?),
+        (Some(b'['), Kind::Array(item_type)) => Some(array_literal(json, item_type, 1)?),
+        _ => Some(json.to_owned()),
+    })
 }
 
 /// `{…}` with each element quoted (PostgreSQL documentation, "Array Input and Output Syntax").
-fn array_literal(items: &[Value], item_type: &Type) -> String {
+fn array_literal(json: &str, item_type: &Type, dimension: usize) -> serde_json::Result<String> {
+    let items: Vec<&RawValue> = serde_json::from_str(json)?;
+    let nests = dimension < MOST_DIMENSIONS && ![Type::JSON, Type::JSONB].contains(item_type);
     let mut literal = String::from("{");
-    for (n, item) in items.iter().enumerate() {
+    for (n, item) in items.into_iter().enumerate() {
         if n > 0 {
             literal.push(',');
         }
-        match (item, text(item, item_type)) {
-            (Value::Array(inner), _) if ![Type::JSON, Type::JSONB].contains(item_type) => {
-                literal.push_str(&array_literal(inner, item_type));
-            }
-            (_, None) => literal.push_str("NULL"),
-            (_, Some(text)) => {
-                literal.push('"');
-                for c in text.chars() {
-                    if matches!(c, '"' | '\\') {
-                        literal.push('\\');
-                    }
-                    literal.push(c);
-                }
-                literal.push('"');
-            }
+        if nests && item.get().starts_with('[') {
+            literal.push_str(&array_literal(item.get(), item_type, dimension + 1)?);
+            continue;
         }
+        let Some(text) = text(item, item_type)? else {
+            literal.push_str("NULL");
+            continue;
+        };
+        literal.push('"');
+        for c in text.chars() {
+            if matches!(c, '"' | '\\') {
+                literal.push('\\');
+            }
+            literal.push(c);
+        }
+        literal.push('"');
     }
     literal.push('}');
-    literal
+    Ok(literal)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    fn text(json: &str, ty: &Type) -> Option<String> {
+        super::text(serde_json::from_str(json).unwrap(), ty).unwrap()
+    }
 
     #[test]
     fn values_take_the_form_of_their_type() {
-        assert_eq!(text(&json!("it's"), &Type::TEXT), Some("it's".to_owned()));
-        assert_eq!(text(&json!(7), &Type::INT4), Some("7".to_owned()));
-        assert_eq!(text(&json!(true), &Type::BOOL), Some("true".to_owned()));
-        assert_eq!(text(&json!(null), &Type::INT4), None);
-        assert_eq!(text(&json!({"a": 1}), &Type::JSONB), Some("{\"a\":1}".to_owned()));
-        assert_eq!(text(&json!([1, 2]), &Type::JSONB), Some("[1,2]".to_owned()));
+        assert_eq!(text("\"it's\"", &Type::TEXT), Some("it's".to_owned()));
+        assert_eq!(text("7", &Type::INT4), Some("7".to_owned()));
+        assert_eq!(text("1e400", &Type::NUMERIC), Some("1e400".to_owned()));
+        assert_eq!(text("true", &Type::BOOL), Some("true".to_owned()));
+        assert_eq!(text("null", &Type::INT4), None);
+        assert_eq!(text("null", &Type::JSONB), Some("null".to_owned()));
+        assert_eq!(text("{\"a\": 1}", &Type::JSONB), Some("{\"a\": 1}".to_owned()));
+        assert_eq!(text("[1, 2]", &Type::JSONB), Some("[1, 2]".to_owned()));
     }
 
     #[test]
     fn arrays_become_array_literals() {
+        assert_eq!(text("[1, null, 3]", &Type::INT4_ARRAY), Some("{\"1\",NULL,\"3\"}".into()));
         assert_eq!(
-            text(&json!([1, null, 3]), &Type::INT4_ARRAY),
-            Some("{\"1\",NULL,\"3\"}".into())
-        );
-        assert_eq!(
-            text(&json!(["a\"b", "c\\d", "e,f"]), &Type::TEXT_ARRAY),
+            text(r#"["a\"b", "c\\d", "e,f"]"#, &Type::TEXT_ARRAY),
             Some("{\"a\\\"b\",\"c\\\\d\",\"e,f\"}".into())
         );
-        assert_eq!(text(&json!([[1], [2]]), &Type::INT4_ARRAY), Some("{{\"1\"},{\"2\"}}".into()));
+        assert_eq!(text("[[1], [2]]", &Type::INT4_ARRAY), Some("{{\"1\"},{\"2\"}}".into()));
+    }
+
+    #[test]
+    fn no_depth_is_too_deep() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(text(&deep, &Type::INT4_ARRAY).is_some());
     }
 }

@@ -89,7 +89,7 @@ async fn with_params(
     let (wanted, given) = (statement.params().len(), values.len());
     if wanted != given {
         return Err(Trouble::refused(
-            "08P01",
+            "42P02",
             &format!("the statement has {wanted} parameters, {given} values are given"),
             "Give one --param for each of $1, $2, …",
         ));
@@ -103,7 +103,8 @@ async fn with_params(
     if !columns.is_empty() {
         rows.begin(columns.iter().map(Column::name));
     }
-    let stream = session.client().query_raw(&statement, values.iter().map(Param)).await?;
+    let stream =
+        session.client().query_raw(&statement, values.iter().map(|value| Param(value))).await?;
     let mut stream = pin!(stream);
     while let Some(row) = stream.try_next().await? {
         rows.push_binary(&row);
