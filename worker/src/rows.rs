@@ -13,6 +13,9 @@ const MOST_BYTES: usize = 32 * 1024;
 /// One value, in bytes.
 const MOST_BYTES_EACH: usize = 4 * 1024;
 
+/// What a value takes besides its text, in bytes: quotes and a comma, or null and a comma.
+const VALUE_BYTES: usize = 5;
+
 /// The first rows of the last result set, and the count over all statements.
 #[derive(Default)]
 pub(crate) struct Rows {
@@ -52,10 +55,18 @@ impl Rows {
             self.truncated = true;
             return;
         }
-        let values: Vec<Option<String>> =
-            values.map(|value| value.map(|text| cut(&text, MOST_BYTES_EACH))).collect();
-        self.bytes += values.iter().flatten().map(String::len).sum::<usize>();
-        self.kept.push(Value::from(values));
+        let mut kept = Vec::new();
+        for value in values {
+            // A row may have 1,664 columns: the room is counted out by the value.
+            let room = MOST_BYTES_EACH.min(MOST_BYTES.saturating_sub(self.bytes));
+            let value = value.map(|text| {
+                self.truncated |= text.len() > room && room < MOST_BYTES_EACH;
+                cut(&text, room)
+            });
+            self.bytes += value.as_ref().map_or(0, String::len) + VALUE_BYTES;
+            kept.push(value);
+        }
+        self.kept.push(Value::from(kept));
     }
 
     /// How many rows there were.
