@@ -1,51 +1,25 @@
 //! Binary results as the text that psql would show, for the types that results mostly have.
 
+use std::error::Error;
+
+use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::types::{FromSql, Kind, Type};
 
 /// A value as text; null stays null, and a type that is not known here shows as its name.
 pub(crate) fn decode(row: &Row, index: usize) -> Option<String> {
     let ty = row.columns()[index].type_();
-    match *ty {
-        Type::BOOL => text::<bool>(row, index).map(|b| if b == "true" { "t" } else { "f" }.into()),
-        Type::INT2 => text::<i16>(row, index),
-        Type::INT4 => text::<i32>(row, index),
-        Type::INT8 => text::<i64>(row, index),
-        Type::OID => text::<u32>(row, index),
-        Type::FLOAT4 => text::<f32>(row, index),
-        Type::FLOAT8 => text::<f64>(row, index),
-        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => {
-            text::<String>(row, index)
-        }
-        Type::JSON | Type::JSONB => text::<serde_json::Value>(row, index),
-        Type::UUID => text::<uuid::Uuid>(row, index),
-        Type::DATE => text::<Date>(row, index),
-        Type::TIME => text::<Time>(row, index),
-        Type::TIMESTAMP => text::<DateTime>(row, index),
-        Type::TIMESTAMPTZ => text::<jiff::Timestamp>(row, index),
-        Type::NUMERIC => text::<Numeric>(row, index),
-        Type::VOID => Some(String::new()),
-        _ => text::<Other>(row, index).map(|_| format!("<{}>", ty.name())),
-    }
+    let Raw(raw) = row.try_get::<_, Option<Raw<'_>>>(index).ok().flatten()?;
+    Some(value(ty, raw).unwrap_or_else(|| format!("<{}>", ty.name())))
 }
 
-fn text<'a, T: FromSql<'a> + ToString>(row: &'a Row, index: usize) -> Option<String> {
-    row.try_get::<_, Option<T>>(index).ok().flatten().map(|value| value.to_string())
-}
+/// The bytes of a value of any type.
+struct Raw<'a>(&'a [u8]);
 
-/// A value of a type that is not known here.
-struct Other;
-
-impl std::fmt::Display for Other {
-    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        Ok(())
-    }
-}
-
-impl<'a> FromSql<'a> for Other {
-    fn from_sql(_: &Type, _: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Self)
+impl<'a> FromSql<'a> for Raw<'a> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(raw))
     }
 
     fn accepts(_: &Type) -> bool {
@@ -53,23 +27,78 @@ impl<'a> FromSql<'a> for Other {
     }
 }
 
-/// A numeric, in decimal.
-struct Numeric(String);
-
-impl std::fmt::Display for Numeric {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
+fn value(ty: &Type, raw: &[u8]) -> Option<String> {
+    Some(match *ty {
+        Type::BOOL => if raw == [0] { "f" } else { "t" }.to_owned(),
+        Type::INT2 => text::<i16>(ty, raw)?,
+        Type::INT4 => text::<i32>(ty, raw)?,
+        Type::INT8 => text::<i64>(ty, raw)?,
+        Type::OID => text::<u32>(ty, raw)?,
+        Type::FLOAT4 => text::<f32>(ty, raw)?,
+        Type::FLOAT8 => text::<f64>(ty, raw)?,
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN | Type::JSON => {
+            String::from_utf8_lossy(raw).into_owned()
+        }
+        // Behind a version the server's own text.
+        Type::JSONB => String::from_utf8_lossy(raw.get(1..)?).into_owned(),
+        Type::UUID => text::<uuid::Uuid>(ty, raw)?,
+        Type::DATE => text::<Date>(ty, raw)?,
+        Type::TIME => text::<Time>(ty, raw)?,
+        Type::TIMESTAMP => text::<DateTime>(ty, raw)?.replace('T', " "),
+        Type::TIMESTAMPTZ => text::<Timestamp>(ty, raw)?.replace('T', " ").replace('Z', "+00"),
+        Type::NUMERIC => numeric(raw)?,
+        Type::VOID => String::new(),
+        _ => match ty.kind() {
+            Kind::Enum(_) => String::from_utf8_lossy(raw).into_owned(),
+            Kind::Domain(base) => value(base, raw)?,
+            Kind::Array(item) => array(item, raw)?,
+            _ => return None,
+        },
+    })
 }
 
-impl<'a> FromSql<'a> for Numeric {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        numeric(raw).map(Self).ok_or_else(|| "malformed numeric".into())
-    }
+fn text<'a, T: FromSql<'a> + ToString>(ty: &Type, raw: &'a [u8]) -> Option<String> {
+    T::from_sql(ty, raw).ok().map(|value| value.to_string())
+}
 
-    fn accepts(ty: &Type) -> bool {
-        *ty == Type::NUMERIC
+/// The wire form is the number of dimensions, whether there are nulls, the type; for each dimension
+/// its length and lower bound; then the elements, each behind its length or −1 (`array_send` in the
+/// server's arrayfuncs.c). A lower bound other than 1 is not shown.
+fn array(item: &Type, raw: &[u8]) -> Option<String> {
+    let mut rest = raw;
+    let dimensions = usize::try_from(word(&mut rest)?).ok()?;
+    (word(&mut rest)?, word(&mut rest)?);
+    let mut lengths = Vec::new();
+    for _ in 0..dimensions {
+        lengths.push(usize::try_from(word(&mut rest)?).ok()?);
+        word(&mut rest)?;
     }
+    if lengths.is_empty() { Some("{}".to_owned()) } else { elements(item, &lengths, &mut rest) }
+}
+
+fn elements(item: &Type, lengths: &[usize], rest: &mut &[u8]) -> Option<String> {
+    let Some((length, inner)) = lengths.split_first() else { return element(item, rest) };
+    let parts: Option<Vec<String>> = (0..*length).map(|_| elements(item, inner, rest)).collect();
+    Some(format!("{{{}}}", parts?.join(",")))
+}
+
+fn element(item: &Type, rest: &mut &[u8]) -> Option<String> {
+    let Ok(length) = usize::try_from(word(rest)?) else { return Some("NULL".to_owned()) };
+    let (raw, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    let text = value(item, raw)?;
+    let special = |c: char| c.is_ascii_whitespace() || "{},\"\\".contains(c);
+    if text.is_empty() || text.eq_ignore_ascii_case("NULL") || text.contains(special) {
+        return Some(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")));
+    }
+    Some(text)
+}
+
+/// The next four bytes.
+fn word(rest: &mut &[u8]) -> Option<i32> {
+    let (word, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(i32::from_be_bytes(*word))
 }
 
 /// The wire form is four 16-bit words (digit count, weight of the first digit, sign, scale) and
@@ -125,5 +154,15 @@ mod tests {
         assert_eq!(numeric(&wire(&[1, 0xFFFF, 0, 3, 10])).unwrap(), "0.001");
         assert_eq!(numeric(&wire(&[0, 0, 0xC000, 0])).unwrap(), "NaN");
         assert_eq!(numeric(&[0, 1]), None);
+    }
+
+    #[test]
+    fn a_malformed_array_is_no_panic() {
+        let wire: Vec<u8> =
+            [2, 0, 23, 2, 1, 1, 1, 4, 7].iter().flat_map(|n: &i32| n.to_be_bytes()).collect();
+        assert_eq!(array(&Type::INT4, &wire), None);
+        for cut in 0..wire.len() {
+            assert_eq!(array(&Type::INT4, &wire[..cut]), None);
+        }
     }
 }

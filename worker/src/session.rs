@@ -201,8 +201,7 @@ impl From<SessionError> for QueueError {
     }
 }
 
-/// Moves the bytes, keeps the notices, and ends the session when a task makes the client and the
-/// server disagree on the meaning of text.
+/// Moves the bytes and keeps the notices.
 async fn drive(mut connection: Connection, notices: Notices, closed: CancellationToken) {
     let _ended = closed.drop_guard();
     loop {
