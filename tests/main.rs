@@ -7,11 +7,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bad_input;
 mod cancel;
 mod claim;
+mod clean_session;
 mod cli;
 mod docs;
 mod exactly_once;
 mod fence;
 mod harness;
+mod memory;
 mod retry;
+mod values;

@@ -1,15 +1,17 @@
 //! What every test needs: a database of its own, workers, and a way to wait for a condition.
 
 pub(crate) mod database;
-pub(crate) mod program;
 pub(crate) mod private;
+pub(crate) mod program;
+pub(crate) mod record;
 pub(crate) mod worker;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use database::Database;
-pub(crate) use program::Program;
+pub(crate) use database::{Database, open_url};
 pub(crate) use private::PrivateDatabase;
+pub(crate) use program::Program;
 pub(crate) use worker::{Fleet, Worker};
 
 /// Far longer than anything takes: a test that reaches it has failed, however slow the machine.

@@ -1,0 +1,354 @@
+//! Whatever a task contains, it ends cleanly, the worker goes on, and the next task sees nothing.
+
+use std::error::Error;
+
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
+
+use crate::harness::{Database, Worker, eventually};
+
+/// Bytes that go out as text although they are none.
+#[derive(Debug)]
+struct Raw(&'static [u8]);
+
+impl ToSql for Raw {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Text
+    }
+
+    to_sql_checked!();
+}
+
+/// The SQLSTATE that an enqueue is refused with; panics if it is taken.
+async fn refused(database: &Database, sql: &str) -> String {
+    let error = database.client().batch_execute(sql).await.expect_err(sql);
+    error.as_db_error().map_or_else(|| format!("{error:?}"), |db| db.code().code().to_owned())
+}
+
+async fn nothing_is_stored(database: &Database) {
+    let stored: i64 = database
+        .value(
+            "SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.dedup_keys)
+                + (SELECT count(*) FROM mill.attempts)",
+        )
+        .await;
+    assert_eq!(stored, 0);
+}
+
+#[tokio::test]
+async fn an_enqueue_that_makes_no_sense_is_refused_and_stores_nothing() {
+    let database = Database::new().await;
+    let cases = [
+        ("''", "22023"),
+        ("NULL", "22023"),
+        ("E' \\t\\n '", "22023"),
+        ("repeat(' ', 5000)", "22023"),
+        ("'SELECT 1', params => '{\"a\": 1}'", "22023"),
+        ("'SELECT 1', params => '7'", "22023"),
+        ("'SELECT 1', params => '[\"\\u0000\"]'", "22P05"),
+        ("'SELECT 1', params => (SELECT jsonb_agg(1) FROM generate_series(1, 65536))", "54000"),
+        ("'SELECT 1', queue => 'no such; DROP TABLE'", "23514"),
+        ("'SELECT 1', queue => 'größer'", "23514"),
+        ("'SELECT 1', queue => ''", "23514"),
+        ("'SELECT 1', queue => repeat('q', 129)", "23514"),
+        ("'SELECT 1', name => ''", "23514"),
+        ("'SELECT 1', name => repeat('n', 513)", "23514"),
+        ("'SELECT 1', key => ''", "23514"),
+        ("'SELECT 1', key => repeat('k', 513)", "23514"),
+        ("'SELECT 1', priority => 'urgent'", "22P02"),
+        ("'SELECT 1', max_attempts => 0", "23514"),
+        ("'SELECT 1', max_attempts => -1", "23514"),
+        ("'SELECT 1', max_attempts => 10001", "23514"),
+        ("'SELECT 1', max_attempts => 2147483647", "23514"),
+        ("'SELECT 1', retry_interval => '-1 second'", "23514"),
+        ("'SELECT 1', retry_interval => '366 days'", "23514"),
+        ("'SELECT 1', timeout => '0'", "23514"),
+        ("'SELECT 1', timeout => '-1 second'", "23514"),
+        ("'SELECT 1', timeout => '10 years'", "23514"),
+        ("'SELECT 1', due_at => 'infinity'", "23514"),
+        ("'SELECT 1', due_at => '-infinity'", "23514"),
+        ("'SELECT 1', due_at => '10000-01-01 00:00:00+00'", "23514"),
+        ("'SELECT 1', at_most_once => true", "23514"),
+        ("'SELECT 1', at_most_once => true, mode => 'autocommit', max_attempts => 2", "23514"),
+    ];
+    for (arguments, sqlstate) in cases {
+        let sql = format!("SELECT mill.enqueue({arguments})");
+        assert_eq!(refused(&database, &sql).await, sqlstate, "{sql}");
+    }
+    nothing_is_stored(&database).await;
+    // What stands at the very edge is taken.
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT 1', queue => repeat('q', 128), name => repeat('n', 512),
+                key => repeat('k', 512), max_attempts => 10000, retry_interval => '365 days',
+                timeout => '1 microsecond', due_at => '9999-12-30')",
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn text_that_is_none_is_refused() {
+    let database = Database::new().await;
+    for text in
+        [&b"SELECT 'a\0b'"[..], b"SELECT '\xff'", b"SELECT '\xc3'", b"SELECT '\xed\xa0\x80'"]
+    {
+        let error = database
+            .client()
+            .query("SELECT mill.enqueue($1::text)", &[&Raw(text)])
+            .await
+            .expect_err("a statement that is no text");
+        assert_eq!(error.code().map(|code| code.code()), Some("22021"), "{error:?}");
+    }
+    nothing_is_stored(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_of_a_megabyte_runs_and_one_above_the_limit_is_refused_with_it() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let sized = |bytes: usize| format!("SELECT length('{}')", "x".repeat(bytes));
+    let ran = database.run(&sized(1 << 20), "").await;
+    assert_eq!((ran.outcome.as_str(), ran.row(0)), ("succeeded", vec!["1048576"]));
+
+    let huge = sized(100 << 20);
+    let error = database
+        .client()
+        .query("SELECT mill.enqueue($1)", &[&huge])
+        .await
+        .expect_err("100 MB are above the limit");
+    let db = error.as_db_error().unwrap();
+    assert_eq!(db.code().code(), "54000");
+    assert!(db.message().ends_with("the limit is 16777216"), "{}", db.message());
+    assert!(db.hint().unwrap().contains("statement_limit_bytes in mill.settings"));
+
+    let larger = sized(20 << 20);
+    database.execute("UPDATE mill.settings SET statement_limit_bytes = 32 << 20").await;
+    assert_eq!(database.run(&larger, "").await.row(0), ["20971520"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transaction_control_is_refused_before_anything_runs() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (n int)").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let cases = [
+        ("COMMIT", 1),
+        ("rollback", 1),
+        ("BEGIN", 1),
+        ("SAVEPOINT s", 1),
+        ("INSERT INTO effect VALUES (1); COMMIT", 32),
+        ("INSERT INTO effect VALUES (1); /* ü; */ -- x\n  Commit; SELECT 1", 48),
+        ("INSERT INTO effect VALUES (1); START TRANSACTION", 32),
+        ("INSERT INTO effect VALUES (1); END", 32),
+        ("INSERT INTO effect VALUES (1); ABORT", 32),
+        ("INSERT INTO effect VALUES (1); PREPARE TRANSACTION 'x'", 32),
+    ];
+    for mode in ["transaction", "autocommit"] {
+        for (statement, position) in cases {
+            let ran = database.run(statement, &format!(", mode => '{mode}'")).await;
+            ran.assert_failed("0A000", "the worker owns the transaction");
+            assert_eq!((ran.attempts, ran.position), (1, Some(position)), "{statement}");
+        }
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 0);
+    assert_eq!(database.run("SELECT 'COMMIT'; SELECT 7", "").await.row(0), ["7"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_run_in_a_transaction_fails_at_once_and_names_the_mode() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE TABLE effect (n int);
+             CREATE PROCEDURE commits() LANGUAGE plpgsql AS
+                $$ BEGIN INSERT INTO effect VALUES (1); COMMIT; END $$",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let cases = [
+        ("DO $$ BEGIN COMMIT; END $$", "2D000"),
+        ("CALL commits()", "2D000"),
+        ("VACUUM effect", "25001"),
+        ("CREATE INDEX CONCURRENTLY ON effect (n)", "25001"),
+    ];
+    for (statement, sqlstate) in cases {
+        let ran = database.run(statement, "").await;
+        ran.assert_failed(sqlstate, "--mode autocommit");
+        assert_eq!(ran.attempts, 1, "{statement}");
+        let ran = database.run(statement, ", mode => 'autocommit'").await;
+        assert_eq!(ran.outcome, "succeeded", "{statement}: {ran:?}");
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_slips_past_the_scanner_and_commits_does_not_count_as_a_success() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (n int)").await;
+    let name: String = database.value("SELECT current_database()::text").await;
+    database.execute(&format!("ALTER DATABASE {name} SET standard_conforming_strings = off")).await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    // Then a backslash takes the quote after it, and what the scanner sees as a constant is none.
+    let ran =
+        database.run("INSERT INTO effect VALUES (1); SELECT 'a\\', 'b; COMMIT; --'", "").await;
+    ran.assert_failed("MT900", "the task ended its own transaction");
+    assert!(ran.hint.contains("What the task committed itself stays"), "{ran:?}");
+    assert_eq!(ran.attempts, 1);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_through_the_client_is_refused_and_the_session_lives() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (n int)").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let pid = database.run("SELECT pg_backend_pid()", "").await.row(0).join("");
+    for mode in ["transaction", "autocommit"] {
+        let mode = format!(", mode => '{mode}'");
+        database
+            .run("SELECT 1; copy effect FROM /* here */ stdin", &mode)
+            .await
+            .assert_failed("0A000", "Load from a file on the server");
+        database
+            .run("COPY (SELECT 1) TO STDOUT", &mode)
+            .await
+            .assert_failed("0A000", "Write to a file on the server");
+        database
+            .run("DO $$ BEGIN EXECUTE 'COPY effect TO STDOUT'; END $$", &mode)
+            .await
+            .assert_failed("0A000", "cannot COPY to/from client");
+    }
+    assert_eq!(database.run("SELECT pg_backend_pid()", "").await.row(0).join(""), pid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_never_ends_is_stopped_at_its_timeout_and_its_backend_with_it() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE TABLE slow (n int);
+             CREATE FUNCTION forever() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN PERFORM pg_sleep(3600); RETURN NULL; END $$;
+             CREATE CONSTRAINT TRIGGER forever AFTER INSERT ON slow
+                DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION forever()",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let forever = [
+        "SELECT pg_sleep(3600)",
+        "DO $$ BEGIN LOOP BEGIN PERFORM pg_sleep(3600);
+            EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$",
+        // Only COMMIT runs these.
+        "INSERT INTO slow VALUES (1)",
+        "DECLARE c CURSOR WITH HOLD FOR SELECT pg_sleep(3600)",
+    ];
+    for mode in ["transaction", "autocommit"] {
+        for statement in forever {
+            let cursor = statement.starts_with("DECLARE");
+            let stubborn = statement.starts_with("DO");
+            // One of the two modes says enough about a backend that does not heed a cancel.
+            if mode == "autocommit" && (cursor || stubborn) {
+                continue;
+            }
+            let options = format!(", mode => '{mode}', timeout => '200 ms', max_attempts => 1");
+            let ran = database.run(statement, &options).await;
+            assert_eq!(ran.outcome, "timed_out", "{mode}: {statement}: {ran:?}");
+            assert!(ran.message.contains("timeout of 200ms"), "{ran:?}");
+        }
+    }
+    let sleeping = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    eventually("no backend of a stopped statement is left", async || {
+        database.value::<i64>(sleeping).await == 0
+    })
+    .await;
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM slow").await, 0);
+    assert_eq!(database.run("SELECT 7", "").await.row(0), ["7"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_ends_its_own_connection_is_tried_a_bounded_number_of_times() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let suicide = "SELECT pg_terminate_backend(pg_backend_pid())";
+    let ran = database.run(suicide, ", max_attempts => 1").await;
+    assert_eq!((ran.outcome.as_str(), ran.sqlstate.as_str()), ("failed", "57P01"), "{ran:?}");
+    assert_eq!(ran.attempts, 6, "five transient ends, then a failure");
+    let ran = database.run(suicide, ", mode => 'autocommit', max_attempts => 1").await;
+    assert_eq!((ran.outcome.as_str(), ran.attempts), ("failed", 6), "{ran:?}");
+    let once = ", mode => 'autocommit', at_most_once => true";
+    let ran = database.run(suicide, once).await;
+    assert_eq!((ran.outcome.as_str(), ran.attempts), ("unknown", 1), "{ran:?}");
+    assert_eq!(database.run("SELECT 7", "").await.row(0), ["7"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_cannot_be_completed_fails_with_the_reason_and_without_effect() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE TABLE parent (n int PRIMARY KEY);
+             CREATE TABLE child (n int REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let ran = database.run("INSERT INTO child VALUES (1)", ", max_attempts => 1").await;
+    ran.assert_failed("23503", "violates foreign key constraint");
+    assert!(ran.detail.contains("(n)=(1)"), "{ran:?}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM child").await, 0);
+
+    let ran = database.run("SET TRANSACTION READ ONLY", ", max_attempts => 1").await;
+    ran.assert_failed("25006", "the task's transaction is read-only");
+    assert_eq!(database.run("SELECT 7", "").await.row(0), ["7"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_keeps_everything_that_the_server_said() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let ran = database.run("SELECT 'ü';\nSELECT 1 FRM t", "").await;
+    ran.assert_failed("42601", "syntax error at or near \"t\"");
+    assert_eq!((ran.attempts, ran.position), (1, Some(26)), "{ran:?}");
+
+    let raise = "DO $$ BEGIN RAISE EXCEPTION 'what happened' USING ERRCODE = 'ZZ001',
+        DETAIL = 'more of it', HINT = 'what to do'; END $$";
+    let ran = database.run(raise, ", max_attempts => 1").await;
+    ran.assert_failed("ZZ001", "what happened");
+    assert_eq!((ran.detail.as_str(), ran.hint.as_str()), ("more of it", "what to do"));
+    assert!(ran.context.contains("PL/pgSQL function inline_code_block line 1"), "{ran:?}");
+    let same = database.run(raise, ", max_attempts => 1, mode => 'autocommit'").await;
+    assert_eq!((same.detail, same.hint, same.context), (ran.detail, ran.hint, ran.context));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_of_one_task_are_one_transaction_or_run_one_by_one() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (n int)").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let script = "INSERT INTO effect VALUES (1);\n/* ü */ INSERT INTO effect VALUES ('x')";
+    let at = script.chars().position(|c| c == 'x').unwrap();
+    let ran = database.run(script, ", max_attempts => 1").await;
+    ran.assert_failed("22P02", "invalid input syntax");
+    // The constant's opening quote, counted from 1.
+    assert_eq!(ran.position, i32::try_from(at).ok());
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 0);
+
+    let ran = database.run(script, ", max_attempts => 1, mode => 'autocommit'").await;
+    ran.assert_failed("22P02", "invalid input syntax");
+    assert_eq!((ran.position, ran.rows), (i32::try_from(at).ok(), Some(1)));
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 1);
+
+    let xids = "CREATE TEMP TABLE seen AS SELECT pg_current_xact_id()::text AS x;
+        INSERT INTO seen SELECT pg_current_xact_id()::text; SELECT count(DISTINCT x) FROM seen";
+    assert_eq!(database.run(xids, "").await.row(0), ["1"]);
+    assert_eq!(database.run(xids, ", mode => 'autocommit'").await.row(0), ["2"]);
+}

@@ -1,0 +1,88 @@
+//! Nothing that a task leaves behind in its session reaches the next one.
+
+use crate::harness::{Database, Worker};
+
+/// Everything that a session can carry from one task to the next; the first value is its pid.
+const STATE: &str = "SELECT pg_backend_pid(), current_user, session_user,
+    current_setting('role'), current_setting('statement_timeout'), current_setting('search_path'),
+    current_setting('default_transaction_read_only'), current_setting('transaction_read_only'),
+    current_setting('transaction_isolation'), current_setting('client_encoding'),
+    current_setting('TimeZone'), coalesce(current_setting('own.setting', true), ''),
+    (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+    (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors),
+    (SELECT count(*) FROM pg_listening_channels()),
+    (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()),
+    (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'AccessExclusiveLock'),
+    current_setting('mill.name'), current_setting('mill.queue')";
+
+const LEAVES: &[&str] = &[
+    "SET statement_timeout = '61s'",
+    "SET search_path = pg_temp",
+    "SET client_encoding = 'LATIN1'",
+    "SET TimeZone = 'Asia/Tokyo'",
+    "SELECT set_config('own.setting', 'left', false)",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    "SET ROLE pg_monitor",
+    "SET SESSION AUTHORIZATION pg_monitor",
+    "CREATE TEMP TABLE left_behind (n int)",
+    "SELECT pg_advisory_lock(1)",
+    "SELECT pg_advisory_lock_shared(2)",
+    "LISTEN left_behind",
+    "PREPARE left_behind AS SELECT 1",
+    "DECLARE left_behind CURSOR WITH HOLD FOR SELECT generate_series(1, 1000)",
+    "LOCK TABLE own IN ACCESS EXCLUSIVE MODE",
+    "SELECT set_config('mill.name', 'left', false), set_config('mill.queue', 'left', false)",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_a_task_leaves_in_its_session_reaches_the_next_one() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE own (n int)").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let before = database.run(STATE, "").await;
+    assert_eq!(before.outcome, "succeeded", "{before:?}");
+    for mode in ["transaction", "autocommit"] {
+        for left in LEAVES {
+            // Outside of a transaction block this one is refused.
+            if mode == "autocommit" && left.starts_with("LOCK") {
+                continue;
+            }
+            for ending in ["", "; SELECT 1 / 0"] {
+                let statement = format!("{left}{ending}");
+                let options = format!(", max_attempts => 1, mode => '{mode}', name => 'leaves'");
+                let ran = database.run(&statement, &options).await;
+                let expected = if ending.is_empty() { "succeeded" } else { "failed" };
+                assert_eq!(ran.outcome, expected, "{mode}: {statement}: {ran:?}");
+                // The pid is among the values: this is the reset at work, not a new session.
+                let after = database.run(STATE, "").await;
+                assert_eq!(after.result, before.result, "after {statement} in mode {mode}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_can_read_who_it_is() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let who = "SELECT current_setting('mill.task_id'), current_setting('mill.attempt'),
+        current_setting('mill.queue'), current_setting('mill.name')";
+    for mode in ["transaction", "autocommit"] {
+        let options = format!(", mode => '{mode}', queue => 'a', name => 'it''s \"me\"; ü'");
+        let id = database.enqueue(who, &options).await;
+        let expected = [id.to_string(), "1".into(), "a".into(), "it's \"me\"; ü".into()];
+        assert_eq!(database.record(id).await.row(0), expected);
+        // Nothing of the last one is left, in whatever mode the next one runs.
+        for next in ["transaction", "autocommit"] {
+            let id = database.enqueue(who, &format!(", mode => '{next}'")).await;
+            let expected = [id.to_string(), "1".into(), "default".into(), String::new()];
+            assert_eq!(database.record(id).await.row(0), expected);
+        }
+    }
+    // The second attempt is told that it is.
+    let second = "DO $$ BEGIN IF current_setting('mill.attempt') = '1' THEN
+        RAISE EXCEPTION 'again'; END IF; END $$";
+    let ran = database.run(second, ", retry_interval => '0'").await;
+    assert_eq!((ran.outcome.as_str(), ran.attempts), ("succeeded", 2));
+}
