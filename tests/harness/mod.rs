@@ -9,7 +9,6 @@ pub(crate) mod worker;
 use std::time::{Duration, Instant};
 
 pub(crate) use database::Database;
-pub(crate) use database::{Database, open_url};
 pub(crate) use private::PrivateDatabase;
 pub(crate) use program::Program;
 pub(crate) use worker::{Fleet, Worker};

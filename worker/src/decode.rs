@@ -67,7 +67,8 @@ fn text<'a, T: FromSql<'a> + ToString>(ty: &Type, raw: &'a [u8]) -> Option<Strin
 fn array(item: &Type, raw: &[u8]) -> Option<String> {
     let mut rest = raw;
     let dimensions = usize::try_from(word(&mut rest)?).ok()?;
-    (word(&mut rest)?, word(&mut rest)?);
+    word(&mut rest)?;
+    word(&mut rest)?;
     let mut lengths = Vec::new();
     for _ in 0..dimensions {
         lengths.push(usize::try_from(word(&mut rest)?).ok()?);
