@@ -9,7 +9,7 @@ use crate::error::QueueError;
 use crate::task::{Claim, Outcome};
 
 /// The old backend may sit in the open transaction for as long as the cut network hides it.
-const END_SESSION: &str = "/* queue.end_session */
+const END_SESSION: &str = "/* queue.end_claimed_session */
 SELECT pg_terminate_backend(a.pid) FROM mill.tasks t JOIN pg_stat_activity a
     ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
 WHERE t.id = $1 AND t.token = $2";

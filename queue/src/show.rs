@@ -14,7 +14,7 @@ use crate::task::{Backoff, Mode, Outcome, Priority, State, TaskId, WorkerId};
 
 const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
 
-const NOW: &str = "/* queue.now */ SELECT now()";
+const NOW: &str = "/* queue.transaction_time */ SELECT now()";
 
 /// The filter is bound, not written into the text: a null turns its line off, and the planner sees
 /// the values of an unnamed statement.

@@ -102,7 +102,7 @@ fn channel_binding(settings: &Settings) -> Result<ChannelBinding, ConnectError> 
     )
 }
 
-/// Ten seconds after a network cable is pulled a reader must know: its lease runs on. libpq's own
+/// Ten seconds after a network cable is pulled a reader must know: its claim lives on. libpq's own
 /// defaults notice after two hours.
 fn patience(settings: &Settings) -> Result<Patience, ConnectError> {
     let seconds = |keyword, default| {
