@@ -947,6 +947,12 @@ GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit TO mill_p
 GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
+-- All columns but one: whoever knows the token of a running task may complete it.
+REVOKE SELECT ON mill.tasks FROM mill_viewer;
+GRANT SELECT (id, enqueued_at, due_at, claimed_at, session_started_at, claimed_by, retry_interval,
+    timeout, state, priority, mode, backoff, attempt, max_attempts, failures, transients, crashes,
+    session_pid, jitter, at_most_once, external, queue, name, key, params, statement)
+    ON mill.tasks TO mill_viewer;
 GRANT EXECUTE ON FUNCTION mill.why, mill.present, mill.backends TO mill_viewer;
 
 GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.drain
