@@ -863,7 +863,7 @@ BEGIN
         RETURN format('it is finished: %s at %s%s', last_attempt.outcome,
             date_trunc('second', last_attempt.finished_at),
             CASE WHEN last_attempt.started_at IS NOT NULL
-                THEN format(' on attempt %s', last_attempt.attempt) END
+                THEN format(' on attempt %s', last_attempt.attempt) ELSE '' END
             || coalesce(': ' || last_attempt.message, ''));
     END IF;
 
