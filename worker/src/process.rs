@@ -10,6 +10,7 @@ use queue::{WorkerId, schema};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
 
 use crate::beat::Beat;
@@ -114,7 +115,15 @@ impl Process {
     async fn first_session(&self, signals: &mut Signals) -> anyhow::Result<Option<Client>> {
         let ready = async {
             let client = self.control.own("pgmill control").await?;
-            schema::check_version(&client).await?;
+            let version = schema::check_version(&client).await;
+            // A login without any right may not even read the version: the grant is what it lacks.
+            let denied = version
+                .as_ref()
+                .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
+            if denied {
+                privileges::check(&client, &self.task_target, &self.metrics.tracker).await?;
+            }
+            version?;
             privileges::check(&client, &self.task_target, &self.metrics.tracker).await?;
             drop(client);
             anyhow::Ok(self.beat().register().await?)
