@@ -195,6 +195,11 @@ pub(crate) async fn open(target: &Target) -> Client {
     client
 }
 
+/// A session of whoever the URL names.
+pub(crate) async fn open_url(url: &str) -> Client {
+    open(&target(url)).await
+}
+
 fn target(url: &str) -> Target {
     Target::resolve(Some(url), &Environment::from_variables::<&str, &str>([], None)).unwrap()
 }

@@ -1,6 +1,8 @@
 //! What every test needs: a database of its own, workers, and a way to wait for a condition.
 
 pub(crate) mod database;
+pub(crate) mod exposition;
+pub(crate) mod http;
 pub(crate) mod private;
 pub(crate) mod program;
 pub(crate) mod record;
@@ -8,7 +10,7 @@ pub(crate) mod worker;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use database::Database;
+pub(crate) use database::{Database, open_url};
 pub(crate) use private::PrivateDatabase;
 pub(crate) use program::Program;
 pub(crate) use worker::{Fleet, Worker};

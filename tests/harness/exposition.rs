@@ -1,0 +1,121 @@
+//! The text format 0.0.4 of Prometheus, read strictly (the specification is "Exposition formats" of
+//! its documentation): what a lenient reader lets pass fails the test here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One metric with its samples.
+#[derive(Debug)]
+pub(crate) struct Family {
+    pub(crate) kind: String,
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) value: f64,
+}
+
+/// Every metric by name. Panics at whatever is not right.
+pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
+    assert!(text.ends_with('\n'), "the last line ends with a line feed");
+    let mut families = BTreeMap::new();
+    let mut current: Option<String> = None;
+    let mut helped: Option<String> = None;
+    let mut seen = BTreeSet::new();
+    for line in text.lines() {
+        assert!(
+            seen.insert(line.rsplit_once(' ').map_or(line, |(series, _)| series)),
+            "twice: {line}"
+        );
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, doc) = help.split_once(' ').unwrap_or((help, ""));
+            assert!(!doc.is_empty(), "no help: {line}");
+            helped = Some(name.to_owned());
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert_eq!(helped.as_deref(), Some(name), "HELP stands before TYPE");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            let family = Family { kind: kind.to_owned(), samples: Vec::new() };
+            assert!(families.insert(name.to_owned(), family).is_none(), "two families of {name}");
+            current = Some(name.to_owned());
+        } else {
+            let sample = sample(line);
+            let name = current.as_ref().unwrap();
+            let family = families.get_mut(name).unwrap();
+            let suffix = sample.name.strip_prefix(name.as_str()).unwrap_or("?");
+            let fits: &[&str] =
+                if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+            assert!(fits.contains(&suffix), "{line} stands under {name}");
+            assert!(family.kind != "counter" || sample.value >= 0.0, "{line}");
+            family.samples.push(sample);
+        }
+    }
+    for (name, family) in &families {
+        assert!(!family.samples.is_empty(), "{name} has no sample");
+        if family.kind == "histogram" {
+            check_histogram(name, family);
+        }
+    }
+    families
+}
+
+fn sample(line: &str) -> Sample {
+    let (series, value) = line.rsplit_once(' ').unwrap();
+    let value = match value {
+        "+Inf" => f64::INFINITY,
+        _ => value.parse().unwrap_or_else(|_| panic!("no number: {line}")),
+    };
+    let (name, labels) = series.split_once('{').map_or((series, ""), |(name, rest)| {
+        (name, rest.strip_suffix('}').unwrap_or_else(|| panic!("no closing brace: {line}")))
+    });
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    assert!(!name.is_empty() && name.chars().all(word), "no name: {line}");
+    let mut pairs = BTreeMap::new();
+    let mut rest = labels;
+    while !rest.is_empty() {
+        let (key, quoted) = rest.split_once("=\"").unwrap_or_else(|| panic!("no label: {line}"));
+        assert!(key.chars().all(word), "no label: {line}");
+        let end = closing_quote(quoted).unwrap_or_else(|| panic!("no closing quote: {line}"));
+        assert!(pairs.insert(key.to_owned(), quoted[..end].to_owned()).is_none(), "{line}");
+        rest = &quoted[end + 1..];
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+    Sample { name: name.to_owned(), labels: pairs, value }
+}
+
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(at, c)| {
+        let closes = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        closes.then_some(at)
+    })
+}
+
+/// Buckets grow, end with +Inf, and agree with the count.
+fn check_histogram(name: &str, family: &Family) {
+    let mut series: BTreeMap<_, (Vec<(f64, f64)>, Option<f64>, bool)> = BTreeMap::new();
+    for sample in &family.samples {
+        let mut labels = sample.labels.clone();
+        let le = labels.remove("le");
+        let entry = series.entry(labels).or_default();
+        if sample.name.ends_with("_bucket") {
+            let le = le.unwrap();
+            let bound = if le == "+Inf" { f64::INFINITY } else { le.parse().unwrap() };
+            entry.0.push((bound, sample.value));
+        } else if sample.name.ends_with("_count") {
+            entry.1 = Some(sample.value);
+        } else {
+            entry.2 = true;
+        }
+    }
+    for (labels, (buckets, count, sum)) in series {
+        let grows = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
+        assert!(grows, "{name} {labels:?}: {buckets:?}");
+        let (last, all) = buckets.last().copied().unwrap();
+        assert!(last.is_infinite() && Some(all) == count && sum, "{name} {labels:?}");
+    }
+}

@@ -1,0 +1,249 @@
+//! The worker tells Prometheus what it did, in a form and under names that stay, and says whether it
+//! lives and is ready.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
+
+use cluster::Mode;
+use rustix::process::Signal;
+
+use crate::harness::exposition::{Family, parse};
+use crate::harness::http::{free_address, get};
+use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+
+type Families = BTreeMap<String, Family>;
+
+/// What stands there once the condition holds.
+async fn metrics(address: &str, what: &str, holds: impl Fn(&Families) -> bool) -> Families {
+    let mut families = Families::new();
+    eventually(what, async || {
+        if let Some(answer) = get(address, "/metrics").await {
+            assert_eq!(answer.status, 200);
+            families = parse(&answer.body);
+        }
+        holds(&families)
+    })
+    .await;
+    families
+}
+
+/// Sum of the samples of this name that have these labels.
+fn sum(families: &Families, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let family = name.strip_suffix("_count").filter(|name| families.contains_key(*name));
+    let Some(family) = families.get(family.unwrap_or(name)) else { return 0.0 };
+    let fits = |have: &BTreeMap<String, String>| {
+        labels.iter().all(|(key, value)| have.get(*key).is_some_and(|have| have == value))
+    };
+    let samples =
+        family.samples.iter().filter(|sample| sample.name == name && fits(&sample.labels));
+    samples.map(|sample| sample.value).sum()
+}
+
+async fn until_status(address: &str, path: &str, status: u16) -> String {
+    let mut body = String::new();
+    eventually(&format!("{path} answers {status}"), async || match get(address, path).await {
+        Some(answer) => {
+            body = answer.body;
+            answer.status == status
+        }
+        None => false,
+    })
+    .await;
+    body
+}
+
+const RETRIED: &str = "DO $$ BEGIN IF current_setting('mill.attempt') = '1' THEN
+    RAISE EXCEPTION 'again' USING ERRCODE = '22000'; END IF; END $$";
+
+/// A worker that has done one of everything, and its address.
+async fn busy_worker(database: &Database) -> (Worker, String) {
+    let address = free_address().await;
+    let worker = Worker::start(database, &["--readers", "1", "--http", &address]);
+    assert_eq!(database.run("SELECT 1", "").await.outcome, "succeeded");
+    assert_eq!(database.run("SELECT 1 / 0", ", max_attempts => 1").await.outcome, "failed");
+    assert_eq!(database.run(RETRIED, ", retry_interval => '0'").await.outcome, "succeeded");
+    (worker, address)
+}
+
+fn all_seen(families: &Families) -> bool {
+    let succeeded = [("outcome", "succeeded")];
+    sum(families, "pgmill_tasks_finished_total", &succeeded) >= 2.0
+        && families.contains_key("pgmill_queue_tasks")
+        && families.contains_key("pgmill_pool_connections")
+        && sum(families, "pgmill_claims_total", &[("result", "empty")]) > 0.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_move_with_what_the_worker_does() {
+    let database = Database::new().await;
+    database.enqueue("SELECT 1", ", queue => 'later', due_at => now() + interval '1 day'").await;
+    let (mut worker, address) = busy_worker(&database).await;
+    let seen = metrics(&address, "everything is counted", all_seen).await;
+    let expected = [
+        ("pgmill_tasks_finished_total", &[("queue", "default"), ("outcome", "succeeded")][..], 2.0),
+        ("pgmill_tasks_finished_total", &[("outcome", "failed")], 1.0),
+        ("pgmill_tasks_finished_total", &[("outcome", "retried")], 1.0),
+        ("pgmill_task_errors_total", &[("sqlstate_class", "22")], 2.0),
+        ("pgmill_claims_total", &[("queue", "default"), ("result", "claimed")], 4.0),
+        ("pgmill_task_wait_seconds_count", &[("queue", "default")], 4.0),
+        ("pgmill_task_run_seconds_count", &[("queue", "default"), ("outcome", "succeeded")], 2.0),
+        ("pgmill_task_run_seconds_count", &[("outcome", "retried")], 1.0),
+        ("pgmill_late_results_total", &[], 0.0),
+        ("pgmill_orphans_reclaimed_total", &[], 0.0),
+        ("pgmill_readers", &[], 1.0),
+        ("pgmill_readers_busy", &[], 0.0),
+        ("pgmill_draining", &[], 0.0),
+        ("pgmill_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0),
+        ("pgmill_queue_tasks", &[("queue", "later"), ("state", "scheduled")], 1.0),
+        ("pgmill_queue_tasks", &[("queue", "later"), ("state", "pending")], 0.0),
+        ("pgmill_workers", &[("status", "alive")], 1.0),
+        ("pgmill_schema_version", &[], f64::from(queue::schema::VERSION)),
+        ("pgmill_collect_success", &[], 1.0),
+    ];
+    for (name, labels, value) in expected {
+        assert!((sum(&seen, name, labels) - value).abs() < 1e-9, "{name} {labels:?}: {seen:#?}");
+    }
+    assert!(sum(&seen, "pgmill_heartbeats_total", &[("result", "ok")]) >= 1.0);
+    assert!(sum(&seen, "process_resident_memory_bytes", &[]) > 1e6);
+
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    let held = database.enqueue("SELECT pg_advisory_xact_lock(1)", "").await;
+    database.until_state(held, "running").await;
+    let busy = |seen: &Families| sum(seen, "pgmill_readers_busy", &[]) > 0.5;
+    metrics(&address, "a reader is busy", busy).await;
+    // It ends once its task has: until then it is not ready, says that it drains, and lives.
+    worker.signal(Signal::TERM);
+    assert_eq!(until_status(&address, "/readyz", 503).await, "draining\n");
+    let draining = |seen: &Families| sum(seen, "pgmill_draining", &[]) > 0.5;
+    metrics(&address, "it drains", draining).await;
+    until_status(&address, "/livez", 200).await;
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert!(worker.ended().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_keep_to_the_text_format_and_to_the_naming_rules() {
+    let database = Database::new().await;
+    let (_worker, address) = busy_worker(&database).await;
+    let seen = metrics(&address, "everything is counted", all_seen).await;
+    let answer = get(&address, "/metrics").await.unwrap();
+    assert!(answer.headers.contains("content-type: text/plain; version=0.0.4"), "{answer:?}");
+    for (name, family) in &seen {
+        assert!(name.starts_with("pgmill_") || name.starts_with("process_"), "{name}");
+        assert_eq!(family.kind == "counter", name.ends_with("_total"), "{name}");
+        for ending in ["_ms", "_milliseconds", "_minutes", "_kb", "_mb", "_percent"] {
+            assert!(!name.ends_with(ending), "{name} is not in a base unit");
+        }
+        assert!(family.kind != "histogram" || name.ends_with("_seconds"), "{name}");
+    }
+    promtool(&answer.body);
+    assert_eq!(documented(), exported(&seen), "docs/metrics.md against /metrics");
+}
+
+/// Prometheus's own judgement, where its tool is installed.
+fn promtool(text: &str) {
+    let tool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut tool) = tool else { return println!("skipped: there is no promtool") };
+    std::io::Write::write_all(&mut tool.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    let output = tool.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Name, type and labels of each metric.
+type Described = BTreeSet<(String, String, BTreeSet<String>)>;
+
+fn exported(families: &Families) -> Described {
+    let described = |(name, family): (&String, &Family)| {
+        let labels = family.samples.iter().flat_map(|sample| sample.labels.keys().cloned());
+        (name.clone(), family.kind.clone(), labels.filter(|label| label != "le").collect())
+    };
+    families.iter().map(described).collect()
+}
+
+/// The rows of the table: `| `name` | type | `label`, `label` | meaning |`.
+fn documented() -> Described {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let quoted = |cell: &str| -> BTreeSet<String> {
+        cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, name, kind, labels, meaning, _] = cells[..] else { return None };
+        let name = quoted(name).into_iter().next()?;
+        assert!(!meaning.is_empty(), "{name} means nothing");
+        Some((name, kind.to_owned(), quoted(labels)))
+    };
+    text.lines().filter(|line| line.starts_with("| `")).filter_map(row).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_workers_one_speaks_for_the_whole_table() {
+    let database = Database::new().await;
+    let (first, second) = (free_address().await, free_address().await);
+    let flags = |address| ["--readers", "1", "--beat", "200ms", "--http", address];
+    let mut worker = Worker::start(&database, &flags(&first));
+    let table_wide = |seen: &Families| {
+        ["pgmill_queue_tasks", "pgmill_workers", "pgmill_table_bytes", "pgmill_collect_success"]
+            .iter()
+            .filter(|name| seen.contains_key(**name))
+            .count()
+    };
+    database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
+    let published = |seen: &Families| table_wide(seen) >= 3;
+    metrics(&first, "the first publishes", published).await;
+    let _other = Worker::start(&database, &flags(&second));
+    // The second has asked for the lock and not got it once its session is there and idle.
+    let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name = 'pgmill publisher' AND state = 'idle'
+        AND query LIKE '%queue.%'";
+    eventually("both asked", async || database.value::<i64>(asked).await == 2).await;
+    let seen = metrics(&second, "the second answers", |seen| !seen.is_empty()).await;
+    assert_eq!(table_wide(&seen), 0, "{:?}", seen.keys());
+    // When the publisher is gone the other one takes its place.
+    worker.kill();
+    metrics(&second, "the second publishes", published).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_its_database_lives_and_is_not_ready() {
+    let PrivateDatabase { database, mut cluster } = PrivateDatabase::new(&[]).await;
+    let address = free_address().await;
+    let _worker = Worker::start(&database, &["--readers", "1", "--http", &address]);
+    assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
+    until_status(&address, "/livez", 200).await;
+
+    cluster.stop(Mode::Fast).unwrap();
+    until_status(&address, "/readyz", 503).await;
+    until_status(&address, "/livez", 200).await;
+    let errors =
+        |seen: &Families| sum(seen, "pgmill_heartbeats_total", &[("result", "error")]) > 0.0;
+    metrics(&address, "the failed beats are counted", errors).await;
+
+    cluster.start_again().unwrap();
+    assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
+    let back = |seen: &Families| sum(seen, "pgmill_db_reconnects_total", &[]) > 0.0;
+    metrics(&address, "it connected again", back).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_an_operator_drains_is_not_ready_until_it_may_go_on() {
+    let database = Database::new().await;
+    let address = free_address().await;
+    let _worker = Worker::start(&database, &["--readers", "1", "--http", &address]);
+    until_status(&address, "/readyz", 200).await;
+    database.execute("SELECT mill.drain(id) FROM mill.workers").await;
+    assert_eq!(until_status(&address, "/readyz", 503).await, "draining\n");
+    let id = database.enqueue("SELECT 1", "").await;
+    until_status(&address, "/livez", 200).await;
+    let state = format!("SELECT state::text FROM mill.tasks WHERE id = {id}");
+    assert_eq!(database.value::<String>(&state).await, "pending");
+    database.execute("SELECT mill.drain(id, false) FROM mill.workers").await;
+    until_status(&address, "/readyz", 200).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+}

@@ -1,0 +1,355 @@
+//! Task SQL cannot touch the queue, and every role may do its own work and no other.
+
+use tokio_postgres::Client;
+
+use crate::harness::{Database, Worker, eventually, open_url};
+
+const PASSWORD: &str = "only-for-a-test";
+
+/// A login with a name of its own (roles are shared by all databases of the cluster), dropped by
+/// [`Login::drop`].
+struct Login<'a> {
+    database: &'a Database,
+    name: String,
+}
+
+impl<'a> Login<'a> {
+    async fn new(database: &'a Database, what: &str, grants: &str) -> Self {
+        let place: String = database.value("SELECT current_database()::text").await;
+        let name = format!("{place}_{what}");
+        database.execute(&format!("CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")).await;
+        if !grants.is_empty() {
+            database.execute(&format!("GRANT {grants} TO {name}")).await;
+        }
+        Self { database, name }
+    }
+
+    fn url(&self) -> String {
+        self.database.url_as(&self.name, PASSWORD)
+    }
+
+    async fn connect(&self) -> Client {
+        open_url(&self.url()).await
+    }
+
+    /// Sessions have to be gone by then.
+    async fn drop(self) {
+        let name = &self.name;
+        self.database.execute(&format!("DROP OWNED BY {name}; DROP ROLE {name}")).await;
+    }
+}
+
+/// The SQLSTATE of a statement, `ok` if it has none.
+async fn answer(client: &Client, sql: &str) -> String {
+    match client.batch_execute(sql).await {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),
+    }
+}
+
+async fn assert_answers(client: &Client, expected: &str, statements: &[&str]) {
+    for sql in statements {
+        assert_eq!(answer(client, sql).await, expected, "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_without_rights_cannot_touch_the_queue() {
+    let database = Database::new().await;
+    let login = Login::new(&database, "tasks", "").await;
+    let flags = ["--readers", "1", "--task-url", &login.url()];
+    let mut worker = Worker::start(&database, &flags);
+    let victim = database.enqueue("SELECT 'victim'", ", due_at => now() + interval '1 day'").await;
+    let held = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", queue => 'held'").await;
+    let count = "SELECT count(*) FROM mill.tasks";
+    let denied = [
+        "DROP SCHEMA mill CASCADE",
+        "DROP TABLE mill.tasks",
+        "UPDATE mill.tasks SET priority = 'high'",
+        "DELETE FROM mill.attempts",
+        "SELECT * FROM mill.tasks",
+        "SELECT * FROM mill.running",
+        "SELECT * FROM mill.history",
+        "SELECT mill.enqueue('SELECT 1')",
+        "SELECT mill.cancel(1)",
+        "SELECT mill.retry(1)",
+        "SELECT mill.pause('default')",
+        "SELECT mill.prune()",
+        "SELECT mill.reclaim(gen_random_uuid())",
+        "SELECT mill.fail(1, gen_random_uuid(), 'failed', 'final', '0', NULL)",
+        "CREATE TABLE mill.own (n int)",
+        "SET ROLE mill_owner",
+        "SET ROLE mill_worker",
+        "SET SESSION AUTHORIZATION mill_owner",
+        "GRANT mill_worker TO current_user",
+    ];
+    for statement in denied {
+        let ran = database.run(statement, "").await;
+        ran.assert_failed("42501", "");
+        assert_eq!(ran.attempts, 1, "{statement}");
+    }
+    for id in [victim, held] {
+        let guess = format!("SELECT mill.complete({id}, gen_random_uuid(), NULL, NULL)");
+        let ran = database.run(&guess, ", max_attempts => 1").await;
+        ran.assert_failed("MT001", "is no longer claimed with this token");
+    }
+    // The held one ran meanwhile, after the first of them, and needs no grant at all.
+    assert_eq!(database.outcome(held).await, "succeeded");
+    assert_eq!(database.value::<i64>(count).await, 1);
+    assert_eq!(database.run("SELECT current_user::text", "").await.row(0), [login.name.as_str()]);
+    assert!(!worker.log().contains("could change or drop the queue"));
+    assert!(worker.terminate().await.success());
+    login.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_nothing_but_its_role_does_everything_and_buries_the_dead() {
+    let database = Database::new().await;
+    let control = Login::new(&database, "worker", "mill_worker").await;
+    let tasks = Login::new(&database, "other", "").await;
+    let task_url = tasks.url();
+    let beat = ["--beat", "300ms", "--orphan-timeout", "2s", "--readers", "1"];
+    let flags = [&beat[..], &["--task-url", &task_url, "--queues", "default,doomed"]].concat();
+    let mut first = Worker::start_at(&control.url(), &flags);
+    assert_eq!(database.run("SELECT 1", ", external => true").await.outcome, "succeeded");
+    assert_eq!(database.run("SELECT 1 / 0", ", max_attempts => 1").await.sqlstate, "22012");
+    let soon = ", due_at => now() + interval '50 ms', mode => 'autocommit', key => 'once'";
+    assert_eq!(database.run("SELECT 1", soon).await.outcome, "succeeded");
+    let cancelled = database.enqueue("SELECT pg_sleep(3600)", "").await;
+    database.until_state(cancelled, "running").await;
+    database.execute(&format!("SELECT mill.cancel({cancelled})")).await;
+    assert_eq!(database.outcome(cancelled).await, "cancelled");
+
+    // Its SQL runs on under a login of its own when the worker is killed.
+    database.execute("SELECT pg_advisory_lock(7)").await;
+    let doomed = database.enqueue("SELECT pg_advisory_xact_lock(7)", ", queue => 'doomed'").await;
+    database.until_state(doomed, "running").await;
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event = 'advisory'";
+    eventually("the task waits", async || database.value::<i64>(waits).await == 1).await;
+    first.kill();
+    let mut second = Worker::start_at(&control.url(), &flags);
+    let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
+    eventually("it is reclaimed", async || database.value::<i64>(lost).await == 1).await;
+    database.execute("SELECT pg_advisory_unlock(7)").await;
+    assert_eq!(database.outcome(doomed).await, "succeeded");
+    assert!(!second.log().contains("may not end the backends"), "{}", second.log());
+    assert!(second.terminate().await.success());
+    control.drop().await;
+    tasks.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_enqueues_and_does_nothing_else() {
+    let database = Database::new().await;
+    let login = Login::new(&database, "producer", "mill_producer").await;
+    let client = login.connect().await;
+    let allowed = [
+        "SELECT mill.enqueue('SELECT 1', key => 'k')",
+        "SELECT mill.enqueue_many(ARRAY['SELECT 1'])",
+        "SELECT * FROM mill.submit('SELECT 1', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+            NULL, NULL, NULL, NULL, NULL, NULL)",
+        "SELECT statement_limit_bytes FROM mill.settings",
+        "SELECT version FROM mill.schema_version",
+    ];
+    assert_answers(&client, "ok", &allowed).await;
+    let denied = [
+        "SELECT * FROM mill.tasks",
+        "INSERT INTO mill.tasks (statement) VALUES ('SELECT 1')",
+        "SELECT * FROM mill.dedup_keys",
+        "SELECT * FROM mill.attempts",
+        "SELECT * FROM mill.history",
+        "SELECT mill.why(1)",
+        "SELECT mill.cancel(1)",
+        "SELECT mill.pause('default')",
+        "SELECT mill.fail(1, gen_random_uuid(), 'failed', 'final', '0', NULL)",
+        "UPDATE mill.settings SET max_crashes = 1",
+        "SELECT mill.prepare_history()",
+    ];
+    assert_answers(&client, "42501", &denied).await;
+    drop(client);
+    login.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_sees_everything_but_the_tokens_and_changes_nothing() {
+    let database = Database::new().await;
+    database.enqueue("SELECT 1", "").await;
+    let login = Login::new(&database, "viewer", "mill_viewer").await;
+    let client = login.connect().await;
+    let readable = "SELECT format('SELECT count(*) FROM mill.%I', relname) FROM pg_class
+        WHERE relnamespace = 'mill'::regnamespace AND relkind IN ('r', 'p', 'v')
+            AND NOT relispartition";
+    for row in database.rows(readable, &[]).await {
+        assert_answers(&client, "ok", &[row.get(0)]).await;
+    }
+    let every_column_but_the_token: String = database
+        .value(
+            "SELECT format('SELECT %s FROM mill.tasks', string_agg(attname, ', ')) FROM pg_attribute
+             WHERE attrelid = 'mill.tasks'::regclass AND attnum > 0 AND attname <> 'token'
+                AND NOT attisdropped",
+        )
+        .await;
+    let allowed = [
+        "SELECT * FROM mill.running",
+        "SELECT * FROM mill.queue_status",
+        "SELECT * FROM mill.history",
+        "SELECT mill.why(1)",
+        &every_column_but_the_token,
+    ];
+    assert_answers(&client, "ok", &allowed).await;
+    let denied = [
+        // Whoever has a running task's token may complete it.
+        "SELECT token FROM mill.tasks",
+        "SELECT * FROM mill.tasks",
+        "SELECT t FROM mill.tasks t",
+        "COPY mill.tasks TO STDOUT",
+        "DELETE FROM mill.tasks",
+        "UPDATE mill.queues SET paused = true",
+        "SELECT mill.enqueue('SELECT 1')",
+        "SELECT mill.cancel(1)",
+        "SELECT mill.pause('default')",
+        "SELECT mill.drain(gen_random_uuid())",
+        "UPDATE mill.settings SET max_crashes = 1",
+    ];
+    assert_answers(&client, "42501", &denied).await;
+    drop(client);
+    login.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_decides_about_tasks_queues_and_workers() {
+    let database = Database::new().await;
+    let id = database.enqueue("SELECT 1", "").await;
+    let login = Login::new(&database, "operator", "mill_operator").await;
+    let client = login.connect().await;
+    let allowed = [
+        "SELECT mill.pause('default')",
+        "SELECT mill.resume('default')",
+        &format!("SELECT mill.cancel({id})"),
+        &format!("SELECT mill.retry({id})"),
+        "SELECT mill.drain(gen_random_uuid())",
+        "SELECT mill.enqueue('SELECT 1')",
+        "SELECT * FROM mill.history",
+        "UPDATE mill.settings SET max_crashes = 7",
+    ];
+    assert_answers(&client, "ok", &allowed).await;
+    let message: String =
+        database.value("SELECT message FROM mill.attempts WHERE outcome = 'cancelled'").await;
+    assert_eq!(message, format!("cancelled by {} before it was claimed", login.name));
+    let denied = [
+        "SELECT token FROM mill.tasks",
+        "DELETE FROM mill.tasks",
+        "UPDATE mill.tasks SET priority = 'high'",
+        "SELECT mill.fail(1, gen_random_uuid(), 'failed', 'final', '0', NULL)",
+        "SELECT mill.prune()",
+    ];
+    assert_answers(&client, "42501", &denied).await;
+    drop(client);
+    login.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_tasks_could_drop_the_queue_says_so_and_how_to_mend_it() {
+    let database = Database::new().await;
+    let owner = Login::new(&database, "owner", "mill_owner").await;
+    let control = Login::new(&database, "control", "mill_worker").await;
+    let powers = [
+        (None, "runs as superuser"),
+        (Some(owner.url()), "runs as the owner of the queue"),
+        (Some(control.url()), "runs as a login that may write the queue's tables"),
+    ];
+    for (url, power) in powers {
+        let mut flags = vec!["--readers", "1"];
+        if let Some(url) = &url {
+            flags.extend(["--task-url", url]);
+        }
+        let mut worker = Worker::start(&database, &flags);
+        worker.until_logged("ready").await;
+        let log = worker.log();
+        for text in [power, "CREATE ROLE mill_tasks LOGIN", "GRANT … ON", "worker --task-url"] {
+            assert!(log.contains(text), "\"{text}\" in {log}");
+        }
+        assert!(!log.contains(PASSWORD), "a password in the log");
+        assert!(worker.terminate().await.success());
+    }
+    owner.drop().await;
+    control.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_may_not_work_on_the_queue_is_refused_with_the_grant_that_is_missing() {
+    let database = Database::new().await;
+    for (what, grants) in [("nobody", ""), ("looks", "mill_viewer")] {
+        let login = Login::new(&database, what, grants).await;
+        let mut worker = Worker::start_at(&login.url(), &["--readers", "1"]);
+        assert_eq!(worker.ended().await.code(), Some(i32::from(queue::exit::REFUSED)));
+        let hint = format!("hint: GRANT mill_worker TO \"{}\";", login.name);
+        assert!(worker.log().contains(&hint), "{}", worker.log());
+        login.drop().await;
+    }
+}
+
+#[tokio::test]
+async fn functions_are_closed_to_everybody_and_safe_from_what_a_caller_puts_in_front() {
+    let database = Database::new().await;
+    let open = "SELECT proname::text FROM pg_proc p WHERE pronamespace = 'mill'::regnamespace
+        AND EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a
+            WHERE a.grantee = 0)";
+    let open: Vec<String> = database.rows(open, &[]).await.iter().map(|row| row.get(0)).collect();
+    assert_eq!(open, ["complete"]);
+    let loose: i64 = database
+        .value(
+            "SELECT count(*) FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
+                AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)",
+        )
+        .await;
+    assert_eq!(loose, 0, "functions without a search_path of their own");
+    let foreign: i64 = database
+        .value(
+            "SELECT count(*) FROM pg_class WHERE relnamespace = 'mill'::regnamespace
+                AND relowner <> 'mill_owner'::regrole",
+        )
+        .await;
+    assert_eq!(foreign, 0, "tables that mill_owner does not own");
+    let shared: i64 = database
+        .value(
+            "SELECT count(*) FROM pg_class, aclexplode(relacl) AS a
+             WHERE relnamespace = 'mill'::regnamespace AND a.grantee = 0",
+        )
+        .await;
+    assert_eq!(shared, 0, "tables that are open to everybody");
+}
+
+#[tokio::test]
+async fn everything_in_the_schema_says_what_it_is() {
+    let database = Database::new().await;
+    let silent = "
+        SELECT relname::text FROM pg_class
+        WHERE relnamespace = 'mill'::regnamespace AND relkind IN ('r', 'p', 'v')
+            AND NOT relispartition AND obj_description(oid, 'pg_class') IS NULL
+        UNION ALL SELECT proname FROM pg_proc
+        WHERE pronamespace = 'mill'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+        UNION ALL SELECT typname FROM pg_type
+        WHERE typnamespace = 'mill'::regnamespace AND typtype IN ('e', 'd')
+            AND obj_description(oid, 'pg_type') IS NULL
+        UNION ALL SELECT nspname FROM pg_namespace
+        WHERE nspname = 'mill' AND obj_description(oid, 'pg_namespace') IS NULL
+        -- Columns whose name does not say it all.
+        UNION ALL SELECT format('%s.%s', attrelid::regclass, attname) FROM pg_attribute
+        WHERE (attrelid, attname) IN (SELECT format('mill.%s', name)::regclass::oid, \"column\"
+            FROM (VALUES ('tasks', 'due_at'), ('tasks', 'token'), ('tasks', 'claimed_by'),
+                ('tasks', 'session_pid'), ('tasks', 'session_started_at'), ('tasks', 'attempt'),
+                ('tasks', 'max_attempts'), ('tasks', 'failures'), ('tasks', 'transients'),
+                ('tasks', 'crashes'), ('tasks', 'jitter'), ('tasks', 'at_most_once'),
+                ('tasks', 'external'), ('tasks', 'key'), ('tasks', 'params'),
+                ('attempts', 'final'), ('attempts', 'started_at'), ('attempts', 'rows'),
+                ('attempts', 'position'), ('attempts', 'notices'), ('attempts', 'result'),
+                ('workers', 'presence'), ('workers', 'draining'), ('workers', 'queues'),
+                ('settings', 'statement_limit_bytes'), ('settings', 'history_retention'),
+                ('settings', 'max_crashes'), ('queues', 'paused')) AS named (name, \"column\"))
+            AND col_description(attrelid, attnum) IS NULL";
+    let silent: Vec<String> =
+        database.rows(silent, &[]).await.iter().map(|row| row.get(0)).collect();
+    assert!(silent.is_empty(), "without a COMMENT: {silent:?}");
+}

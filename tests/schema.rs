@@ -1,0 +1,332 @@
+//! schema.sql is the contract: applied by whomever, as often as they like, it is the same schema,
+//! and its words and transitions are those of the programs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use queue::claim::{Claimer, Lane, SessionIdentity};
+use queue::complete::complete;
+use queue::fail::{Report, fail};
+use queue::give_back::give_back;
+use queue::retry::Verdict;
+use queue::{
+    Backoff, Claim, Mode, Outcome, Priority, State, TaskId, WorkerId, cancel, exit, promote, prune,
+    reclaim, schema,
+};
+
+use crate::harness::{Database, Worker};
+
+/// A program of the server's, if this machine has it.
+fn program(name: &str) -> Option<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "set by `cluster run`")]
+    let found = std::env::var_os("PGMILL_PG_BIN").map(|bin| PathBuf::from(bin).join(name));
+    let found = found.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name));
+    Command::new(&found).arg("--version").output().is_ok().then_some(found)
+}
+
+/// The schema as pg_dump writes it, without what differs from one dump to the next.
+fn dump(database: &Database) -> Option<String> {
+    let Some(pg_dump) = program("pg_dump") else {
+        println!("skipped: there is no pg_dump");
+        return None;
+    };
+    let output =
+        Command::new(pg_dump).args(["-s", "-n", "mill"]).arg(database.url()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Newer versions put a random word around the dump.
+    let stable = |line: &&str| !line.contains("restrict ");
+    Some(text.lines().filter(stable).collect::<Vec<_>>().join("\n"))
+}
+
+#[tokio::test]
+async fn psql_and_the_programs_apply_the_same_schema() {
+    let (by_psql, by_program) = (Database::empty().await, Database::empty().await);
+    let Some(psql) = program("psql") else { return println!("skipped: there is no psql") };
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../schema.sql");
+    let output = Command::new(psql)
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", file, "-d", &by_psql.url()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "a schema without a warning");
+    schema::init(by_program.client()).await.unwrap();
+    let Some(dumped) = dump(&by_psql) else { return };
+    assert!(dumped.contains("CREATE TABLE mill.tasks"), "{dumped}");
+    assert_eq!(dump(&by_program), Some(dumped));
+}
+
+#[tokio::test]
+async fn applying_the_schema_again_changes_nothing() {
+    let database = Database::new().await;
+    database.enqueue("SELECT 1", ", key => 'k'").await;
+    database.execute("UPDATE mill.settings SET max_crashes = 7; SELECT mill.pause('q')").await;
+    let rows = "SELECT concat_ws(' ', (SELECT s FROM mill.settings s),
+        (SELECT v FROM mill.schema_version v), (SELECT t FROM mill.tasks t),
+        (SELECT k FROM mill.dedup_keys k), (SELECT q FROM mill.queues q))";
+    let before: String = database.value(rows).await;
+    let dumped = dump(&database);
+    schema::init(database.client()).await.unwrap();
+    assert_eq!(database.value::<String>(rows).await, before);
+    assert_eq!(dump(&database), dumped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_version_of_the_schema_is_refused_with_what_to_do() {
+    let database = Database::new().await;
+    for (version, hint) in [(2, "that the rest of the fleet runs"), (0, "pgmill init")] {
+        database.execute(&format!("UPDATE mill.schema_version SET version = {version}")).await;
+        let error = schema::init(database.client()).await.unwrap_err();
+        assert!(error.to_string().contains(&format!("holds version {version}")), "{error}");
+        assert!(error.hint().unwrap().contains("your version of pgmill"), "{error}");
+        // The session is not left in an aborted transaction.
+        let found = schema::found_version(database.client()).await.unwrap();
+        assert_eq!(found, Some(version));
+        let mut worker = Worker::start(&database, &["--readers", "1"]);
+        assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
+        let said = format!("holds schema version {version}");
+        assert!(worker.log().contains(&said), "{}", worker.log());
+        let (_, told) =
+            worker.log().rsplit_once("hint: ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        assert!(told.contains(hint), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_on_a_database_without_the_schema_names_the_command_that_makes_it() {
+    let database = Database::empty().await;
+    let mut worker = Worker::start(&database, &["--readers", "1"]);
+    assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
+    let log = worker.log();
+    assert!(log.contains("has no pgmill schema") && log.contains("hint: Apply it: pgmill init"));
+}
+
+#[tokio::test]
+async fn the_words_of_the_schema_are_the_words_of_the_programs() {
+    let database = Database::new().await;
+    let words = [
+        ("state", State::ALL.iter().map(|word| word.as_str()).collect::<Vec<_>>()),
+        ("outcome", Outcome::ALL.iter().map(|word| word.as_str()).collect()),
+        ("priority", Priority::ALL.iter().map(|word| word.as_str()).collect()),
+        ("mode", Mode::ALL.iter().map(|word| word.as_str()).collect()),
+        ("backoff", Backoff::ALL.iter().map(|word| word.as_str()).collect()),
+    ];
+    for (name, expected) in words {
+        let sql = format!("SELECT enum_range(NULL::mill.{name})::text[]");
+        assert_eq!(database.value::<Vec<String>>(&sql).await, expected, "{name}");
+    }
+    let types = "SELECT count(*) FROM pg_type
+        WHERE typnamespace = 'mill'::regnamespace AND typtype = 'e'";
+    assert_eq!(database.value::<i64>(types).await, 5, "an enum that no program knows");
+}
+
+const GONE: SessionIdentity = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };
+
+/// Everything that moves a task, by name.
+const MOVES: &[&str] = &[
+    "claim",
+    "promote",
+    "complete",
+    "fail",
+    "fail and retry",
+    "fail and wait",
+    "give back",
+    "give back and wait",
+    "reclaim",
+    "cancel",
+    "retry",
+];
+
+/// A task in this state, and a claim on it that is good only if it runs.
+async fn task_in(database: &Database, state: State, worker: WorkerId) -> Claim {
+    database.enqueue("SELECT 1", "").await;
+    let claim = claim_one(database, worker).await.unwrap();
+    if state != State::Running {
+        database
+            .execute(&format!(
+                "UPDATE mill.tasks SET state = '{state}', token = NULL, claimed_by = NULL,
+                    claimed_at = NULL, session_pid = NULL, session_started_at = NULL"
+            ))
+            .await;
+    }
+    claim
+}
+
+async fn claim_one(database: &Database, worker: WorkerId) -> Option<Claim> {
+    let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
+    let lane = Lane { queue: "default".to_owned(), priority: Priority::Normal };
+    let claimed = claimer.claim(&[(lane, TaskId(0))], &[GONE]).await.unwrap();
+    claimed.into_iter().next().map(|claimed| claimed.claim)
+}
+
+async fn carry_out(database: &Database, what: &str, claim: Claim, worker: WorkerId) {
+    let client = database.client();
+    let (id, report) = (claim.id(), Report::default());
+    let wait = Duration::from_secs(3600);
+    let failed = async |claim, verdict| {
+        fail(client, claim, Outcome::Failed, verdict, &report).await.unwrap();
+    };
+    match what {
+        "claim" => drop(claim_one(database, worker).await),
+        "promote" => drop(promote::promote(client).await.unwrap()),
+        // A claim that is lost is an error here, and changes nothing.
+        "complete" => drop(complete(client, &claim, None, &report).await),
+        "fail" => failed(claim, Verdict::Final).await,
+        "fail and retry" => failed(claim, Verdict::Failure { retry_in: Duration::ZERO }).await,
+        "fail and wait" => failed(claim, Verdict::Failure { retry_in: wait }).await,
+        "give back" => drop(give_back(client, claim, Duration::ZERO).await.unwrap()),
+        "give back and wait" => drop(give_back(client, claim, wait).await.unwrap()),
+        "reclaim" => drop(reclaim::reclaim(client, worker).await.unwrap()),
+        "cancel" => drop(cancel::cancel(client, id).await.unwrap()),
+        "retry" => drop(cancel::retry(client, id).await.unwrap()),
+        _ => panic!("{what} is no move"),
+    }
+}
+
+fn name(state: Option<State>) -> &'static str {
+    state.map_or("finished", State::as_str)
+}
+
+/// The edges of [`State::may_become`], with `finished` for the way out.
+fn graph() -> BTreeSet<(&'static str, &'static str)> {
+    let targets = || State::ALL.iter().copied().map(Some).chain([None]);
+    State::ALL
+        .iter()
+        .flat_map(|from| targets().map(move |to| (*from, to)))
+        .filter(|(from, to)| from.may_become(*to))
+        .map(|(from, to)| (from.as_str(), name(to)))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_task_moves_along_the_state_graph_and_nowhere_else() {
+    let database = Database::new().await;
+    let mut seen = BTreeSet::new();
+    for from in State::ALL {
+        for what in MOVES {
+            let worker = WorkerId::random();
+            let claim = task_in(&database, *from, worker).await;
+            carry_out(&database, what, claim, worker).await;
+            let sql = "SELECT state::text FROM mill.tasks";
+            let to = database.rows(sql, &[]).await.first().map(|row| row.get::<_, String>(0));
+            let to = to.map(|word| word.parse::<State>().unwrap());
+            if to != Some(*from) {
+                assert!(from.may_become(to), "{what} led from {from} to {}", name(to));
+                seen.insert((from.as_str(), name(to)));
+            }
+            database.execute("TRUNCATE mill.tasks, mill.cancel_requests, mill.attempts").await;
+        }
+    }
+    let mut expected = graph();
+    // Permits are a later version's: nothing makes a task blocked yet.
+    expected.remove(&("blocked", "pending"));
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn the_table_refuses_a_running_task_without_a_claim_and_a_claim_without_a_running_task() {
+    let database = Database::new().await;
+    let refused = async |sql: &str| {
+        let error = database.client().batch_execute(sql).await.expect_err(sql);
+        assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{sql}");
+    };
+    let worker = WorkerId::random();
+    drop(task_in(&database, State::Pending, worker).await);
+    refused("UPDATE mill.tasks SET state = 'running'").await;
+    refused("UPDATE mill.tasks SET token = gen_random_uuid()").await;
+    let claim = claim_one(&database, worker).await.unwrap();
+    for state in ["pending", "scheduled", "blocked"] {
+        refused(&format!("UPDATE mill.tasks SET state = '{state}'")).await;
+    }
+    for column in ["token", "claimed_by", "claimed_at", "session_pid", "session_started_at"] {
+        refused(&format!("UPDATE mill.tasks SET {column} = NULL")).await;
+    }
+    refused("UPDATE mill.tasks SET attempt = 0").await;
+    drop(claim);
+}
+
+#[test]
+fn the_picture_in_the_architecture_is_the_state_graph() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return println!("skipped: there is no ARCHITECTURE.md");
+    };
+    let edge = |line: &str| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let (from, arrow, to) = (words.next()?, words.next()?, words.next()?);
+        let state = from.parse::<State>().is_ok();
+        (arrow == "->" && state).then_some((from, to))
+    };
+    let drawn: BTreeSet<(String, String)> = text.lines().filter_map(edge).collect();
+    let graph = graph().into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect();
+    assert_eq!(drawn, graph);
+}
+
+const DAYS: &str = "SELECT array_agg(right(relname, 8) ORDER BY relname) FROM pg_class
+    JOIN pg_inherits ON inhrelid = oid WHERE inhparent = 'mill.attempts'::regclass";
+
+async fn make_day(database: &Database, days_ago: i32) {
+    database
+        .execute(&format!(
+            "SET timezone = 'UTC';
+             DO $$ DECLARE day date := current_date - {days_ago}; BEGIN
+                EXECUTE format('CREATE TABLE mill.attempts_%s PARTITION OF mill.attempts
+                    FOR VALUES FROM (%L) TO (%L)', to_char(day, 'YYYYMMDD'), day, day + 1);
+             END $$"
+        ))
+        .await;
+}
+
+#[tokio::test]
+async fn history_has_a_partition_for_every_day_ahead_and_none_past_retention() {
+    let database = Database::new().await;
+    let ahead: Vec<String> = database
+        .value(
+            "SELECT array_agg(to_char((now() AT TIME ZONE 'UTC')::date + n, 'YYYYMMDD') ORDER BY n)
+             FROM generate_series(0, 7) AS n",
+        )
+        .await;
+    assert_eq!(database.value::<Vec<String>>(DAYS).await, ahead);
+    assert_eq!(prune::prepare_history(database.client()).await.unwrap(), 0);
+
+    for days_ago in [400, 32, 31, 30, 29, 9, 8, 7, 1] {
+        make_day(&database, days_ago).await;
+    }
+    database.execute("CREATE TABLE mill.attempts_of_mine (n int)").await;
+    // A day is dropped once all of it is past the 30 days: 30 days ago began less than that ago.
+    assert_eq!(prune::prune(database.client()).await.unwrap(), 3);
+    assert_eq!(prune::prune(database.client()).await.unwrap(), 0);
+    database.execute("UPDATE mill.settings SET history_retention = '8 days'").await;
+    assert_eq!(prune::prune(database.client()).await.unwrap(), 3);
+    assert_eq!(database.value::<Vec<String>>(DAYS).await.len(), 3 + ahead.len());
+    database.execute("TABLE mill.attempts_of_mine").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_that_is_missing_is_made_before_anything_is_claimed() {
+    let database = Database::new().await;
+    let today: String = database
+        .value("SELECT 'mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')")
+        .await;
+    let drop_today = format!("DROP TABLE IF EXISTS {today}");
+    database.execute(&drop_today).await;
+    // An operator's cancel makes it, as no worker may be there.
+    let id = database.enqueue("SELECT 1", "").await;
+    assert_eq!(cancel::cancel(database.client(), TaskId(id)).await.unwrap(), "cancelled");
+    database.execute(&drop_today).await;
+    assert_eq!(prune::prepare_history(database.client()).await.unwrap(), 1);
+    database.execute(&drop_today).await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    assert_eq!(database.run("SELECT 1", "").await.outcome, "succeeded");
+    let default: i64 = database
+        .value(
+            "SELECT count(*) FROM pg_inherits JOIN pg_class ON oid = inhrelid
+             WHERE inhparent = 'mill.attempts'::regclass
+                AND pg_get_expr(relpartbound, oid) = 'DEFAULT'",
+        )
+        .await;
+    assert_eq!(default, 0, "a DEFAULT partition would hide a missing day");
+}

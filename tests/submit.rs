@@ -1,0 +1,164 @@
+//! An enqueue belongs to the caller's transaction, a key has one live task, and what is due runs.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use queue::TaskId;
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many};
+use queue::promote::promote;
+
+use crate::harness::{Database, Worker};
+
+const TASKS: &str = "SELECT count(*) FROM mill.tasks";
+
+fn task() -> NewTask {
+    NewTask { statement: "SELECT 1".to_owned(), ..NewTask::default() }
+}
+
+#[tokio::test]
+async fn an_enqueue_that_is_rolled_back_leaves_nothing() {
+    let database = Database::new().await;
+    let mut client = database.connect().await;
+    let transaction = client.transaction().await.unwrap();
+    let options = TaskOptions::default();
+    enqueue(&transaction, &task(), &options, Some("k")).await.unwrap();
+    enqueue_many(&transaction, &[task(), task()], &options).await.unwrap();
+    transaction.rollback().await.unwrap();
+    assert_eq!(database.value::<i64>(TASKS).await, 0);
+    // The key is free again.
+    assert!(enqueue(database.client(), &task(), &options, Some("k")).await.unwrap().created);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_enqueue_with_a_live_key_gets_the_first_task_until_that_one_ends() {
+    let database = Database::new().await;
+    let (client, options) = (database.client(), TaskOptions::default());
+    let submit = async || enqueue(client, &task(), &options, Some("k")).await.unwrap();
+    let first = submit().await;
+    assert!(first.created);
+    let second = submit().await;
+    assert_eq!((second.id, second.created), (first.id, false));
+    let same = database.enqueue("SELECT 'other'", ", key => 'k'").await;
+    assert_eq!(TaskId(same), first.id);
+    assert_eq!(database.value::<i64>(TASKS).await, 1);
+
+    database.execute(&format!("SELECT mill.cancel({})", first.id)).await;
+    let third = submit().await;
+    assert!(third.created && third.id != first.id);
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    assert_eq!(database.outcome(third.id.0).await, "succeeded");
+    let fourth = submit().await;
+    assert!(fourth.created);
+    assert_eq!(database.outcome(fourth.id.0).await, "succeeded");
+    let failing = NewTask { statement: "SELECT 1 / 0".to_owned(), ..NewTask::default() };
+    let once = TaskOptions { max_attempts: Some(1), ..TaskOptions::default() };
+    let fifth = enqueue(client, &failing, &once, Some("k")).await.unwrap();
+    assert_eq!(database.outcome(fifth.id.0).await, "failed");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.dedup_keys").await, 0);
+
+    // SQL callers are told by a notice.
+    let live =
+        database.enqueue("SELECT 1", ", key => 'k', due_at => now() + interval '1 day'").await;
+    let ran = database.run("SELECT mill.enqueue('SELECT 2', key => 'k')", "").await;
+    assert_eq!(ran.row(0), [live.to_string()]);
+    let notice = format!("task {live} is live with key \"k\", no new task");
+    assert_eq!(ran.notices[0]["message"], notice);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_enqueues_with_one_key_make_one_task() {
+    let database = Database::new().await;
+    let clients = join_all((0..16).map(|_| database.connect())).await;
+    let options = TaskOptions::default();
+    for round in 0..10 {
+        let key = format!("k{round}");
+        let submits = clients
+            .iter()
+            .map(async |client| enqueue(client, &task(), &options, Some(&key)).await.unwrap());
+        let answers = join_all(submits).await;
+        let ids: HashSet<TaskId> = answers.iter().map(|answer| answer.id).collect();
+        assert_eq!((ids.len(), answers.iter().filter(|answer| answer.created).count()), (1, 1));
+    }
+    assert_eq!(database.value::<i64>(TASKS).await, 10);
+}
+
+#[tokio::test]
+async fn a_key_that_a_rolled_back_enqueue_held_goes_to_the_one_that_waited() {
+    let database = Database::new().await;
+    let (mut first, second) = (database.connect().await, database.connect().await);
+    let options = TaskOptions::default();
+    let transaction = first.transaction().await.unwrap();
+    let gone = enqueue(&transaction, &task(), &options, Some("k")).await.unwrap();
+    let (waited, ()) =
+        futures_util::future::join(enqueue(&second, &task(), &options, Some("k")), async {
+            let waits = "SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            crate::harness::eventually("the second waits", async || {
+                database.value::<i64>(waits).await == 1
+            })
+            .await;
+            transaction.rollback().await.unwrap();
+        })
+        .await;
+    let waited = waited.unwrap();
+    assert!(waited.created && waited.id != gone.id);
+}
+
+#[tokio::test]
+async fn due_tasks_are_promoted_and_others_are_not() {
+    let database = Database::new().await;
+    let at = async |due: &str| database.enqueue("SELECT 1", &format!(", due_at => {due}")).await;
+    let past = at("now() - interval '1 hour'").await;
+    let soon = at("now() + interval '1 hour'").await;
+    let later = at("now() + interval '2 hours'").await;
+    let state = async |id: i64| -> String {
+        database.value(&format!("SELECT state::text FROM mill.tasks WHERE id = {id}")).await
+    };
+    assert_eq!(state(past).await, "pending", "what is due already has nothing to wait for");
+    let promoted = promote(database.client()).await.unwrap();
+    let wait = promoted.next_due_in.unwrap().as_secs();
+    assert!(promoted.tasks == 0 && (3000..=3600).contains(&wait), "{promoted:?}");
+    // The row moves, not the clock.
+    database
+        .execute(&format!(
+            "UPDATE mill.tasks SET due_at = now() - interval '1 s' WHERE id = {soon}"
+        ))
+        .await;
+    let promoted = promote(database.client()).await.unwrap();
+    assert!(promoted.tasks == 1 && promoted.next_due_in.unwrap().as_secs() > 6000, "{promoted:?}");
+    assert_eq!((state(soon).await, state(later).await), ("pending".into(), "scheduled".into()));
+    // One that is due at the end of the calendar holds up nobody.
+    at("'9999-12-30'").await;
+    promote(database.client()).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused() {
+    let database = Database::new().await;
+    let tasks: Vec<NewTask> = (0..500)
+        .map(|n| NewTask {
+            statement: format!("SELECT {n}"),
+            params: (n % 2 == 0).then(|| vec![n.into()]),
+            name: (n % 3 == 0).then(|| format!("name {n}")),
+        })
+        .collect();
+    let ids = enqueue_many(database.client(), &tasks, &TaskOptions::default()).await.unwrap();
+    assert!(ids.is_sorted() && ids.len() == tasks.len());
+    let rows =
+        database.rows("SELECT id, statement, params, name FROM mill.tasks ORDER BY id", &[]).await;
+    for ((row, id), task) in rows.iter().zip(&ids).zip(&tasks) {
+        let params: Option<serde_json::Value> = row.get(2);
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, String>(1)), (id.0, task.statement.clone()));
+        assert_eq!(params, task.params.clone().map(serde_json::Value::Array));
+        assert_eq!(row.get::<_, Option<String>>(3), task.name);
+    }
+    for lists in ["params => ARRAY['[]'::jsonb]", "names => ARRAY['a', 'b', 'c']"] {
+        let sql = format!("SELECT mill.enqueue_many(ARRAY['SELECT 1', 'SELECT 2'], {lists})");
+        let error = database.client().batch_execute(&sql).await.expect_err(&sql);
+        assert_eq!(error.code().map(|code| code.code()), Some("22023"), "{sql}");
+    }
+    // One that is wrong takes the others with it.
+    let sql = "SELECT mill.enqueue_many(ARRAY['SELECT 1', ' ', 'SELECT 2'])";
+    assert!(database.client().batch_execute(sql).await.is_err());
+    assert_eq!(database.value::<i64>(TASKS).await, 500);
+}
