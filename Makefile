@@ -13,8 +13,8 @@ help: ## Show this list
 	do printf '  make %-6s %s\n' "$$target" "$$text"; done
 
 demo: cargo ## Start a fleet on a private cluster and watch it work (KEEP=1 leaves it running)
-	@# The demo starts the fleet's programs, so all of them are built first.
-	cargo build --locked
+	@# The demo starts the fleet's programs, which have to lie beside it: all of them are built first.
+	cargo build --locked --bins
 	cargo run --locked --quiet --bin demo -- $(PG_OPTION) $(if $(KEEP),--keep)
 
 test: cargo ## Run all tests on a private cluster

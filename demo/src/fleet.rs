@@ -1,0 +1,163 @@
+//! The workers: real processes of the program `worker`, which was built beside this one.
+//!
+//! Each is in a process group of its own, so that Ctrl-C reaches the demo only, and writes its log
+//! into the demo's directory. Dropping the fleet kills what still runs, unless it is kept.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::shop::{ETL, FLEET, Shop};
+
+/// Tasks that each worker runs at once.
+pub(crate) const READERS: u32 = 4;
+
+/// How long a worker may take to end after SIGTERM; it holds no tasks then.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Fleet {
+    program: PathBuf,
+    shop: Shop,
+    workers: Vec<Worker>,
+}
+
+/// One process.
+pub(crate) struct Worker {
+    /// From 1; a replacement gets the next number.
+    pub(crate) number: usize,
+    pub(crate) pid: i32,
+    pub(crate) killed: bool,
+    log: PathBuf,
+    child: Child,
+    kept: bool,
+}
+
+/// The path of a program that was built together with this one.
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("this program does not know its own path")?;
+    let path = own.with_file_name(name);
+    ensure!(
+        path.is_file(),
+        "no program `{name}` beside {}: build all of them, with `make demo` or `cargo build`",
+        own.display()
+    );
+    Ok(path)
+}
+
+impl Fleet {
+    /// No worker yet.
+    pub(crate) fn new(program: PathBuf, shop: Shop) -> Self {
+        Self { program, shop, workers: Vec::new() }
+    }
+
+    /// Starts one more worker, which is ready some moments later; returns its process id.
+    pub(crate) fn start_worker(&mut self) -> Result<i32> {
+        let number = self.workers.len() + 1;
+        let log = self.shop.directory.join(format!("worker-{number}.log"));
+        let file = File::create_new(&log)?;
+        let child = Command::new(&self.program)
+            .args(["--readers", &READERS.to_string(), "--log-format", "text"])
+            .env_clear()
+            .env("DATABASE_URL", self.shop.url(FLEET))
+            .env("PGMILL_TASK_URL", self.shop.url(ETL))
+            .env("PGPASSFILE", &self.shop.passfile)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("could not run {}", self.program.display()))?;
+        let pid =
+            child.id().and_then(|pid| pid.try_into().ok()).context("a worker without a pid")?;
+        self.workers.push(Worker { number, pid, killed: false, log, child, kept: false });
+        Ok(pid)
+    }
+
+    /// All that were ever started.
+    pub(crate) fn workers(&self) -> &[Worker] {
+        &self.workers
+    }
+
+    /// Sends SIGKILL, as the kernel does when memory runs out.
+    pub(crate) async fn kill(&mut self, pid: i32) -> Result<()> {
+        let worker = self.workers.iter_mut().find(|worker| worker.pid == pid);
+        let worker = worker.context("no such worker")?;
+        worker.killed = true;
+        worker.child.kill().await.context("could not kill a worker")
+    }
+
+    /// Fails if a worker has ended that nobody told to.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
+            if let Some(status) = worker.child.try_wait()? {
+                bail!("worker {} ended by itself ({status}){}", worker.number, tail(&worker.log));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends SIGTERM to all and waits for their ends.
+    pub(crate) async fn stop(&mut self) -> Result<()> {
+        let mut living: Vec<&mut Worker> =
+            self.workers.iter_mut().filter(|worker| !worker.killed).collect();
+        for worker in &living {
+            worker.terminate()?;
+        }
+        for worker in &mut living {
+            let ended = timeout(PATIENCE, worker.child.wait()).await;
+            let (number, log) = (worker.number, &worker.log);
+            let Ok(status) = ended else {
+                bail!("worker {number} still runs {PATIENCE:?} after SIGTERM{}", tail(log));
+            };
+            let status: ExitStatus = status?;
+            ensure!(status.success(), "worker {number} ended with {status}{}", tail(log));
+        }
+        Ok(())
+    }
+
+    /// Lets the workers live on after this value.
+    pub(crate) fn keep(&mut self) {
+        for worker in &mut self.workers {
+            worker.kept = true;
+        }
+    }
+
+    /// The last lines of the logs of those that live, for an error message.
+    pub(crate) fn tails(&self) -> String {
+        self.workers
+            .iter()
+            .filter(|worker| !worker.killed)
+            .map(|worker| tail(&worker.log))
+            .collect()
+    }
+}
+
+impl Worker {
+    fn terminate(&self) -> Result<()> {
+        let pid = Pid::from_raw(self.pid).context("no process id")?;
+        kill_process(pid, Signal::TERM).context("could not signal a worker")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.kept {
+            // An error means that it has ended already.
+            let _ = self.child.start_kill();
+        }
+    }
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines[lines.len().saturating_sub(10)..].join("\n  ");
+    let name = log.file_name().unwrap_or_default().display();
+    format!("\nlast lines of {name}:\n  {last}")
+}

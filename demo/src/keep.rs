@@ -1,0 +1,44 @@
+//! Leaves everything running, and says how to get in and how to end it.
+
+use std::path::Path;
+
+use anyhow::Result;
+use cluster::Cluster;
+
+use crate::fleet::{self, Fleet};
+use crate::shop::{DATABASE, OPERATOR, Shop, write};
+
+const STOP: &str = include_str!("../stop.sh");
+
+/// Marks cluster and workers as kept. From here on nothing of theirs ends with this process.
+pub(crate) fn keep(cluster: &mut Cluster, fleet: &mut Fleet, shop: &Shop) -> Result<String> {
+    let living = fleet.workers().iter().filter(|worker| !worker.killed);
+    let pids: String = living.map(|worker| format!("{}\n", worker.pid)).collect();
+    write(&shop.directory.join("workers"), &pids, 0o644)?;
+    let stop = shop.directory.join("stop");
+    write(&stop, STOP, 0o755)?;
+    cluster.keep()?;
+    fleet.keep();
+    Ok(instructions(shop, &stop))
+}
+
+fn instructions(shop: &Shop, stop: &Path) -> String {
+    let passfile = shop.passfile.display();
+    let url = shop.url(OPERATOR);
+    let mut lines = vec![
+        "The fleet and its PostgreSQL go on running. To look around, in this shell:".to_owned(),
+        format!("  export PGPASSFILE={passfile} DATABASE_URL={url}"),
+        format!("  psql {url} -c 'SELECT * FROM mill.history'"),
+    ];
+    for (name, example) in
+        [("enqueue", "--wait 'SELECT count(*) FROM shop.orders'"), ("pgmill", "status")]
+    {
+        if let Ok(program) = fleet::program(name) {
+            lines.push(format!("  {} {example}", program.display()));
+        }
+    }
+    lines.push(format!("Logs of the workers: {}/worker-*.log", shop.directory.display()));
+    lines.push(format!("To end it all: {}", stop.display()));
+    lines.push(format!("(database {DATABASE}, login {OPERATOR}; the tasks run as another login)"));
+    lines.join("\n")
+}

@@ -1,0 +1,4 @@
+//! The demo; the library has it all.
+fn main() -> std::process::ExitCode {
+    demo::main()
+}

@@ -1,0 +1,123 @@
+//! What is seen meanwhile: on a terminal a block that changes in place, with the events above it;
+//! otherwise plain lines.
+//!
+//! A reader that went away (`demo | head`) is no reason to stop: what cannot be written is dropped.
+
+use std::io::{Write as _, stdout};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::fleet::Fleet;
+use crate::snapshot::{Holding, Snapshot};
+use crate::workload;
+
+/// Between two lines of state where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+pub(crate) struct Screen {
+    started: Instant,
+    block: Option<Block>,
+    last_line: Instant,
+}
+
+/// A bar, and a line for each worker.
+struct Block {
+    all: MultiProgress,
+    bar: ProgressBar,
+    workers: Vec<ProgressBar>,
+}
+
+impl Screen {
+    pub(crate) fn new() -> Self {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
+        let block = (!all.is_hidden()).then(|| Block::new(all));
+        let now = Instant::now();
+        Self { started: now, block, last_line: now }
+    }
+
+    /// Since the demo began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Something happened.
+    pub(crate) fn event(&self, text: &str) {
+        self.line(&format!("{:>5.1} s  {text}", self.elapsed().as_secs_f64()));
+    }
+
+    /// A line as it is.
+    pub(crate) fn line(&self, text: &str) {
+        let line = || {
+            let _ = writeln!(stdout(), "{text}");
+        };
+        match &self.block {
+            Some(block) => block.all.suspend(line),
+            None => line(),
+        }
+    }
+
+    /// Brings the block up to date.
+    pub(crate) fn show(&mut self, snapshot: &Snapshot, fleet: &Fleet) {
+        let Snapshot { pending, running, scheduled, holdings, .. } = snapshot;
+        let ended = snapshot.ended();
+        let states = format!("pending {pending}, running {running}, scheduled {scheduled}");
+        match &mut self.block {
+            Some(block) => {
+                block.bar.set_position(ended as u64);
+                block.bar.set_message(states);
+                block.show_workers(holdings, fleet);
+            }
+            None if self.last_line.elapsed() >= LINE_EVERY => {
+                self.last_line = Instant::now();
+                self.event(&format!("{ended} of {} tasks ended; {states}", workload::ALL));
+            }
+            None => {}
+        }
+    }
+
+    /// Takes the block away.
+    pub(crate) fn clear(&mut self) {
+        if let Some(block) = self.block.take() {
+            let _ = block.all.clear();
+        }
+    }
+}
+
+impl Block {
+    fn new(all: MultiProgress) -> Self {
+        let style = ProgressStyle::with_template(
+            "{elapsed:>6}  {bar:24.cyan/dim} {pos} of {len} tasks ended  {wide_msg:.dim}",
+        );
+        let bar = all.add(ProgressBar::new(workload::ALL as u64));
+        // The template is a constant: it is right, or every run shows that it is not.
+        if let Ok(style) = style {
+            bar.set_style(style.progress_chars("━━─"));
+        }
+        Self { all, bar, workers: Vec::new() }
+    }
+
+    fn show_workers(&mut self, holdings: &[Holding], fleet: &Fleet) {
+        while self.workers.len() < fleet.workers().len() {
+            let line = self.all.add(ProgressBar::new_spinner());
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+                line.set_style(style);
+            }
+            self.workers.push(line);
+        }
+        for (worker, line) in fleet.workers().iter().zip(&self.workers) {
+            let held: Vec<&str> = holdings
+                .iter()
+                .filter(|holding| holding.worker_pid == worker.pid)
+                .map(|holding| holding.name.as_str())
+                .collect();
+            let state = match (worker.killed, held.is_empty()) {
+                (false, true) => "idle".to_owned(),
+                (false, false) => held.join(" · "),
+                (true, true) => "killed".to_owned(),
+                (true, false) => format!("killed, held {}", held.join(" · ")),
+            };
+            line.set_message(format!("        worker {}  {state}", worker.number));
+        }
+    }
+}

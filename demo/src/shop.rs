@@ -1,0 +1,124 @@
+//! The database that the demo works in: schema, logins, password file, files of orders.
+//!
+//! Passwords are made up for each run and stand in a file that only this user may read (PGPASSFILE);
+//! no command line and no environment variable carries one.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use cluster::Cluster;
+use queue::connect::{self, Environment, Target};
+use queue::schema;
+use rand::RngExt;
+use rand::distr::Alphanumeric;
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+
+use crate::data;
+
+/// The control login of the workers.
+pub(crate) const FLEET: &str = "shop_fleet";
+/// What the tasks' SQL runs as.
+pub(crate) const ETL: &str = "shop_etl";
+/// Who submits tasks and watches.
+pub(crate) const OPERATOR: &str = "shop_operator";
+
+pub(crate) const DATABASE: &str = "shop";
+
+const LOGINS_SQL: &str = include_str!("../sql/logins.sql");
+const SHOP_SQL: &str = include_str!("../sql/shop.sql");
+
+/// Where the database is and how to get in.
+#[derive(Clone, Debug)]
+pub(crate) struct Shop {
+    /// Holds everything of the demo; goes away with the cluster.
+    pub(crate) directory: PathBuf,
+    pub(crate) passfile: PathBuf,
+    port: u16,
+}
+
+/// An open connection and what drives it.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    _driver: JoinSet<()>,
+}
+
+impl Shop {
+    /// Makes the database, the queue's schema in it, the shop's tables and the three logins.
+    pub(crate) async fn open(cluster: &Cluster) -> Result<Self> {
+        let directory = cluster.directory().to_path_buf();
+        let passfile = directory.join("pgpass");
+        let shop = Self { directory, passfile, port: cluster.port() };
+        let superuser = session(&cluster.url("postgres"), &[]).await?;
+        superuser.client.batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
+        let superuser = session(&cluster.url(DATABASE), &[]).await?;
+        schema::init(&superuser.client).await.context("could not apply the schema")?;
+        let mut logins = LOGINS_SQL.to_owned();
+        let mut lines = String::new();
+        for login in [FLEET, ETL, OPERATOR] {
+            let password = password();
+            logins = logins.replace(&format!("{{{login}}}"), &password);
+            lines += &format!("127.0.0.1:{}:{DATABASE}:{login}:{password}\n", shop.port);
+        }
+        write(&shop.passfile, &lines, 0o600)?;
+        superuser.client.batch_execute(&logins).await?;
+        superuser.client.batch_execute(SHOP_SQL).await?;
+        Ok(shop)
+    }
+
+    /// A connection string without a password.
+    pub(crate) fn url(&self, login: &str) -> String {
+        format!("postgresql://{login}@127.0.0.1:{}/{DATABASE}", self.port)
+    }
+
+    /// Connects as one of the logins.
+    pub(crate) async fn session(&self, login: &str) -> Result<Session> {
+        let passfile = self.passfile.to_string_lossy();
+        session(&self.url(login), &[("PGPASSFILE", &passfile)]).await
+    }
+
+    /// Writes the batches where the server may read them, and returns the totals they add up to.
+    pub(crate) fn write_batches(&self) -> Result<data::Expected> {
+        let batches: Vec<Vec<data::Order>> = (1..=data::BATCHES).map(data::batch).collect();
+        for (orders, number) in batches.iter().zip(1..) {
+            // The server may run as another user.
+            write(&self.batch_file(number), &data::csv(orders), 0o644)?;
+        }
+        Ok(data::expected(batches.iter().flatten()))
+    }
+
+    /// The file of a batch.
+    pub(crate) fn batch_file(&self, number: u32) -> PathBuf {
+        self.directory.join(format!("orders-{number}.csv"))
+    }
+}
+
+/// Connects with nothing of the caller's environment: PGSSLMODE and the like are about other servers.
+async fn session(url: &str, variables: &[(&str, &str)]) -> Result<Session> {
+    let environment = Environment::from_variables(variables.iter().copied(), None);
+    let target = Target::resolve(Some(url), &environment)?.with_application_name("demo");
+    let (client, connection) = connect::open(&target).await?;
+    let mut driver = JoinSet::new();
+    driver.spawn(async move {
+        // Its end shows in the client.
+        let _ = connection.await;
+    });
+    Ok(Session { client, _driver: driver })
+}
+
+fn password() -> String {
+    rand::rng().sample_iter(Alphanumeric).take(32).map(char::from).collect()
+}
+
+/// Makes a file with exactly these permissions, whatever the umask.
+pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
+    let written = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(fs::Permissions::from_mode(mode))
+    };
+    written().with_context(|| format!("could not write {}", path.display()))
+}

@@ -1,0 +1,158 @@
+//! Watches the fleet until a number of tasks have ended, tells what happens, and kills one worker in
+//! the middle of its work.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use queue::Outcome;
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use crate::fleet::Fleet;
+use crate::screen::Screen;
+use crate::snapshot::{Attempt, Snapshot, workers_ready};
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Everything has to have happened by then.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A worker is killed once this many tasks have ended …
+const ENDED_BEFORE_KILL: usize = 4;
+/// … and it holds at least this many loads.
+const HELD_BY_VICTIM: usize = 2;
+
+pub(crate) struct Watch<'a> {
+    client: &'a Client,
+    screen: &'a mut Screen,
+    told: BTreeSet<(i64, i32)>,
+    killed: Option<Instant>,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(client: &'a Client, screen: &'a mut Screen) -> Self {
+        Self { client, screen, told: BTreeSet::new(), killed: None }
+    }
+
+    /// Says something between two waits.
+    pub(crate) fn event(&self, text: &str) {
+        self.screen.event(text);
+    }
+
+    /// Waits until this many workers are in the fleet's list.
+    pub(crate) async fn until_ready(&self, fleet: &mut Fleet, workers: i64) -> Result<()> {
+        while workers_ready(self.client).await? < workers {
+            self.in_time(fleet, "the workers are not ready")?;
+            sleep(EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until this many tasks have ended. The first time, it kills a worker on the way.
+    pub(crate) async fn until_ended(
+        &mut self,
+        fleet: &mut Fleet,
+        tasks: usize,
+    ) -> Result<Snapshot> {
+        loop {
+            let snapshot = Snapshot::take(self.client).await?;
+            self.tell(&snapshot, fleet);
+            self.screen.show(&snapshot, fleet);
+            if self.killed.is_none()
+                && let Some(pid) = victim(&snapshot, fleet)
+            {
+                self.kill(&snapshot, fleet, pid).await?;
+            }
+            if snapshot.ended() >= tasks {
+                return Ok(snapshot);
+            }
+            self.in_time(fleet, &unfinished(&snapshot))?;
+            sleep(EVERY).await;
+        }
+    }
+
+    async fn kill(&mut self, snapshot: &Snapshot, fleet: &mut Fleet, pid: i32) -> Result<()> {
+        let held: Vec<&str> = snapshot
+            .holdings
+            .iter()
+            .filter(|holding| holding.worker_pid == pid)
+            .map(|holding| holding.name.as_str())
+            .collect();
+        fleet.kill(pid).await?;
+        self.killed = Some(Instant::now());
+        self.screen.event(&format!(
+            "killed worker {} with SIGKILL, under {}",
+            place(fleet, pid),
+            held.join(", ")
+        ));
+        Ok(())
+    }
+
+    /// Tells of attempts that did not succeed, and of those that make up for it.
+    fn tell(&mut self, snapshot: &Snapshot, fleet: &Fleet) {
+        for attempt in &snapshot.attempts {
+            if self.told.insert((attempt.task, attempt.number))
+                && let Some(text) = self.news(attempt, fleet)
+            {
+                self.screen.event(&text);
+            }
+        }
+    }
+
+    fn news(&self, attempt: &Attempt, fleet: &Fleet) -> Option<String> {
+        let Attempt { task, name, number, last, outcome, worker_pid, message, .. } = attempt;
+        let message = message.as_deref().unwrap_or("no message");
+        let task = format!("task {task} ({name})");
+        Some(match (outcome, last) {
+            (Outcome::Succeeded, _) if *number == 1 => return None,
+            (Outcome::Succeeded, _) => {
+                format!(
+                    "{task} succeeded on attempt {number}, on worker {}",
+                    place(fleet, *worker_pid)
+                )
+            }
+            (Outcome::Lost, false) => {
+                let since = self.killed.map(|killed| killed.elapsed()).unwrap_or_default();
+                format!("{task} lost, back in the queue after {:.1} s", since.as_secs_f64())
+            }
+            (outcome, false) => format!("{task} {outcome}, to be run again: {message}"),
+            (outcome, true) => format!("{task} {outcome} for good: {message}"),
+        })
+    }
+
+    /// Fails if a worker has ended by itself, or if time is up.
+    fn in_time(&self, fleet: &mut Fleet, waiting_for: &str) -> Result<()> {
+        fleet.check()?;
+        if self.screen.elapsed() > LIMIT {
+            bail!("not finished after {LIMIT:?}: {waiting_for}{}", fleet.tails());
+        }
+        Ok(())
+    }
+}
+
+/// How a worker is called: `2 (4711)`.
+pub(crate) fn place(fleet: &Fleet, pid: i32) -> String {
+    match fleet.workers().iter().find(|worker| worker.pid == pid) {
+        Some(worker) => format!("{} (pid {pid})", worker.number),
+        None => format!("of pid {pid}"),
+    }
+}
+
+/// The worker with most loads, if the time has come. A load sleeps in its transaction and so is still
+/// running when the signal arrives; a merge may not be.
+fn victim(snapshot: &Snapshot, fleet: &Fleet) -> Option<i32> {
+    let loads = |pid: i32| {
+        let own = snapshot.holdings.iter().filter(|holding| holding.worker_pid == pid);
+        own.filter(|holding| holding.name.starts_with("load")).count()
+    };
+    let most = fleet.workers().iter().map(|worker| worker.pid).max_by_key(|pid| loads(*pid))?;
+    (snapshot.ended() >= ENDED_BEFORE_KILL && loads(most) >= HELD_BY_VICTIM).then_some(most)
+}
+
+fn unfinished(snapshot: &Snapshot) -> String {
+    let Snapshot { pending, running, scheduled, holdings, .. } = snapshot;
+    let names: Vec<&str> = holdings.iter().map(|holding| holding.name.as_str()).collect();
+    format!("{pending} pending, {scheduled} scheduled, {running} running ({})", names.join(", "))
+}

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Ends a demo that was kept running: workers, server, and the directory this file lies in.
+set -u
+directory=$(cd "$(dirname "$0")" && pwd) || exit 1
+cd "$directory" || exit 1
+
+# A process id may belong to somebody else by now.
+ours() {
+    case $(readlink "/proc/$1/exe" 2> /dev/null || ps -o comm= -p "$1" 2> /dev/null) in
+        "$2" | */"$2" | */"$2 (deleted)") return 0 ;;
+        *) return 1 ;;
+    esac
+}
+
+end() {
+    ours "$1" "$2" || return 0
+    kill "-$3" "$1"
+    tries=0
+    while ours "$1" "$2" && [ "$tries" -lt 300 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+}
+
+while read -r pid; do
+    end "$pid" worker TERM
+done < workers
+if [ -f data/postmaster.pid ]; then
+    read -r pid < data/postmaster.pid
+    end "$pid" postgres INT
+fi
+cd / && rm -rf "$directory"
+echo "stopped, and $directory is gone"
