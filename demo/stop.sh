@@ -20,6 +20,10 @@ end() {
         sleep 0.1
         tries=$((tries + 1))
     done
+    if ours "$1" "$2"; then
+        echo "process $1 ($2) does not end, $directory stays" >&2
+        exit 1
+    fi
 }
 
 while read -r pid; do

@@ -21,9 +21,15 @@ pub(crate) const READERS: u32 = 4;
 /// How long a worker may take to end after SIGTERM; it holds no tasks then.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// If the demo itself is killed, nobody stops the workers: they do the rest of the tasks and end.
+/// Longer than a demo may take, so that none ends during it.
+const IDLE: &str = "--exit-when-idle=90s";
+
 pub(crate) struct Fleet {
     program: PathBuf,
     shop: Shop,
+    /// To live on after the demo.
+    keep: bool,
     workers: Vec<Worker>,
 }
 
@@ -52,8 +58,8 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
 
 impl Fleet {
     /// No worker yet.
-    pub(crate) fn new(program: PathBuf, shop: Shop) -> Self {
-        Self { program, shop, workers: Vec::new() }
+    pub(crate) fn new(program: PathBuf, shop: Shop, keep: bool) -> Self {
+        Self { program, shop, keep, workers: Vec::new() }
     }
 
     /// Starts one more worker, which is ready some moments later; returns its process id.
@@ -61,7 +67,11 @@ impl Fleet {
         let number = self.workers.len() + 1;
         let log = self.shop.directory.join(format!("worker-{number}.log"));
         let file = File::create_new(&log)?;
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        if !self.keep {
+            command.arg(IDLE);
+        }
+        let child = command
             .args(["--readers", &READERS.to_string(), "--log-format", "text"])
             .env_clear()
             .env("DATABASE_URL", self.shop.url(FLEET))

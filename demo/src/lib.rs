@@ -6,7 +6,7 @@
 //!
 //! The way through the files: `shop` makes the database, `data` the orders, `fleet` starts the
 //! workers, `workload` enqueues, `watch` looks on through `snapshot` and tells `screen`, `report`
-//! prints and checks, `keep` leaves it all running if asked.
+//! prints and checks, `keep` leaves it all running if asked. `story` has them in order.
 
 mod data;
 mod fleet;
@@ -14,30 +14,26 @@ mod keep;
 mod report;
 mod screen;
 mod shop;
-mod signals;
 mod snapshot;
+mod story;
 mod watch;
 mod workload;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Parser;
 use cluster::{Binaries, Cluster, Options};
 use queue::exit;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use tokio_postgres::Client;
 
-use crate::data::BATCHES;
-use crate::fleet::{Fleet, READERS};
 use crate::screen::Screen;
-use crate::shop::{OPERATOR, Shop};
-use crate::signals::Signals;
-use crate::snapshot::{Snapshot, Totals};
-use crate::watch::{Watch, place};
+use crate::story::tell;
 
 /// Shows a fleet at work on a private cluster, and checks what it did
 #[derive(Parser)]
@@ -103,81 +99,50 @@ fn run(args: &Args) -> Result<u8> {
             biased;
             signal = signals.next() => {
                 // What it has begun, it has to end: then the cluster is dropped and gone.
+                screen.event("interrupted, cleaning up");
                 let _ = starting.await;
                 return Ok(signal);
             }
             started = &mut starting => started??,
         };
-        let shown = timeout(LAST_RESORT, show(args, program, &mut cluster, &mut screen));
+        let told = timeout(LAST_RESORT, tell(program, args.keep, &mut cluster, &mut screen));
         let ended = tokio::select! {
-            signal = signals.next() => Ok(signal),
-            shown = shown => shown.context("it hangs").flatten(),
+            signal = signals.next() => {
+                screen.clear();
+                screen.event("interrupted, cleaning up");
+                Ok(signal)
+            }
+            told = told => told.context("it hangs").flatten().map(|()| exit::OK),
         };
         screen.clear();
         ended
     })
 }
 
-/// The whole story. Dropped in the middle, it leaves no worker behind.
-async fn show(
-    args: &Args,
-    program: PathBuf,
-    cluster: &mut Cluster,
-    screen: &mut Screen,
-) -> Result<u8> {
-    let shop = Shop::open(cluster).await?;
-    let expected = shop.write_batches()?;
-    screen.event(&format!("{} files of orders are in {}", BATCHES, shop.directory.display()));
-    let mut fleet = Fleet::new(program, shop.clone());
-    let session = shop.session(OPERATOR).await?;
-    let client = &session.client;
-
-    let snapshot = work(client, &shop, &mut fleet, screen).await?;
-
-    screen.clear();
-    screen.line("");
-    screen.line(&report::tasks(&snapshot, &fleet));
-    screen.line("");
-    let checks = report::checks(&expected, &Totals::take(client).await?, &snapshot);
-    screen.line(&report::verdicts(&checks));
-    let wrong = checks.iter().filter(|check| !check.holds()).count();
-    if args.keep {
-        screen.line(&format!("\n{}", keep::keep(cluster, &mut fleet, &shop)?));
-    } else {
-        fleet.stop().await?;
-        screen.line(&format!("\n{}", report::summary(&snapshot, screen.elapsed())));
-    }
-    ensure!(wrong == 0, "{wrong} of {} checks are wrong", checks.len());
-    Ok(exit::OK)
+/// The signals that ask the demo to end early.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
 }
 
-/// Everything that the fleet does; returns how it ended.
-async fn work(
-    client: &Client,
-    shop: &Shop,
-    fleet: &mut Fleet,
-    screen: &mut Screen,
-) -> Result<Snapshot> {
-    let mut watch = Watch::new(client, screen);
-    let pids = [fleet.start_worker()?, fleet.start_worker()?];
-    watch.until_ready(fleet, 2).await?;
-    watch.event(&format!(
-        "two workers of {READERS} readers are ready: {} and {}",
-        place(fleet, pids[0]),
-        place(fleet, pids[1])
-    ));
-    workload::enqueue_loads(client, shop).await?;
-    watch.event(&format!("enqueued {BATCHES} loads; each enqueues its own merge"));
-    watch.until_ended(fleet, workload::FIRST_PHASE).await?;
-    let pid = fleet.start_worker()?;
-    watch.until_ready(fleet, 2).await?;
-    watch.event(&format!(
-        "all batches are merged; worker {} takes the place of the killed one",
-        place(fleet, pid)
-    ));
-    workload::enqueue_reports(client).await?;
-    watch.event(
-        "enqueued the reports, a CALL that commits, a VACUUM, and a task that cannot succeed",
-    );
-    watch.until_ended(fleet, workload::ALL).await
+impl Signals {
+    /// From now on they end the process this way and no other.
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The exit code that the next one asks for.
+    async fn next(&mut self) -> u8 {
+        let kind = tokio::select! {
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.hang_up.recv() => SignalKind::hangup(),
+        };
+        u8::try_from(128 + kind.as_raw_value()).unwrap_or(u8::MAX)
+    }
 }

@@ -33,7 +33,7 @@ impl Check {
 
 /// One row for each task.
 pub(crate) fn tasks(snapshot: &Snapshot, fleet: &Fleet) -> String {
-    let mut table = table(&["id", "name", "mode", "attempts", "outcome", "wait", "run"]);
+    let mut table = table(&["id", "name", "mode", "attempts, on worker", "outcome", "wait", "run"]);
     for attempts in by_task(snapshot) {
         let Some(last) = attempts.last() else { continue };
         let story: Vec<String> = attempts.iter().map(|attempt| told(attempt, fleet)).collect();
@@ -49,7 +49,7 @@ pub(crate) fn tasks(snapshot: &Snapshot, fleet: &Fleet) -> String {
     }
     align_right(&mut table, &[0, 5, 6]);
     format!(
-        "{}\n A merge counts its wait from the beginning of the transaction that enqueued it, its load's.",
+        "{}\n (A merge waits from the beginning of the transaction that enqueued it: its load's.)",
         table.trim_fmt()
     )
 }
@@ -125,12 +125,12 @@ fn by_task(snapshot: &Snapshot) -> Vec<Vec<&Attempt>> {
 fn told(attempt: &Attempt, fleet: &Fleet) -> String {
     let worker = fleet.workers().iter().find(|worker| worker.pid == attempt.worker_pid);
     let number = worker.map_or_else(|| "?".to_owned(), |worker| worker.number.to_string());
-    format!("{} on worker {number}", attempt.outcome)
+    format!("{} on {number}", attempt.outcome)
 }
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header.iter().copied());
     table
 }

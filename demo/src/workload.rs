@@ -98,3 +98,27 @@ fn retried(max_attempts: i32, interval: Duration) -> TaskOptions {
         ..TaskOptions::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use Outcome::{Failed, Lost, Succeeded};
+
+    use super::*;
+
+    #[test]
+    fn a_lost_attempt_changes_nothing_about_the_plan() {
+        assert!(as_planned("load batch 1", &[Succeeded]));
+        assert!(as_planned("load batch 1", &[Lost, Lost, Succeeded]));
+        assert!(as_planned(FLAKY, &[Failed, Lost, Succeeded]));
+        assert!(as_planned(DOOMED, &[Failed, Failed]));
+    }
+
+    #[test]
+    fn another_ending_is_no_plan() {
+        assert!(!as_planned("load batch 1", &[Lost]));
+        assert!(!as_planned("load batch 1", &[Failed, Succeeded]));
+        assert!(!as_planned("load batch 1", &[Succeeded, Succeeded]));
+        assert!(!as_planned(FLAKY, &[Succeeded]));
+        assert!(!as_planned(DOOMED, &[Succeeded]));
+    }
+}
