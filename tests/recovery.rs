@@ -1,0 +1,241 @@
+//! What a worker's death interrupts is run again, and never beside what the dead one left running.
+
+use rustix::process::Signal;
+
+use crate::harness::{Database, Worker, eventually};
+
+const HELD: &str = "SELECT pg_advisory_xact_lock_shared(1)";
+const LEAVES_A_MARK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
+    SELECT pg_advisory_xact_lock_shared(1)";
+
+/// A database in which [`HELD`] waits until [`let_go`].
+async fn holding() -> Database {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
+    database
+}
+
+async fn let_go(database: &Database) {
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+}
+
+fn start(database: &Database, flags: &[&str]) -> Worker {
+    Worker::start(database, &[&["--readers", "4", "--poll", "50ms"], flags].concat())
+}
+
+/// Starts a worker and kills it while it runs this attempt of the task.
+async fn killed_under(database: &Database, id: i64, attempt: i32) {
+    let mut worker = start(database, &[]);
+    let sql = "SELECT FROM mill.running WHERE id = $1 AND attempt = $2 AND wait_event = 'advisory'";
+    eventually(&format!("attempt {attempt} of task {id} is held"), async || {
+        !database.rows(sql, &[&id, &attempt]).await.is_empty()
+    })
+    .await;
+    worker.kill();
+}
+
+async fn effects(database: &Database) -> i64 {
+    database.value("SELECT count(*) FROM effect").await
+}
+
+#[tokio::test]
+async fn tasks_of_a_killed_worker_run_again_within_five_seconds_once_its_backends_are_gone() {
+    let database = holding().await;
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await);
+    }
+    let mut doomed = start(&database, &[]);
+    for id in &ids {
+        database.until_held(*id).await;
+    }
+    database
+        .execute(
+            "CREATE TABLE before AS SELECT id, token, a.pid, a.backend_start
+             FROM mill.tasks JOIN pg_stat_activity a ON a.pid = session_pid",
+        )
+        .await;
+    let heir = start(&database, &[]);
+    heir.until_logged("ready").await;
+    database.execute("CREATE TABLE killed AS SELECT clock_timestamp() AS at").await;
+    doomed.kill();
+    // The tasks are read before the backends: what is still there then was there before.
+    let look =
+        "SELECT count(*) FILTER (WHERE a.pid IS NOT NULL AND t.token IS DISTINCT FROM b.token),
+                    count(*) FILTER (WHERE t.token IS DISTINCT FROM b.token)
+                FROM before b JOIN mill.tasks t USING (id)
+                    LEFT JOIN pg_stat_activity a USING (pid, backend_start)";
+    eventually("every task is given back", async || {
+        let row = &database.rows(look, &[]).await[0];
+        assert_eq!(row.get::<_, i64>(0), 0, "given back while its backend was there");
+        row.get::<_, i64>(1) == 4
+    })
+    .await;
+    let seconds: f64 = database
+        .value(
+            "SELECT extract(epoch FROM max(finished_at) - (SELECT at FROM killed))::float8
+             FROM mill.attempts WHERE outcome = 'lost'",
+        )
+        .await;
+    println!("kill -9 to pending: {seconds:.1} s");
+    assert!(seconds <= 5.0, "{seconds} s");
+    let_go(&database).await;
+    for id in ids {
+        assert_eq!(database.outcome(id).await, "succeeded");
+        assert_eq!(database.attempts(id).await, "lost succeeded");
+    }
+    assert_eq!(effects(&database).await, 4);
+    let workers: i64 = database.value("SELECT count(DISTINCT worker_id) FROM mill.attempts").await;
+    assert_eq!(workers, 2);
+}
+
+#[tokio::test]
+async fn a_worker_that_wakes_up_too_late_sees_its_loss_and_works_on() {
+    let database = holding().await;
+    let flags = ["--beat", "300ms", "--orphan-timeout", "2s"];
+    let sleeper = start(&database, &flags);
+    let id = database.enqueue(LEAVES_A_MARK, "").await;
+    database.until_held(id).await;
+    let first: uuid::Uuid = database.value("SELECT claimed_by FROM mill.tasks").await;
+    let mut heir = start(&database, &flags);
+    heir.until_logged("ready").await;
+    sleeper.signal(Signal::STOP);
+    eventually("the heir runs it", async || {
+        database.value::<Option<uuid::Uuid>>("SELECT claimed_by FROM mill.tasks").await
+            != Some(first)
+    })
+    .await;
+    let_go(&database).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    sleeper.signal(Signal::CONT);
+    sleeper.until_logged("the claim was lost").await;
+    sleeper.until_logged("had taken this worker for dead").await;
+    assert_eq!(database.attempts(id).await, "lost succeeded");
+    assert_eq!(effects(&database).await, 1);
+    assert!(heir.terminate().await.success());
+    let next = database.enqueue("SELECT 1", "").await;
+    assert_eq!(database.outcome(next).await, "succeeded");
+    let again: uuid::Uuid = database.value("SELECT id FROM mill.workers").await;
+    assert_eq!(again, first);
+}
+
+#[tokio::test]
+async fn an_autocommit_task_is_not_started_again_beside_its_old_backend() {
+    let database = holding().await;
+    database.execute("CREATE TABLE start (pid integer, others bigint)").await;
+    let statement = "INSERT INTO start SELECT pg_backend_pid(),
+            (SELECT count(*) FROM start s JOIN pg_stat_activity a ON a.pid = s.pid);
+        SELECT pg_advisory_lock_shared(1)";
+    let id = database.enqueue(statement, ", mode => 'autocommit'").await;
+    killed_under(&database, id, 1).await;
+    let _heir = start(&database, &[]);
+    eventually("it is started again", async || {
+        database.value::<i64>("SELECT count(*) FROM start").await == 2
+    })
+    .await;
+    let_go(&database).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(database.value::<Vec<i64>>("SELECT array_agg(others) FROM start").await, [0, 0]);
+}
+
+#[tokio::test]
+async fn an_at_most_once_task_ends_as_unknown_and_waits_for_a_person() {
+    let database = holding().await;
+    database.execute("CREATE SEQUENCE starts").await;
+    let statement = "SELECT nextval('starts'); SELECT pg_advisory_lock_shared(1)";
+    let id = database.enqueue(statement, ", mode => 'autocommit', at_most_once => true").await;
+    killed_under(&database, id, 1).await;
+    let _heir = start(&database, &[]);
+    assert_eq!(database.outcome(id).await, "unknown");
+    let_go(&database).await;
+    assert_eq!(database.value::<i64>("SELECT last_value FROM starts").await, 1);
+    assert_eq!(database.value::<String>(&format!("SELECT mill.retry({id})")).await, "retried");
+    eventually("it has run again", async || database.attempts(id).await == "unknown succeeded")
+        .await;
+    assert_eq!(database.value::<i64>("SELECT last_value FROM starts").await, 2);
+}
+
+#[tokio::test]
+async fn a_task_that_kills_its_workers_ends_as_lost() {
+    let database = holding().await;
+    database.execute("UPDATE mill.settings SET max_crashes = 2").await;
+    let id = database.enqueue(HELD, ", max_attempts => 1").await;
+    killed_under(&database, id, 1).await;
+    killed_under(&database, id, 2).await;
+    let _heir = start(&database, &[]);
+    assert_eq!(database.outcome(id).await, "lost");
+    assert_eq!(database.attempts(id).await, "lost lost");
+    let message: String = database.value("SELECT message FROM mill.attempts WHERE final").await;
+    assert!(message.contains("died for the 2. time"), "{message}");
+}
+
+#[tokio::test]
+async fn sigterm_lets_running_tasks_finish_and_claims_no_more() {
+    let database = holding().await;
+    let running = database.enqueue(HELD, "").await;
+    let mut worker = start(&database, &["--grace", "1h"]);
+    database.until_held(running).await;
+    worker.signal(Signal::TERM);
+    worker.until_logged("draining").await;
+    let late = database.enqueue("SELECT 1", "").await;
+    database.execute("SELECT pg_notify('mill', 'work')").await;
+    // Beats as before: the task is not reclaimed.
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.workers").await, 1);
+    let_go(&database).await;
+    assert!(worker.ended().await.success());
+    assert_eq!(database.attempts(running).await, "succeeded");
+    let row = "SELECT state::text, attempt FROM mill.tasks WHERE id = $1";
+    let row = &database.rows(row, &[&late]).await[0];
+    assert_eq!((row.get(0), row.get(1)), ("pending", 0));
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.workers").await, 0);
+}
+
+#[tokio::test]
+async fn after_the_grace_or_a_second_sigterm_tasks_go_back_with_their_attempt() {
+    for (grace, signals) in [("200ms", 1), ("1h", 2)] {
+        let database = holding().await;
+        let mut worker = start(&database, &["--grace", grace]);
+        let ids = [
+            database.enqueue(LEAVES_A_MARK, "").await,
+            database.enqueue(HELD, ", mode => 'autocommit'").await,
+        ];
+        for id in ids {
+            database.until_held(id).await;
+        }
+        worker.signal(Signal::TERM);
+        if signals == 2 {
+            worker.until_logged("draining").await;
+            worker.signal(Signal::TERM);
+        }
+        assert!(worker.ended().await.success());
+        let odd = "SELECT count(*) FROM mill.tasks WHERE state <> 'pending' OR attempt <> 0";
+        assert_eq!(database.value::<i64>(odd).await, 0, "{grace}");
+        assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 2, "{grace}");
+        for nothing in ["mill.attempts", "effect", "mill.workers"] {
+            let count: i64 = database.value(&format!("SELECT count(*) FROM {nothing}")).await;
+            assert_eq!(count, 0, "{grace}: {nothing}");
+        }
+        let_go(&database).await;
+        let _heir = start(&database, &[]);
+        for id in ids {
+            assert_eq!(database.outcome(id).await, "succeeded");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_task_cancelled_during_a_shutdown_is_not_attempted_again() {
+    let database = holding().await;
+    let mut worker =
+        start(&database, &["--grace", "1h", "--beat", "300s", "--orphan-timeout", "1h"]);
+    let id = database.enqueue(HELD, "").await;
+    database.until_held(id).await;
+    // A request that nobody was told of: the next beat is far away.
+    database.rows("INSERT INTO mill.cancel_requests VALUES ($1)", &[&id]).await;
+    worker.signal(Signal::TERM);
+    worker.until_logged("draining").await;
+    worker.signal(Signal::TERM);
+    assert!(worker.ended().await.success());
+    assert_eq!(database.outcome(id).await, "cancelled");
+    assert_eq!(database.attempts(id).await, "cancelled");
+}
