@@ -19,6 +19,7 @@ mod harness;
 mod memory;
 mod metrics;
 mod privilege;
+mod outage;
 mod recovery;
 mod retry;
 mod schema;

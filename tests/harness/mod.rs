@@ -6,6 +6,7 @@ pub(crate) mod http;
 pub(crate) mod private;
 pub(crate) mod program;
 pub(crate) mod record;
+pub(crate) mod proxy;
 pub(crate) mod worker;
 
 use std::time::{Duration, Instant};

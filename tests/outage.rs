@@ -1,0 +1,218 @@
+//! No trouble with the database or on the way to it loses a task, doubles it or ends a worker.
+
+use cluster::Mode;
+use futures_util::future::join_all;
+
+use crate::harness::proxy::{Cut, Proxy};
+use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+
+const LEAVES_A_MARK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
+const FLAGS: [&str; 4] = ["--readers", "4", "--poll", "50ms"];
+
+async fn effects(database: &Database, id: i64) -> i64 {
+    database.value(&format!("SELECT count(*) FROM effect WHERE task = {id}")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_outlive_restarts_and_a_crash_of_the_server() {
+    const TASKS: i64 = 400;
+    let mut private = PrivateDatabase::new(&[]).await;
+    private.database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    // None may fail: an outage that used up an attempt would show.
+    private
+        .database
+        .execute(&format!(
+            "SELECT mill.enqueue_many(max_attempts => 1, statements => array_fill(
+                 $${LEAVES_A_MARK}; SELECT pg_sleep(0.05)$$::text, ARRAY[{TASKS}]))"
+        ))
+        .await;
+    let mut workers = [(); 2].map(|()| Worker::start(&private.database, &FLAGS));
+    for (round, way) in ["fast", "immediate", "crash", "fast"].into_iter().enumerate() {
+        let next = TASKS * (i64::try_from(round).unwrap() + 1) / 6;
+        eventually("the drain goes on", async || {
+            let done = "SELECT count(*) FROM mill.attempts WHERE final";
+            private.database.value::<i64>(done).await >= next
+        })
+        .await;
+        match way {
+            "fast" => private.cluster.restart(Mode::Fast).unwrap(),
+            "immediate" => private.cluster.restart(Mode::Immediate).unwrap(),
+            _ => {
+                private.cluster.crash().unwrap();
+                private.cluster.start_again().unwrap();
+            }
+        }
+        private.database.reconnect().await;
+    }
+    let database = &private.database;
+    database.until_empty().await;
+    let row = &database.rows("SELECT count(*), count(DISTINCT task) FROM effect", &[]).await[0];
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (TASKS, TASKS));
+    let outcomes = "SELECT count(*) FILTER (WHERE outcome = 'succeeded'),
+                        count(*) FILTER (WHERE outcome <> 'succeeded'), bool_or(final AND outcome <> 'succeeded')
+                    FROM mill.attempts";
+    let row = &database.rows(outcomes, &[]).await[0];
+    println!("{} attempts interrupted by 4 outages", row.get::<_, i64>(1));
+    assert_eq!((row.get::<_, i64>(0), row.get(2)), (TASKS, false));
+    assert!(row.get::<_, i64>(1) > 0, "no outage met a running task: the test shows nothing");
+    eventually("both workers are registered", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.workers").await == 2
+    })
+    .await;
+    for worker in &mut workers {
+        assert!(worker.terminate().await.success());
+    }
+}
+
+/// Ends every session of this name but the test's own.
+async fn end_sessions(database: &Database, name: &str) {
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE datname = current_database() AND pid <> pg_backend_pid()
+                   AND application_name LIKE $1";
+    assert!(!database.rows(sql, &[&name]).await.is_empty(), "no session \"{name}\"");
+}
+
+#[tokio::test]
+async fn a_worker_outlives_the_end_of_any_of_its_sessions() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    let worker = Worker::start(&database, &FLAGS);
+    worker.until_logged("ready").await;
+    let names = "SELECT DISTINCT application_name FROM pg_stat_activity
+                 WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY 1";
+    let mut sessions = Vec::new();
+    // Claimer, listener, control, a pool, four readers.
+    eventually("every kind of session is there", async || {
+        let rows = database.rows(names, &[]).await;
+        sessions = rows.iter().map(|row| row.get::<_, String>(0)).collect();
+        sessions.len() == 8
+    })
+    .await;
+    for expected in ["pgmill control", "pgmill claimer", "pgmill listener", "pgmill reader 4"] {
+        assert!(sessions.iter().any(|name| name == expected), "{sessions:?}");
+    }
+    let mut ends = sessions.clone();
+    ends.push("%".to_owned());
+    for name in ends {
+        database.execute("SELECT pg_advisory_lock(1)").await;
+        let held = format!("{LEAVES_A_MARK}; SELECT pg_advisory_xact_lock_shared(1)");
+        let held = database.enqueue(&held, ", max_attempts => 1").await;
+        database.until_held(held).await;
+        end_sessions(&database, &name).await;
+        let quick = database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await;
+        assert_eq!(database.outcome(quick).await, "succeeded", "after the end of \"{name}\"");
+        database.execute("SELECT pg_advisory_unlock(1)").await;
+        assert_eq!(database.outcome(held).await, "succeeded", "after the end of \"{name}\"");
+        for id in [held, quick] {
+            assert_eq!(effects(&database, id).await, 1, "after the end of \"{name}\"");
+        }
+        eventually(&format!("\"{name}\" and the others are there again"), async || {
+            let rows = database.rows(names, &[]).await;
+            sessions.iter().all(|name| rows.iter().any(|row| row.get::<_, &str>(0) == name))
+        })
+        .await;
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.workers").await, 1);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.worker_starts").await, 1);
+}
+
+#[tokio::test]
+async fn too_many_connections_are_waited_out() {
+    let database = Database::new().await;
+    let (name, effect) = (database.name(), "CREATE TABLE effect (task bigint NOT NULL)");
+    database
+        .execute(&format!(
+            "{effect}; CREATE ROLE {name} LOGIN PASSWORD 'secret' IN ROLE mill_worker;
+             GRANT INSERT ON effect TO {name}"
+        ))
+        .await;
+    let limit = async |most: i32| {
+        database.execute(&format!("ALTER DATABASE {name} CONNECTION LIMIT {most}")).await;
+    };
+    // Enough to start with, and too few for control, claimer, listener, pool and four readers.
+    limit(5).await;
+    let mut worker = Worker::start_at(&database.url_as(name, "secret"), &FLAGS);
+    worker.until_logged("too many connections").await;
+    worker.until_logged("ready").await;
+    let first = database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await;
+    limit(-1).await;
+    assert_eq!(database.outcome(first).await, "succeeded");
+    limit(0).await;
+    let refused = worker.log().matches("too many connections").count();
+    end_sessions(&database, "%").await;
+    let second = database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await;
+    eventually("the worker tries and is refused", async || {
+        worker.log().matches("too many connections").count() > refused + 5
+    })
+    .await;
+    limit(-1).await;
+    assert_eq!(database.outcome(second).await, "succeeded");
+    assert_eq!(database.attempts(second).await, "succeeded");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 2);
+    assert!(worker.terminate().await.success());
+}
+
+/// Runs one task after the other on one reader; the session of the n-th is cut at its n-th message.
+/// Returns after the first task that had fewer messages: how many were cut, and how many attempts
+/// and effects each had.
+async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    let proxy = Proxy::start(&database.url()).await;
+    let through = proxy.url(&database.url());
+    let flags = ["--readers", "1", "--poll", "20ms", "--task-url", &through];
+    let _worker = Worker::start(&database, &flags);
+    let idle = "SELECT count(*) = 1 AND bool_and(state = 'idle'
+                    AND (query = 'DISCARD ALL' OR query LIKE '%worker.identity%'))
+                FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name = 'pgmill reader 1'";
+    let until_idle = async || {
+        eventually("the reader is idle", async || {
+            database.value::<Option<bool>>(idle).await == Some(true)
+        })
+        .await;
+    };
+    let mut counts = Vec::new();
+    for n in 1.. {
+        until_idle().await;
+        proxy.arm(n, cut);
+        let options = format!(", max_attempts => 1, mode => '{mode}'");
+        let id = database.enqueue(LEAVES_A_MARK, &options).await;
+        let what = format!("{mode}, {cut:?} message {n}");
+        assert_eq!(database.outcome(id).await, "succeeded", "{what}");
+        if cut != Cut::Unseen {
+            until_idle().await;
+        }
+        let attempts: i64 = database
+            .value(&format!("SELECT count(*) FROM mill.attempts WHERE task_id = {id}"))
+            .await;
+        counts.push((attempts, effects(&database, id).await));
+        if !proxy.disarm() {
+            break;
+        }
+    }
+    println!("{mode}, {cut:?}: attempts and effects {counts:?}");
+    assert!(counts.len() > 8, "hardly a message was cut: the test shows little");
+    counts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_task_has_one_effect_wherever_its_session_is_cut() {
+    let cuts = [Cut::Before, Cut::After, Cut::Unseen];
+    for counts in join_all(cuts.map(|cut| sweep("transaction", cut))).await {
+        assert!(counts.iter().all(|(_, effects)| *effects == 1), "{counts:?}");
+        assert!(counts.iter().any(|(attempts, _)| *attempts > 1), "{counts:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autocommit_task_has_an_effect_for_some_of_its_starts_wherever_its_session_is_cut() {
+    let cuts = [Cut::Before, Cut::After, Cut::Unseen];
+    for counts in join_all(cuts.map(|cut| sweep("autocommit", cut))).await {
+        assert!(
+            counts.iter().all(|(attempts, effects)| (1..=*attempts).contains(effects)),
+            "{counts:?}"
+        );
+        assert!(counts.iter().any(|(attempts, _)| *attempts > 1), "{counts:?}");
+    }
+}
