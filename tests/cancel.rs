@@ -135,7 +135,7 @@ async fn quick_cancels_of_a_thousand_tasks_hit_none_of_the_thousand_others() {
     database.enqueue_many(2000, statement).await;
     let mut ids: Vec<i64> = database.value("SELECT array_agg(id) FROM mill.tasks").await;
     ids.shuffle(&mut rand::rng());
-    let mut victims = ids[..1000].to_vec();
+    let victims = ids[..1000].to_vec();
     let _worker = Worker::start(&database, &FLAGS);
     let asked = join_all((0..4).map(|_| cancel_as_they_run(&database, &victims))).await;
     let requested: usize = asked.iter().filter_map(|answers| answers.get("requested")).sum();

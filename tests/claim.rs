@@ -212,7 +212,7 @@ async fn a_completion_finds_its_row_by_the_primary_key() {
 
 #[tokio::test]
 async fn the_defaults_of_a_database_do_not_stop_it() {
-    for defaults in [
+    let defaults = [
         "default_transaction_isolation = 'repeatable read'",
         "default_transaction_isolation = 'serializable'",
         "default_transaction_read_only = on",
@@ -224,7 +224,8 @@ async fn the_defaults_of_a_database_do_not_stop_it() {
         "IntervalStyle = 'sql_standard'",
         "bytea_output = 'escape'",
         "TimeZone = 'Pacific/Apia'",
-    ] {
+    ];
+    join_all(defaults.map(async |defaults| {
         let database = Database::new().await;
         database.execute("CREATE TABLE effect (task bigint)").await;
         let statement = "INSERT INTO public.effect SELECT current_setting('mill.task_id')::bigint";
@@ -234,7 +235,8 @@ async fn the_defaults_of_a_database_do_not_stop_it() {
         database.until_empty().await;
         let row = &database.rows("SELECT count(*), count(DISTINCT task) FROM effect", &[]).await[0];
         assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (50, 50), "{defaults}");
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]
