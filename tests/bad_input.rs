@@ -106,7 +106,11 @@ async fn text_that_is_none_is_refused() {
             .query("SELECT mill.enqueue($1::text)", &[&Raw(text)])
             .await
             .expect_err("a statement that is no text");
-        assert_eq!(error.code().map(|code| code.code()), Some("22021"), "{error:?}");
+        assert_eq!(
+            error.code().map(tokio_postgres::error::SqlState::code),
+            Some("22021"),
+            "{error:?}"
+        );
     }
     nothing_is_stored(&database).await;
 }

@@ -231,7 +231,7 @@ async fn the_table_refuses_a_running_task_without_a_claim_and_a_claim_without_a_
     let database = Database::new().await;
     let refused = async |sql: &str| {
         let error = database.client().batch_execute(sql).await.expect_err(sql);
-        assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{sql}");
+        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("23514"), "{sql}");
     };
     let worker = WorkerId::random();
     drop(task_in(&database, State::Pending, worker).await);

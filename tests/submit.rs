@@ -155,7 +155,7 @@ async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused()
     for lists in ["params => ARRAY['[]'::jsonb]", "names => ARRAY['a', 'b', 'c']"] {
         let sql = format!("SELECT mill.enqueue_many(ARRAY['SELECT 1', 'SELECT 2'], {lists})");
         let error = database.client().batch_execute(&sql).await.expect_err(&sql);
-        assert_eq!(error.code().map(|code| code.code()), Some("22023"), "{sql}");
+        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("22023"), "{sql}");
     }
     // One that is wrong takes the others with it.
     let sql = "SELECT mill.enqueue_many(ARRAY['SELECT 1', ' ', 'SELECT 2'])";

@@ -95,9 +95,18 @@ fn closing_quote(text: &str) -> Option<usize> {
     })
 }
 
+/// The samples of one histogram and one set of labels: bounds with their counts, the count, whether
+/// there is a sum.
+#[derive(Default)]
+struct Histogram {
+    buckets: Vec<(f64, f64)>,
+    count: Option<f64>,
+    sum: bool,
+}
+
 /// Buckets grow, end with +Inf, and agree with the count.
 fn check_histogram(name: &str, family: &Family) {
-    let mut series: BTreeMap<_, (Vec<(f64, f64)>, Option<f64>, bool)> = BTreeMap::new();
+    let mut series: BTreeMap<_, Histogram> = BTreeMap::new();
     for sample in &family.samples {
         let mut labels = sample.labels.clone();
         let le = labels.remove("le");
@@ -105,14 +114,14 @@ fn check_histogram(name: &str, family: &Family) {
         if sample.name.ends_with("_bucket") {
             let le = le.unwrap();
             let bound = if le == "+Inf" { f64::INFINITY } else { le.parse().unwrap() };
-            entry.0.push((bound, sample.value));
+            entry.buckets.push((bound, sample.value));
         } else if sample.name.ends_with("_count") {
-            entry.1 = Some(sample.value);
+            entry.count = Some(sample.value);
         } else {
-            entry.2 = true;
+            entry.sum = true;
         }
     }
-    for (labels, (buckets, count, sum)) in series {
+    for (labels, Histogram { buckets, count, sum }) in series {
         let grows = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
         assert!(grows, "{name} {labels:?}: {buckets:?}");
         let (last, all) = buckets.last().copied().unwrap();

@@ -5,8 +5,8 @@ pub(crate) mod exposition;
 pub(crate) mod http;
 pub(crate) mod private;
 pub(crate) mod program;
-pub(crate) mod record;
 pub(crate) mod proxy;
+pub(crate) mod record;
 pub(crate) mod worker;
 
 use std::time::{Duration, Instant};
