@@ -48,9 +48,8 @@ async fn why_names_the_reason_that_a_task_is_not_running() {
     until_why(&database, first, &["it is running on", &place, &blocked]).await;
     let second = database.enqueue("SELECT 1", ", queue => 'q'").await;
     let third = database.enqueue("SELECT 1", ", queue => 'q'").await;
-    until_why(&database, second, &["1 of 1 readers", "queue \"q\" are busy, and 0 tasks"]).await;
-    until_why(&database, third, &["1 of 1 readers", "and 1 tasks of its priority are before"])
-        .await;
+    until_why(&database, second, &["all 1 readers", "queue \"q\" are busy, and 0 tasks"]).await;
+    until_why(&database, third, &["all 1 readers", "and 1 tasks of its priority are before"]).await;
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
     until_why(&database, third, &["every worker that serves queue \"q\" is draining"]).await;
 

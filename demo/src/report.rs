@@ -48,10 +48,7 @@ pub(crate) fn tasks(snapshot: &Snapshot, fleet: &Fleet) -> String {
         ]);
     }
     align_right(&mut table, &[0, 5, 6]);
-    format!(
-        "{}\n (A merge waits from the beginning of the transaction that enqueued it: its load's.)",
-        table.trim_fmt()
-    )
+    table.trim_fmt()
 }
 
 /// Compares what was found with what has to be there.
