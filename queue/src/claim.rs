@@ -20,7 +20,7 @@ use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
 /// condition can use. The order of RETURNING is nobody's promise, so the row's number comes along:
 /// it says which reader's session the task was promised to.
 ///
-/// Row comparisons, and the array beside the join: where statistics know of no row (a drained table
+/// Row comparisons, and an array in place of a join: where statistics know of no row (a drained table
 /// after its vacuum), the primary key looks as cheap as the pending index for `id > after`, and a
 /// walk over all of it as cheap as a lookup, and the plan outlives the moment. These conditions only
 /// the right index can serve. Public for EXPLAIN.
@@ -40,8 +40,8 @@ WITH picked AS MATERIALIZED (
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS head
     LIMIT $4
-), numbered AS (
-    SELECT picked.id, row_number() OVER () AS n FROM picked
+), batch AS MATERIALIZED (
+    SELECT array_agg(picked.id) AS ids FROM picked
 )
 UPDATE mill.tasks t SET
     state = 'running',
@@ -49,11 +49,11 @@ UPDATE mill.tasks t SET
     claimed_at = now(),
     claimed_by = $5,
     token = gen_random_uuid(),
-    session_pid = ($6::integer[])[numbered.n],
-    session_started_at = ($7::timestamptz[])[numbered.n]
-FROM numbered
-WHERE t.id = numbered.id AND t.id = ANY (ARRAY(SELECT picked.id FROM picked))
-RETURNING numbered.n, t.id, t.token, t.attempt, t.failures, t.transients, t.max_attempts,
+    session_pid = ($6::integer[])[array_position((SELECT batch.ids FROM batch), t.id)],
+    session_started_at = ($7::timestamptz[])[array_position((SELECT batch.ids FROM batch), t.id)]
+WHERE t.id = ANY ((SELECT batch.ids FROM batch)::bigint[])
+RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.token, t.attempt,
+    t.failures, t.transients, t.max_attempts,
     extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.mode::text, t.at_most_once, t.external, t.queue,
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at";
