@@ -97,3 +97,26 @@ async fn every_sample_runs_and_its_tasks_end_as_it_says() {
         .await;
     assert_eq!(second, 2);
 }
+
+#[test]
+fn every_link_of_the_documents_leads_somewhere() {
+    let mut pages = pages();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "samples/README.md"] {
+        pages.push(root().join(page));
+    }
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") {
+                let target = page.parent().unwrap().join(file);
+                assert!(target.exists(), "{} links to {link}", page.display());
+            }
+        }
+        // Tests are named in tables without a link; `tests/X.rs` stands for any.
+        let named = |word: &&str| word.starts_with("tests/") && word.ends_with(".rs");
+        for test in text.split('`').filter(named).filter(|test| *test != "tests/X.rs") {
+            assert!(root().join(test).exists(), "{} names {test}", page.display());
+        }
+    }
+}
