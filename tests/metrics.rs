@@ -203,8 +203,11 @@ async fn of_two_workers_one_speaks_for_the_whole_table() {
         AND application_name = 'pgmill publisher' AND state = 'idle'
         AND query LIKE '%queue.%'";
     eventually("both asked", async || database.value::<i64>(asked).await == 2).await;
-    let seen = metrics(&second, "the second answers", |seen| !seen.is_empty()).await;
-    assert_eq!(table_wide(&seen), 0, "{:?}", seen.keys());
+    // Many looks: one that publishes all the same does so a moment after it has asked.
+    for _ in 0..100 {
+        let seen = metrics(&second, "the second answers", |seen| !seen.is_empty()).await;
+        assert_eq!(table_wide(&seen), 0, "{:?}", seen.keys());
+    }
     // When the publisher is gone the other one takes its place.
     worker.kill();
     metrics(&second, "the second publishes", published).await;
@@ -212,20 +215,20 @@ async fn of_two_workers_one_speaks_for_the_whole_table() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_without_its_database_lives_and_is_not_ready() {
-    let PrivateDatabase { database, mut cluster } = PrivateDatabase::new(&[]).await;
+    let mut own = PrivateDatabase::new(&[]).await;
     let address = free_address().await;
-    let _worker = Worker::start(&database, &["--readers", "1", "--http", &address]);
+    let _worker = Worker::start(&own.database, &["--readers", "1", "--http", &address]);
     assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
     until_status(&address, "/livez", 200).await;
 
-    cluster.stop(Mode::Fast).unwrap();
+    own.cluster.stop(Mode::Fast).unwrap();
     until_status(&address, "/readyz", 503).await;
     until_status(&address, "/livez", 200).await;
     let errors =
         |seen: &Families| sum(seen, "pgmill_heartbeats_total", &[("result", "error")]) > 0.0;
     metrics(&address, "the failed beats are counted", errors).await;
 
-    cluster.start_again().unwrap();
+    own.cluster.start_again().unwrap();
     assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
     let back = |seen: &Families| sum(seen, "pgmill_db_reconnects_total", &[]) > 0.0;
     metrics(&address, "it connected again", back).await;

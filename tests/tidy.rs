@@ -48,7 +48,8 @@ fn places(path: &str, text: &str, word: &str) -> Vec<String> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let stands_alone = |line: &str| {
         line.match_indices(word).any(|(at, _)| {
-            !line[..at].ends_with(part) && !line[at + word.len()..].starts_with(part)
+            let after = &line[at + word.len()..];
+            !line[..at].ends_with(part) && !(word.ends_with(part) && after.starts_with(part))
         })
     };
     let numbered = (1..).zip(text.lines());
