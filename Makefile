@@ -22,7 +22,9 @@ test: cargo ## Run all tests on a private cluster
 	@# this build they would run against old ones. No -p anywhere, for with one selection of crates
 	@# features stay the same and nothing is built twice.
 	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
+	@# More threads than processors: tests wait for workers and servers most of the time.
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} \
+	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
 
 fmt: cargo ## Format the code
 	cargo fmt --all

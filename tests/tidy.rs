@@ -49,7 +49,7 @@ fn places(path: &str, text: &str, word: &str) -> Vec<String> {
     let stands_alone = |line: &str| {
         line.match_indices(word).any(|(at, _)| {
             let after = &line[at + word.len()..];
-            !line[..at].ends_with(part) && !(word.ends_with(part) && after.starts_with(part))
+            !(line[..at].ends_with(part) || word.ends_with(part) && after.starts_with(part))
         })
     };
     let numbered = (1..).zip(text.lines());

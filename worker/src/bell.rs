@@ -11,6 +11,7 @@ pub(crate) struct Bell {
     sweep: AtomicBool,
     draining: AtomicBool,
     idle: watch::Sender<bool>,
+    claimer: watch::Sender<bool>,
 }
 
 impl Default for Bell {
@@ -21,6 +22,7 @@ impl Default for Bell {
             sweep: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             idle: watch::Sender::new(false),
+            claimer: watch::Sender::new(false),
         }
     }
 }
@@ -68,6 +70,18 @@ impl Bell {
     /// Whether claims are off.
     pub(crate) fn draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// The claimer has its connection, or has lost it.
+    pub(crate) fn set_claimer(&self, connected: bool) {
+        self.claimer.send_replace(connected);
+    }
+
+    /// Resolves while the claimer has its connection. Readers connect after it: with too few
+    /// connections to be had, they would take them all and wait for a claimer that gets none.
+    pub(crate) async fn claimer_connected(&self) {
+        // The sender is in `self`, so this cannot fail.
+        let _ = self.claimer.subscribe().wait_for(|connected| *connected).await;
     }
 
     /// After a claim that found nothing: whether nothing is running either.

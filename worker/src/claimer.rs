@@ -57,6 +57,7 @@ impl Claimer {
                     // The claim may have happened all the same.
                     state.reconcile_at = Instant::now();
                     claims = claims.filter(|claims| !claims.closed());
+                    self.bell.set_claimer(claims.is_some());
                 }
             }
             tokio::select! {
@@ -77,7 +78,9 @@ impl Claimer {
             Some(claims) => claims,
             None => {
                 let client = self.control.own("pgmill claimer").await?;
-                claims.insert(Claims::new(client, self.worker).await?)
+                let connected = claims.insert(Claims::new(client, self.worker).await?);
+                self.bell.set_claimer(true);
+                connected
             }
         };
         let mut poll = Backoff::up_to(self.poll);

@@ -212,6 +212,7 @@ impl Process {
                 target: self.task_target.clone(),
                 offers: offers.clone(),
                 executor: Arc::clone(&executor),
+                bell: Arc::clone(&self.bell),
                 metrics: self.metrics.clone(),
                 shutdown: self.shutdown.clone(),
             };

@@ -6,6 +6,7 @@ use queue::claim::SessionIdentity;
 use queue::connect::Target;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::bell::Bell;
 use crate::control::Backoff;
 use crate::execute::Executor;
 use crate::finish::{Finished, finish};
@@ -26,6 +27,7 @@ pub(crate) struct Reader {
     pub(crate) target: Target,
     pub(crate) offers: mpsc::UnboundedSender<Offer>,
     pub(crate) executor: Arc<Executor>,
+    pub(crate) bell: Arc<Bell>,
     pub(crate) metrics: Metrics,
     pub(crate) shutdown: Shutdown,
 }
@@ -55,9 +57,13 @@ impl Reader {
         let target = self.target.with_application_name(&name);
         let mut backoff = Backoff::default();
         loop {
+            let opened = async {
+                self.bell.claimer_connected().await;
+                Session::open(&target, &self.metrics.tracker).await
+            };
             let opened = tokio::select! {
                 () = self.shutdown.drain.cancelled() => return None,
-                opened = Session::open(&target, &self.metrics.tracker) => opened,
+                opened = opened => opened,
             };
             match opened {
                 Ok(session) => return Some(session),
