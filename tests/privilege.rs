@@ -353,3 +353,18 @@ async fn everything_in_the_schema_says_what_it_is() {
         database.rows(silent, &[]).await.iter().map(|row| row.get(0)).collect();
     assert!(silent.is_empty(), "without a COMMENT: {silent:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_holds_no_statement_no_parameter_and_no_message() {
+    let database = Database::new().await;
+    let worker = Worker::start(&database, &["--readers", "1", "--poll", "100ms"]);
+    let raises = "DO $$ BEGIN RAISE NOTICE 'hush1'; RAISE EXCEPTION 'hush2 %', 'hush3'; END $$";
+    let failed = database.enqueue(raises, ", max_attempts => 1").await;
+    let bound = database.enqueue("SELECT $1::text", ", params => '[\"hush4\"]'").await;
+    let misfit = database.enqueue("SELECT $1::int", ", params => '[\"hush5\"]'").await;
+    assert_eq!(database.outcome(failed).await, "failed");
+    assert_eq!(database.outcome(bound).await, "succeeded");
+    assert_eq!(database.outcome(misfit).await, "failed");
+    worker.until_logged("sqlstate=\"P0001\"").await;
+    assert!(!worker.log().contains("hush"), "{}", worker.log());
+}

@@ -344,14 +344,4 @@ impl Ending {
             _ => None,
         }
     }
-
-    /// Why it did not succeed.
-    pub(crate) fn message(&self) -> Option<&str> {
-        match self {
-            Self::Failed { report, .. } => {
-                report.error.as_ref().map(|fault| fault.message.as_str())
-            }
-            _ => None,
-        }
-    }
 }

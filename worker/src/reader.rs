@@ -103,7 +103,6 @@ impl Reader {
         let timer = std::time::Instant::now();
         let ending = self.executor.execute(&mut session, &mut work).await;
         let sqlstate = ending.sqlstate().map(str::to_owned);
-        let message = ending.message().map(str::to_owned);
         let ran = timer.elapsed();
         let finished = finish(&self.executor.control, work.claim, ending).await;
         drop(work.holding);
@@ -111,9 +110,9 @@ impl Reader {
         let _entered = span.enter();
         match finished {
             Finished::As(queue::Outcome::Succeeded) => tracing::debug!(?ran, "succeeded"),
-            Finished::As(outcome) => tracing::warn!(%outcome, sqlstate, message, "ended"),
+            Finished::As(outcome) => tracing::warn!(%outcome, sqlstate, "ended"),
             Finished::Retried(outcome) => {
-                tracing::info!(%outcome, sqlstate, message, "will be attempted again");
+                tracing::info!(%outcome, sqlstate, "will be attempted again");
             }
             Finished::GivenBack => tracing::info!("given back"),
             Finished::Lost => {
