@@ -102,7 +102,7 @@ impl Executor {
     async fn commit(&self, session: &mut Session, work: &mut Work, ready: Ready) -> Ending {
         let Ready { xact, begun, report } = ready;
         let claim = &work.claim;
-        let guard = self.guard(session, claim, &mut work.stop, begun);
+        let guard = Guard { completes: true, ..self.guard(session, claim, &mut work.stop, begun) };
         let flight = future::join3(
             complete(session.client(), claim, Some(&xact), &report),
             session.client().batch_execute("COMMIT"),
@@ -227,6 +227,7 @@ impl Executor {
             control: &self.control,
             deadline: claim.timeout().map(|timeout| timeout.saturating_sub(begun.elapsed())),
             stop,
+            completes: false,
         }
     }
 

@@ -42,6 +42,9 @@ pub(crate) struct Guard<'a> {
     pub(crate) control: &'a Control,
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: &'a mut watch::Receiver<Option<Stop>>,
+    /// A completion is among what is run. It finds out by itself whether the claim is lost, and once
+    /// it has committed, a beat finds the claim gone before the reader has the answer.
+    pub(crate) completes: bool,
 }
 
 impl Guard<'_> {
@@ -50,7 +53,7 @@ impl Guard<'_> {
         let mut statement = pin!(statement);
         let reason = tokio::select! {
             biased;
-            reason = told(self.stop) => reason,
+            reason = told(self.stop, self.completes) => reason,
             done = &mut statement => return Guarded::Done(done),
             () = deadline(self.deadline) => Reason::Deadline,
         };
@@ -77,8 +80,13 @@ enum Step {
     Terminate,
 }
 
-async fn told(stop: &mut watch::Receiver<Option<Stop>>) -> Reason {
-    let reason = stop.wait_for(Option::is_some).await.map(|reason| *reason);
+async fn told(stop: &mut watch::Receiver<Option<Stop>>, completes: bool) -> Reason {
+    let counts = |reason: &Option<Stop>| match reason {
+        None => false,
+        Some(Stop::Lost) => !completes,
+        Some(Stop::Cancelled | Stop::Shutdown) => true,
+    };
+    let reason = stop.wait_for(counts).await.map(|reason| *reason);
     match reason {
         Ok(reason) => Reason::Told(reason.unwrap_or(Stop::Lost)),
         // Nobody is left who could tell.
