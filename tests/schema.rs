@@ -13,8 +13,8 @@ use queue::fail::{Report, fail};
 use queue::give_back::give_back;
 use queue::retry::Verdict;
 use queue::{
-    Backoff, Claim, Mode, Outcome, Priority, State, TaskId, WorkerId, cancel, exit, promote, prune,
-    reclaim, schema,
+    Backoff, Claim, Mode, Outcome, Priority, State, TaskId, WorkerId, cancel, drift, exit, promote,
+    prune, reclaim, schema,
 };
 
 use crate::harness::{Database, Worker};
@@ -35,11 +35,22 @@ fn dump(database: &Database) -> Option<String> {
     };
     let output =
         Command::new(pg_dump).args(["-s", "-n", "mill"]).arg(database.url()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("server version mismatch") {
+        println!("skipped: pg_dump is older than the server");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout).unwrap();
     // Newer versions put a random word around the dump.
     let stable = |line: &&str| !line.contains("restrict ");
     Some(text.lines().filter(stable).collect::<Vec<_>>().join("\n"))
+}
+
+/// What the catalogs say agrees with schema.sql, whatever programs this machine has.
+async fn no_drift(database: &Database) {
+    let differences = drift::differences(database.client()).await.unwrap().unwrap();
+    assert!(differences.is_empty(), "{differences:?}");
 }
 
 #[tokio::test]
@@ -54,6 +65,8 @@ async fn psql_and_the_programs_apply_the_same_schema() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "", "a schema without a warning");
     schema::init(by_program.client()).await.unwrap();
+    no_drift(&by_psql).await;
+    no_drift(&by_program).await;
     let Some(dumped) = dump(&by_psql) else { return };
     assert!(dumped.contains("CREATE TABLE mill.tasks"), "{dumped}");
     assert_eq!(dump(&by_program), Some(dumped));
@@ -71,6 +84,7 @@ async fn applying_the_schema_again_changes_nothing() {
     let dumped = dump(&database);
     schema::init(database.client()).await.unwrap();
     assert_eq!(database.value::<String>(rows).await, before);
+    no_drift(&database).await;
     assert_eq!(dump(&database), dumped);
 }
 
