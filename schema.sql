@@ -59,8 +59,11 @@ BEGIN
     THEN
         GRANT mill_viewer, mill_producer TO mill_operator;
     END IF;
-    -- A superuser is a member of every role already.
-    IF NOT pg_has_role(current_user, 'mill_owner', 'MEMBER') THEN
+    -- A superuser may act as every role already. From PostgreSQL 16 on, who makes a role becomes a
+    -- member that may grant it, and still may not act as it.
+    IF NOT pg_has_role(current_user, 'mill_owner',
+        CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
+    THEN
         BEGIN
             EXECUTE format('GRANT mill_owner TO %I', current_user);
         EXCEPTION WHEN insufficient_privilege THEN

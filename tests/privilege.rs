@@ -2,7 +2,7 @@
 
 use tokio_postgres::Client;
 
-use crate::harness::{Database, Worker, eventually, open_url};
+use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
 
 const PASSWORD: &str = "only-for-a-test";
 
@@ -352,6 +352,26 @@ async fn everything_in_the_schema_says_what_it_is() {
     let silent: Vec<String> =
         database.rows(silent, &[]).await.iter().map(|row| row.get(0)).collect();
     assert!(silent.is_empty(), "without a COMMENT: {silent:?}");
+}
+
+#[tokio::test]
+async fn a_role_that_makes_roles_and_owns_the_database_may_apply_the_schema() {
+    // On a cluster of its own: the roles belong to the whole cluster, and are not there yet.
+    let private = PrivateDatabase::new(&[]).await;
+    let database = &private.database;
+    database
+        .execute(
+            "DROP SCHEMA mill CASCADE; DROP ROLE mill_operator, mill_worker, mill_producer, mill_viewer;
+             DROP OWNED BY mill_owner; DROP ROLE mill_owner;
+             CREATE ROLE app LOGIN CREATEROLE PASSWORD 'x'",
+        )
+        .await;
+    database
+        .execute("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I OWNER TO app', current_database()); END $$")
+        .await;
+    let app = open_url(&database.url_as("app", "x")).await;
+    queue::schema::init(&app).await.unwrap();
+    queue::schema::init(&app).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,12 +17,12 @@ use queue::{
     prune, reclaim, schema,
 };
 
+use crate::harness::private::server_programs;
 use crate::harness::{Database, Worker};
 
 /// A program of the server's, if this machine has it.
 fn program(name: &str) -> Option<PathBuf> {
-    #[expect(clippy::disallowed_methods, reason = "set by `cluster run`")]
-    let found = std::env::var_os("PGMILL_PG_BIN").map(|bin| PathBuf::from(bin).join(name));
+    let found = server_programs().map(|folder| folder.join(name));
     let found = found.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name));
     Command::new(&found).arg("--version").output().is_ok().then_some(found)
 }

@@ -1,5 +1,7 @@
 //! A database in a cluster of the test's own, which the test may stop, restart and crash.
 
+use std::path::PathBuf;
+
 use cluster::{Binaries, Cluster, Options};
 
 use super::Database;
@@ -13,11 +15,17 @@ pub(crate) struct PrivateDatabase {
 impl PrivateDatabase {
     /// Starts a durable cluster with these server settings.
     pub(crate) async fn new(settings: &[(&str, &str)]) -> Self {
-        let mut options = Options::new(Binaries::find(None).unwrap());
+        let mut options = Options::new(Binaries::find(server_programs().as_deref()).unwrap());
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         options.settings = settings.iter().map(owned).collect();
         let cluster = Cluster::start(options).unwrap();
         let database = Database::new_in(cluster.url("postgres")).await;
         Self { database, cluster }
     }
+}
+
+/// The folder of the programs of the server that the tests run against.
+pub(crate) fn server_programs() -> Option<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "set by `cluster run`")]
+    std::env::var_os("PGMILL_PG_BIN").map(PathBuf::from)
 }
