@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::program::path_folder;
+use crate::harness::program::PathFolder;
 use crate::harness::{Database, Worker};
 
 fn root() -> PathBuf {
@@ -42,8 +42,9 @@ fn blocks(page: &Path) -> Vec<String> {
 async fn every_shell_block_of_the_documents_runs() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &["--readers", "2", "--poll", "100ms"]);
+    let programs = PathFolder::new();
     #[expect(clippy::disallowed_methods, reason = "the shell needs it too")]
-    let path = format!("{}:{}", path_folder().display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
     let mut ran = 0;
     for page in pages() {
         for block in blocks(&page) {

@@ -1,6 +1,6 @@
 //! The programs a person runs, run as a person runs them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use super::Database;
@@ -49,16 +49,32 @@ impl Program {
     }
 }
 
-/// A folder in which the programs have their own names, for PATH.
-pub(crate) fn path_folder() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("pgmill-test-bin-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    for (name, program) in [
-        ("worker", env!("CARGO_BIN_EXE_test-worker")),
-        ("enqueue", env!("CARGO_BIN_EXE_test-enqueue")),
-        ("pgmill", env!("CARGO_BIN_EXE_test-pgmill")),
-    ] {
-        let _ = std::os::unix::fs::symlink(program, folder.join(name));
+/// A folder in which the programs have their own names, for PATH. Removed when dropped.
+pub(crate) struct PathFolder(PathBuf);
+
+impl PathFolder {
+    /// With links to the programs that were built along with the tests.
+    pub(crate) fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("pgmill-test-bin-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, program) in [
+            ("worker", env!("CARGO_BIN_EXE_test-worker")),
+            ("enqueue", env!("CARGO_BIN_EXE_test-enqueue")),
+            ("pgmill", env!("CARGO_BIN_EXE_test-pgmill")),
+        ] {
+            std::os::unix::fs::symlink(program, folder.join(name)).unwrap();
+        }
+        Self(folder)
     }
-    folder
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PathFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
