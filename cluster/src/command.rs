@@ -11,8 +11,8 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use rustix::process::{Pid, Signal as ProcessSignal, kill_process};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::signals::{Signals, by_signal};
 use crate::{Binaries, Cluster, Options};
 
 /// No server, or none that starts.
@@ -166,35 +166,6 @@ fn exit_code(status: ExitStatus) -> u8 {
     match status.code() {
         Some(code) => u8::try_from(code).unwrap_or(u8::MAX),
         None => by_signal(status.signal().unwrap_or(0)),
-    }
-}
-
-fn by_signal(number: i32) -> u8 {
-    u8::try_from(128 + number).unwrap_or(u8::MAX)
-}
-
-/// The signals that ask this process to end.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> ProcessSignal {
-        tokio::select! {
-            _ = self.interrupt.recv() => ProcessSignal::INT,
-            _ = self.terminate.recv() => ProcessSignal::TERM,
-            _ = self.hang_up.recv() => ProcessSignal::HUP,
-        }
     }
 }
 

@@ -10,7 +10,9 @@ mod directory;
 mod install;
 mod process;
 mod server;
+mod signals;
 
 pub use binaries::Binaries;
 pub use command::main;
 pub use server::{Cluster, Mode, Options};
+pub use signals::{Signals, by_signal};

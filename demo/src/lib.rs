@@ -19,16 +19,14 @@ mod story;
 mod watch;
 mod workload;
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use cluster::{Binaries, Cluster, Options};
+use cluster::{Binaries, Cluster, Options, Signals, by_signal};
 use queue::exit;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -101,7 +99,7 @@ fn run(args: &Args) -> Result<u8> {
                 // What it has begun, it has to end: then the cluster is dropped and gone.
                 screen.event("interrupted, cleaning up");
                 let _ = starting.await;
-                return Ok(signal);
+                return Ok(by_signal(signal.as_raw()));
             }
             started = &mut starting => started??,
         };
@@ -110,39 +108,11 @@ fn run(args: &Args) -> Result<u8> {
             signal = signals.next() => {
                 screen.clear();
                 screen.event("interrupted, cleaning up");
-                Ok(signal)
+                Ok(by_signal(signal.as_raw()))
             }
             told = told => told.context("it hangs").flatten().map(|()| exit::OK),
         };
         screen.clear();
         ended
     })
-}
-
-/// The signals that ask the demo to end early.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    /// From now on they end the process this way and no other.
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// The exit code that the next one asks for.
-    async fn next(&mut self) -> u8 {
-        let kind = tokio::select! {
-            _ = self.interrupt.recv() => SignalKind::interrupt(),
-            _ = self.terminate.recv() => SignalKind::terminate(),
-            _ = self.hang_up.recv() => SignalKind::hangup(),
-        };
-        u8::try_from(128 + kind.as_raw_value()).unwrap_or(u8::MAX)
-    }
 }

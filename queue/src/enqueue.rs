@@ -35,9 +35,6 @@ const LIMIT: &str = "/* queue.limit */ SELECT s.statement_limit_bytes FROM mill.
 
 const NOW: &str = "/* queue.now */ SELECT clock_timestamp()";
 
-/// What the client may send in one message, before the server's own limit of 1 GB is met.
-pub const STATEMENT_CEILING_BYTES: u64 = 512 * 1024 * 1024;
-
 /// When a task is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Due {

@@ -68,14 +68,6 @@ pub struct TaskFilter {
     pub since: Option<Duration>,
 }
 
-impl TaskFilter {
-    /// Whether it lets every task through.
-    #[must_use]
-    pub fn passes_all(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// A live task in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct LiveTask {
