@@ -19,6 +19,7 @@ pub mod exit;
 pub mod fail;
 pub mod give_back;
 pub mod history;
+pub mod look;
 pub mod operate;
 pub mod promote;
 pub mod prune;

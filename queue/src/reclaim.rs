@@ -12,23 +12,6 @@ use crate::claim::SessionIdentity;
 use crate::error::QueueError;
 use crate::task::{TaskId, WorkerId};
 
-/// Registered workers, and those that hold claims without being registered (a loose walk over
-/// `tasks_running`): after a crash of the server nobody is registered.
-const PEERS: &str = "/* queue.peers */
-WITH RECURSIVE holder (id) AS (
-    (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' ORDER BY t.claimed_by LIMIT 1)
-    UNION ALL
-    SELECT next.claimed_by FROM holder CROSS JOIN LATERAL (
-        SELECT t.claimed_by FROM mill.tasks t
-        WHERE t.state = 'running' AND t.claimed_by > holder.id
-        ORDER BY t.claimed_by LIMIT 1) AS next
-)
-SELECT w.id, w.beat, mill.present(w.presence), extract(epoch FROM now() - w.beat_at)::float8
-FROM mill.workers w WHERE w.id <> $1
-UNION ALL
-SELECT h.id, NULL, false, NULL FROM holder h
-WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)";
-
 /// The pid alone is not enough: it may belong to somebody else by now.
 const END_BACKENDS: &str = "/* queue.end_backends */
 SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)), count(*)
@@ -78,26 +61,6 @@ pub struct Reclaimed {
     pub ended: Vec<TaskId>,
     /// Claims that stay until their backend is gone or their finish has been decided.
     pub remaining: u64,
-}
-
-/// Every other worker that is registered or holds claims.
-///
-/// # Errors
-/// Database trouble.
-pub async fn peers(client: &impl GenericClient, me: WorkerId) -> Result<Vec<Peer>, QueueError> {
-    let rows = client.query_typed(PEERS, &[(&me.0, Type::UUID)]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(Peer {
-                worker: WorkerId(row.try_get(0)?),
-                beat: row.try_get(1)?,
-                present: row.try_get(2)?,
-                beat_age: row
-                    .try_get::<_, Option<f64>>(3)?
-                    .map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
-            })
-        })
-        .collect()
 }
 
 /// Ends the backends of a dead worker's claims. Returns how many were told to end; without the

@@ -12,7 +12,7 @@ use crate::task::WorkerId;
 const WORKERS: &str = "/* queue.workers */
 SELECT w.id, s.host, s.pid, s.version, s.started_at, w.beat_at,
     extract(epoch FROM now() - w.beat_at)::float8, extract(epoch FROM w.orphan_timeout)::float8,
-    now() - w.beat_at < w.orphan_timeout, mill.present(w.presence), w.draining, w.readers,
+    now() - w.beat_at < w.orphan_timeout, w.presence IN (SELECT mill.presences()), w.draining, w.readers,
     (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id), w.queues
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
 ORDER BY s.host, s.pid, w.id";

@@ -117,8 +117,9 @@ impl Claimer {
                     Some(offer) => state.idle.push(offer),
                     None => return Ok(()),
                 },
-                () = self.bell.rung() => poll = Backoff::up_to(self.poll),
-                () = sleep(poll.step()), if !state.idle.is_empty() => {}
+                () = self.bell.rung() => {}
+                // Soon after the last work; then the looks ring.
+                () = sleep(poll.step()), if !state.idle.is_empty() && !poll.at_most() => {}
             }
         }
     }

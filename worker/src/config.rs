@@ -11,6 +11,7 @@ use clap::{ArgMatches, Parser, ValueEnum};
 use queue::retry::FATAL_CLASSES;
 use serde::Deserialize;
 
+use crate::look;
 use crate::span::Span;
 
 /// Runs SQL tasks from the queue.
@@ -205,7 +206,7 @@ impl Config {
             orphan_timeout: p
                 .or("orphan_timeout", args.orphan_timeout, file.orphan_timeout, orphan)
                 .0,
-            poll: p.or("poll", args.poll, file.poll, Span::seconds(1)).0,
+            poll: p.or("poll", args.poll, file.poll, Span(look::EVERY)).0,
             grace: p.or("grace", args.grace, file.grace, Span::seconds(30)).0,
             exit_when_idle: p
                 .pick("exit_when_idle", args.exit_when_idle, file.exit_when_idle, Span::to_string)
@@ -237,7 +238,12 @@ impl Config {
             self.readers
         );
         ensure!(self.beat >= Duration::from_millis(100), "beat has to be at least 100ms");
-        ensure!(self.poll >= Duration::from_millis(10), "poll has to be at least 10ms");
+        // The same look finds due tasks and dead workers.
+        ensure!(
+            (Duration::from_millis(10)..=look::EVERY).contains(&self.poll),
+            "poll has to be between 10ms and {:?}",
+            look::EVERY
+        );
         ensure!(
             self.orphan_timeout >= 3 * self.beat,
             "orphan_timeout ({:?}) has to be at least three times beat ({:?}): one lost beat is no \

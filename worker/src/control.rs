@@ -147,6 +147,11 @@ impl Backoff {
         Self { next: Duration::from_millis(50).min(most), most }
     }
 
+    /// Whether it waits the longest step from now on.
+    pub(crate) fn at_most(&self) -> bool {
+        self.next >= self.most
+    }
+
     /// The next wait: between half and one and a half of the step.
     pub(crate) fn step(&mut self) -> Duration {
         let step = self.next.mul_f64(rand::rng().random_range(0.5..1.5));

@@ -21,6 +21,7 @@ mod http;
 mod lanes;
 mod listener;
 mod log;
+mod look;
 mod maintenance;
 mod metrics;
 mod notices;

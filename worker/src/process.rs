@@ -8,7 +8,7 @@ use queue::beat::Introduction;
 use queue::connect::{Environment, Target};
 use queue::{WorkerId, schema};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
@@ -22,6 +22,7 @@ use crate::execute::Executor;
 use crate::gauges::Gauges;
 use crate::held::Held;
 use crate::http::{self, Http};
+use crate::look::{Looker, Seen};
 use crate::metrics::Metrics;
 use crate::pace::Paces;
 use crate::reader::Reader;
@@ -162,17 +163,29 @@ impl Process {
         let (control, bell, shutdown) = (&self.control, &self.bell, &self.shutdown);
         tasks.spawn(self.beat().run(control_session));
         tasks.spawn(listener::run(control.clone(), Arc::clone(bell), shutdown.clone()));
-        tasks.spawn(promoter::run(control.clone(), Arc::clone(bell), shutdown.clone()));
+        let (seen, looks) = watch::channel(Seen::default());
+        let looker = Looker {
+            worker: self.worker,
+            queues: self.config.queues.clone(),
+            poll: self.config.poll,
+            control: control.clone(),
+            bell: Arc::clone(bell),
+            shutdown: shutdown.clone(),
+            seen,
+        };
+        tasks.spawn(looker.run());
+        let promoted =
+            promoter::run(control.clone(), Arc::clone(bell), looks.clone(), shutdown.clone());
+        tasks.spawn(promoted);
         tasks.spawn(maintenance::run(control.clone(), shutdown.clone()));
         let reclaimer = Reclaimer {
-            worker: self.worker,
             orphan_timeout: self.config.orphan_timeout,
             control: control.clone(),
             bell: Arc::clone(bell),
             metrics: self.metrics.clone(),
             shutdown: shutdown.clone(),
         };
-        tasks.spawn(reclaimer.run());
+        tasks.spawn(reclaimer.run(looks));
         if let Some(listener) = http {
             tasks.spawn(self.gauges.clone().run(control.clone(), shutdown.clone()));
             let served = Http {

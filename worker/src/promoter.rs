@@ -1,42 +1,57 @@
-//! Makes due tasks pending: at the instant the next one is due, and at least once per interval.
+//! Makes due tasks pending, at the instant the next one is due.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use queue::QueueError;
 use queue::promote::promote;
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::sleep_until;
 
 use crate::bell::Bell;
 use crate::control::{Backoff, Control};
+use crate::look::Seen;
 use crate::shutdown::Shutdown;
 
-/// A task that another session schedules for soon is found this late at most.
-const EVERY: Duration = Duration::from_secs(1);
-
 /// Runs until the worker drains. Any number of workers promote side by side.
-pub(crate) async fn run(control: Control, bell: Arc<Bell>, shutdown: Shutdown) {
+pub(crate) async fn run(
+    control: Control,
+    bell: Arc<Bell>,
+    mut looks: watch::Receiver<Seen>,
+    shutdown: Shutdown,
+) {
     let mut backoff = Backoff::default();
+    let mut due_at = None;
     loop {
-        let wait = match run_once(&control, &bell).await {
-            Ok(wait) => {
-                backoff = Backoff::default();
-                wait
-            }
-            Err(error) => {
-                tracing::warn!(%error, "promoting due tasks failed");
-                backoff.step()
-            }
-        };
         tokio::select! {
             () = shutdown.drain.cancelled() => return,
-            () = sleep(wait) => {}
+            looked = looks.changed() => match looked {
+                Ok(()) => due_at = looks.borrow_and_update().due_at,
+                Err(_) => return,
+            },
+            () = until(due_at) => match run_once(&control, &bell).await {
+                Ok(next) => {
+                    backoff = Backoff::default();
+                    due_at = next;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "promoting due tasks failed");
+                    due_at = Some(Instant::now() + backoff.step());
+                }
+            },
         }
     }
 }
 
-/// Promotes what is due; returns how long nothing else will be.
-async fn run_once(control: &Control, bell: &Bell) -> Result<Duration, QueueError> {
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Promotes what is due; returns when the next one is.
+async fn run_once(control: &Control, bell: &Bell) -> Result<Option<Instant>, QueueError> {
     let client = control.get().await?;
     let mut tasks = 0;
     let next_due_in = loop {
@@ -50,5 +65,5 @@ async fn run_once(control: &Control, bell: &Bell) -> Result<Duration, QueueError
         tracing::debug!(tasks, "promoted");
         bell.sweep();
     }
-    Ok(next_due_in.unwrap_or(EVERY).min(EVERY))
+    Ok(next_due_in.map(|wait| Instant::now() + wait))
 }

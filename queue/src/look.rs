@@ -1,0 +1,85 @@
+//! What a worker with nothing to do has to know, in one statement: whether there is work, when the
+//! next task is due, and how the other workers are.
+
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::reclaim::Peer;
+use crate::task::WorkerId;
+
+/// Peers: registered workers, and those that hold claims without being registered (a loose walk over
+/// `tasks_running`): after a crash of the server nobody is registered.
+const LOOK: &str = "/* queue.look */
+WITH RECURSIVE holder (id) AS (
+    (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' ORDER BY t.claimed_by LIMIT 1)
+    UNION ALL
+    SELECT next.claimed_by FROM holder CROSS JOIN LATERAL (
+        SELECT t.claimed_by FROM mill.tasks t
+        WHERE t.state = 'running' AND t.claimed_by > holder.id
+        ORDER BY t.claimed_by LIMIT 1) AS next
+), peer (id, beat, present, beat_age) AS (
+    SELECT w.id, w.beat, w.presence IN (SELECT mill.presences()),
+        extract(epoch FROM now() - w.beat_at)::float8
+    FROM mill.workers w WHERE w.id <> $1
+    UNION ALL
+    SELECT h.id, NULL, false, NULL FROM holder h
+    WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)
+)
+SELECT
+    CASE WHEN $2::text[] IS NULL THEN EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
+        ELSE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = ANY ($2)) END,
+    (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t
+        WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1),
+    p.ids, p.beats, p.present, p.beat_ages
+FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(beat), '{}') AS beats,
+        coalesce(array_agg(present), '{}') AS present, coalesce(array_agg(beat_age), '{}') AS beat_ages
+    FROM peer) AS p";
+
+/// How things stand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    /// Whether a task is pending in the queues asked for, if only in a paused one.
+    pub pending: bool,
+    /// Until the next scheduled task is due, if there is one; zero: it is.
+    pub next_due_in: Option<Duration>,
+    /// Every other worker that is registered or holds claims.
+    pub peers: Vec<Peer>,
+}
+
+/// Looks on behalf of a worker that serves these queues; `None`: all.
+///
+/// # Errors
+/// Database trouble.
+pub async fn look(
+    client: &impl GenericClient,
+    me: WorkerId,
+    queues: Option<&[String]>,
+) -> Result<Look, QueueError> {
+    let rows =
+        client.query_typed(LOOK, &[(&me.0, Type::UUID), (&queues, Type::TEXT_ARRAY)]).await?;
+    let row = &rows[0];
+    let ids: Vec<uuid::Uuid> = row.try_get(2)?;
+    let beats: Vec<Option<i64>> = row.try_get(3)?;
+    let present: Vec<bool> = row.try_get(4)?;
+    let beat_ages: Vec<Option<f64>> = row.try_get(5)?;
+    let peers = ids.into_iter().zip(beats).zip(present).zip(beat_ages).map(
+        |(((id, beat), present), beat_age)| Peer {
+            worker: WorkerId(id),
+            beat,
+            present,
+            beat_age: beat_age.map(seconds),
+        },
+    );
+    Ok(Look {
+        pending: row.try_get(0)?,
+        next_due_in: row.try_get::<_, Option<f64>>(1)?.map(seconds),
+        peers: peers.collect(),
+    })
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.max(0.0))
+}
