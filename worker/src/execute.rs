@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use futures_util::future;
 use queue::complete::{LOST, OWN_TRANSACTION, Success, complete};
 use queue::fail::{Fault, Report};
 use queue::retry::{self, Verdict};
@@ -99,9 +98,6 @@ impl Executor {
         }
     }
 
-    /// Completion, COMMIT and the reset in one flight. A completion that fails aborts the
-    /// transaction, and COMMIT ends an aborted transaction by rolling it back.
-    ///
     /// COMMIT runs what the task deferred to it, triggers and held cursors, for as long as they like:
     /// deadline and orders hold here too.
     async fn commit(&self, session: &mut Session, work: &mut Work, ready: Ready) -> Ending {
@@ -109,23 +105,18 @@ impl Executor {
         let claim = &work.claim;
         let guard = Guard { completes: true, ..self.guard(session, claim, &mut work.stop, begun) };
         let success = [Success::now(claim, &report)];
-        let flight = future::join3(
-            complete(session.client(), &success, Some(&xact)),
-            session.client().batch_execute("COMMIT"),
-            session.forget(),
-        );
-        let (answers, stopped) = match guard.run(flight).await {
-            Guarded::Done(answers) => (Some(answers), None),
-            Guarded::Stopped(reason, answers) => (answers, Some(reason)),
+        let (finish, stopped) = match guard.run(session.finish(&success, &xact)).await {
+            Guarded::Done(finish) => (Some(finish), None),
+            Guarded::Stopped(reason, finish) => (finish, Some(reason)),
         };
-        if stopped.is_some() || answers.as_ref().is_none_or(|answers| answers.2.is_err()) {
+        if stopped.is_some() {
             session.spend();
+        } else if finish.as_ref().is_none_or(|finish| !finish.clean) {
+            session.reset().await;
         }
-        let trouble = match answers {
-            Some((completed, committed, _)) => match completed.and(committed) {
-                Ok(()) => return Ending::Succeeded,
-                Err(error) => completion_trouble(error),
-            },
+        let trouble = match finish.map(|finish| finish.committed) {
+            Some(Ok(())) => return Ending::Succeeded,
+            Some(Err(error)) => completion_trouble(error),
             None => Completion::InDoubt(None),
         };
         let trouble = match trouble {

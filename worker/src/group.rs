@@ -9,8 +9,8 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures_util::{TryStreamExt, future};
-use queue::complete::{Success, complete};
+use futures_util::TryStreamExt;
+use queue::complete::Success;
 use queue::fail::Report;
 use queue::settle::Settled;
 use queue::{Mode, scan};
@@ -120,7 +120,7 @@ impl Executor {
         grouped
     }
 
-    /// The completions, COMMIT and the reset in one flight.
+    /// Commits those that are through.
     async fn commit_all(
         &self,
         session: &mut Session,
@@ -143,22 +143,17 @@ impl Executor {
             .collect();
         let (_nobody, mut told) = watch::channel(None);
         let guard = self.group_guard(session, patience, &mut told);
-        let flight = future::join3(
-            complete(session.client(), &successes, Some(xact)),
-            session.client().batch_execute("COMMIT"),
-            session.forget(),
-        );
-        let answers = match guard.run(flight).await {
-            Guarded::Done(answers) => Some(answers),
-            Guarded::Stopped(_, answers) => {
+        let finish = match guard.run(session.finish(&successes, xact)).await {
+            Guarded::Done(finish) => Some(finish),
+            Guarded::Stopped(_, finish) => {
                 session.spend();
-                answers
+                finish
             }
         };
-        if answers.as_ref().is_none_or(|answers| answers.2.is_err()) {
-            session.spend();
+        if finish.as_ref().is_none_or(|finish| !finish.clean) {
+            session.reset().await;
         }
-        let committed = answers.map(|(completed, committed, _)| completed.and(committed));
+        let committed = finish.map(|finish| finish.committed);
         self.conclude(session, through, committed, &mut grouped).await;
         grouped
     }

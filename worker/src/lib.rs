@@ -83,7 +83,7 @@ pub fn main() -> ExitCode {
 
 fn run(config: Config) -> anyhow::Result<()> {
     log::start(&config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(process::run(config, &Environment::from_process()))
 }
 

@@ -2,11 +2,13 @@
 //! between tasks.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::{TryStreamExt, future};
 use postgres_protocol::escape::escape_literal;
 use queue::claim::SessionIdentity;
+use queue::complete::{Success, complete};
 use queue::connect::{ConnectError, Connection, Target};
 use queue::{Claim, QueueError};
 use tokio_postgres::{
@@ -34,6 +36,14 @@ const FORGET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; D
 
 /// Where a task of a shared transaction begins.
 const SAVEPOINT: &str = "SAVEPOINT mill_task";
+
+/// How a transaction ended.
+pub(crate) struct Finish {
+    /// Whether what the tasks did is committed.
+    pub(crate) committed: Result<(), Error>,
+    /// Nothing of the tasks is left in the session.
+    pub(crate) clean: bool,
+}
 
 /// A live connection under the login of the tasks.
 pub(crate) struct Session {
@@ -161,9 +171,34 @@ impl Session {
         self.spent |= ended.and(forgotten).is_err();
     }
 
-    /// The reset of a session whose transaction is known to have ended.
-    pub(crate) async fn forget(&self) -> Result<(), Error> {
+    /// The completions, COMMIT and the reset in one flight. A completion that fails aborts the
+    /// transaction, and COMMIT ends an aborted transaction by rolling it back.
+    pub(crate) async fn finish(&self, successes: &[Success<'_>], xact: &str) -> Finish {
+        let (completed, (ended, all)) =
+            future::join(complete(&self.client, successes, Some(xact)), self.commit()).await;
+        let clean = all.is_ok();
+        let committed = completed.and(if ended { Ok(()) } else { all });
+        Finish { committed, clean }
+    }
+
+    async fn forget(&self) -> Result<(), Error> {
         self.client.batch_execute(&format!("/* worker.forget */ {FORGET}")).await
+    }
+
+    /// COMMIT and the reset after it, in one message. `true`: COMMIT was carried out, whatever became
+    /// of the reset.
+    async fn commit(&self) -> (bool, Result<(), Error>) {
+        let mut ended = false;
+        let all = async {
+            let commit = format!("/* worker.commit */ COMMIT; {FORGET}");
+            let mut answers = pin!(self.client.simple_query_raw(&commit).await?);
+            while answers.try_next().await?.is_some() {
+                ended = true;
+            }
+            Ok(())
+        };
+        let all = all.await;
+        (ended, all)
     }
 
     /// The session, if another task may use it.
