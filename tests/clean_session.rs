@@ -86,3 +86,32 @@ async fn a_task_can_read_who_it_is() {
     let ran = database.run(second, ", retry_interval => '0'").await;
     assert_eq!((ran.outcome.as_str(), ran.attempts), ("succeeded", 2));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_a_task_leaves_passes_the_border_within_a_shared_transaction() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.share_commits('default', '100ms')").await;
+    let mut statements = vec!["SELECT 1".to_owned(); 200];
+    // Locks on tables last as long as the transaction.
+    let state = STATE.replace("mode = 'AccessExclusiveLock'", "false");
+    for left in LEAVES.iter().filter(|left| !left.starts_with("LOCK")) {
+        for ending in ["", "; SELECT 1 / 0"] {
+            statements.push(format!("{left}{ending}"));
+            statements.push(state.clone());
+        }
+    }
+    let sql = "SELECT mill.enqueue_many($1, max_attempts => 1)";
+    database.rows(sql, &[&statements]).await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    database.until_empty().await;
+    let states = "SELECT count(*), count(DISTINCT result), count(DISTINCT xmin::text)
+                  FROM mill.attempts WHERE statement = $1 AND outcome = 'succeeded'";
+    let row = &database.rows(states, &[&state]).await[0];
+    let (all, distinct, transactions): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(all, i64::try_from(LEAVES.len() - 1).unwrap() * 2);
+    let kinds = "SELECT DISTINCT result::text FROM mill.attempts WHERE statement = $1";
+    let kinds: Vec<String> =
+        database.rows(kinds, &[&state]).await.iter().map(|row| row.get(0)).collect();
+    assert_eq!(distinct, 1, "{kinds:#?}");
+    assert!(transactions < all / 2, "{transactions} transactions: the test shows little");
+}

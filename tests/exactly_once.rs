@@ -6,9 +6,19 @@ use crate::harness::{Database, Fleet, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_thousand_tasks_have_their_effect_once_though_each_worker_is_killed_twenty_times() {
+    drain_under_kills("").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_they_have_where_they_share_commits() {
+    drain_under_kills("SELECT mill.share_commits('default', '20ms')").await;
+}
+
+async fn drain_under_kills(settings: &str) {
     const TASKS: i64 = 20_000;
     const KILLS: usize = 20;
     let database = Database::new().await;
+    database.execute(settings).await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let statement = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
     database.enqueue_many(TASKS.try_into().unwrap(), statement).await;

@@ -24,6 +24,7 @@ mod recovery;
 mod retry;
 mod schema;
 mod see;
+mod shared_commit;
 mod submit;
 mod tidy;
 mod values;

@@ -129,6 +129,15 @@ pub fn statements(sql: &str) -> Vec<Statement<'_>> {
     Splitter::new(sql).collect()
 }
 
+/// Whether a statement after `sql`, a line break and a semicolon is one of its own: nothing in `sql`
+/// is left open.
+pub fn can_be_followed(sql: &str) -> bool {
+    const NEXT: &str = "SELECT";
+    let followed = format!("{sql}\n;{NEXT}");
+    let last = statements(&followed).last().copied();
+    last.is_some_and(|last| last.text() == NEXT && last.offset() == followed.len() - NEXT.len())
+}
+
 /// The first statement of the script that a task may not contain.
 ///
 /// Transaction control inside strings (`DO $$ … COMMIT … $$`) or called procedures is not looked for.

@@ -72,6 +72,7 @@ pub(crate) fn may_share(work: &Work) -> bool {
         && claim.params().is_none()
         && claim.timeout().is_none_or(|timeout| timeout > budget * PATIENCE_BUDGETS)
         && scan::forbidden(claim.statement()).is_none()
+        && scan::can_be_followed(claim.statement())
         && !mentions_constraints(claim.statement())
 }
 
@@ -232,34 +233,32 @@ async fn run_all(
     Ok(xact.unwrap_or_default())
 }
 
-/// Sends the tasks in one flight, up to the first that fails, which is undone. Returns how many were
-/// run.
+/// Sends the tasks in one flight. Of the first that fails, what it did is undone; those after it wait
+/// for the next flight. Returns how many were run.
 async fn flight(
     session: &mut Session,
     runs: &mut [Run],
     xact: &mut Option<String>,
     begun: Instant,
 ) -> Result<usize, Trouble> {
+    let first = &runs[0].work.claim;
+    let opened = match xact {
+        None => session.begin_shared(first).await?,
+        Some(_) => session.begin_again(first).await?,
+    };
     let mut answers = Vec::with_capacity(runs.len());
     for (n, run) in runs.iter().enumerate() {
-        let claim = &run.work.claim;
-        let border = match (n, &xact) {
-            (0, None) => session.begin_shared(claim).await?,
-            _ => session.border(claim).await?,
-        };
-        answers.push((border, session.client().simple_query_raw(claim.statement()).await?));
+        let next = runs.get(n + 1).map(|run| &run.work.claim);
+        answers.push(session.send_shared(run.work.claim.statement(), next).await?);
     }
-    for (n, (run, (border, statement))) in runs.iter_mut().zip(answers).enumerate() {
+    let id = last_value(opened).await?;
+    xact.get_or_insert(id.unwrap_or_default());
+    for (n, (run, statement)) in runs.iter_mut().zip(answers).enumerate() {
         let mut rows = Rows::default();
-        let ran = async {
-            let value = last_value(border).await?;
-            xact.get_or_insert(value.unwrap_or_default());
-            drain(statement, &mut rows).await
-        };
-        match ran.await {
+        match drain(statement, &mut rows).await {
             Ok(()) => run.state = State::Through { rows, until: begun.elapsed() },
             Err(Trouble::Fault(_)) => {
-                // The server refuses the rest of the flight until the savepoint is back.
+                // The server refuses the rest of the flight until it is back at the savepoint.
                 session.undo_last().await?;
                 run.state = State::Undone;
                 return Ok(n + 1);

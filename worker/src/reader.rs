@@ -79,12 +79,9 @@ impl Reader {
             self.hand_back(work).await;
         }
         for work in alone {
-            let session = match kept.take() {
-                Some(session) => Some(session),
-                None => self.open().await,
-            };
-            match session {
+            match kept.take() {
                 Some(session) => kept = self.attempt(session, work).await,
+                // The claim names the session that is gone: by it the reclaimer would end what runs.
                 None => self.hand_back(work).await,
             }
         }

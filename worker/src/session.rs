@@ -31,8 +31,12 @@ FROM pg_stat_get_activity(pg_backend_pid()) AS a";
 /// temporary tables, sequence values, locks. DISCARD ALL does the same and drops cached plans too,
 /// which hold nothing of the task's: planning the completion anew each time took ten times as long
 /// (0.49 ms) as running it.
-const FORGET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
-    UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()";
+const FORGET: &str = "SELECT pg_advisory_unlock_all() AS mill_border; CLOSE ALL; \
+    SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; UNLISTEN *; DISCARD TEMP; \
+    DISCARD SEQUENCES";
+
+/// The one column of the result set with which [`FORGET`] begins: what comes before is the task's.
+pub(crate) const BORDER: &str = "mill_border";
 
 /// Where a task of a shared transaction begins.
 const SAVEPOINT: &str = "SAVEPOINT mill_task";
@@ -65,14 +69,15 @@ impl Session {
     /// # Errors
     /// Why the server could not be reached, or what it refused.
     pub(crate) async fn open(target: &Target, tracker: &TaskTracker) -> Result<Self, SessionError> {
-        let (client, connection) = queue::connect::open(target).await?;
+        let usual = |target: Target, (name, value)| target.with_option(name, value);
+        let target = USUAL.into_iter().fold(target.clone(), usual);
+        let (client, connection) = queue::connect::open(&target).await?;
         let notices = Notices::default();
         let closed = CancellationToken::new();
         tracker.spawn(drive(connection, notices.clone(), closed.clone()));
         let rows = client.query_typed(IDENTITY, &[]).await?;
         let identity = SessionIdentity { pid: rows[0].get(0), started_at: rows[0].get(1) };
         let (name, standard_strings) = (rows[0].get(2), rows[0].get(3));
-        let target = target.clone();
         Ok(Self { client, identity, name, standard_strings, target, notices, closed, spent: false })
     }
 
@@ -118,30 +123,43 @@ impl Session {
 
     /// As [`Session::begin`], for the first of several tasks in one transaction. Only sends.
     pub(crate) async fn begin_shared(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
-        let (told, owner) = (announcement(claim, "SET LOCAL"), self.owner(claim));
-        let begin = format!(
-            "{BEGIN}; {XACT}; {SAVEPOINT}; {told}; SET LOCAL application_name = {}",
-            escape_literal(&owner)
-        );
+        let begin = format!("{BEGIN}; {XACT}; {SAVEPOINT}; {}", self.beginning(claim));
         self.client.simple_query_raw(&begin).await
     }
 
-    /// The border between two tasks of one transaction: nothing passes it but the transaction
-    /// itself. Only sends.
-    pub(crate) async fn border(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
-        let (told, owner) = (announcement(claim, "SET LOCAL"), self.owner(claim));
-        let border = format!(
-            "/* worker.border */ RELEASE {SAVEPOINT}; {SAVEPOINT}; {FORGET}; {told}; \
-             SET LOCAL application_name = {}",
-            escape_literal(&owner)
+    /// Sends a statement of a shared transaction, and after it in the same message the border to the
+    /// next task, if one follows: nothing passes it but the transaction itself.
+    ///
+    /// A statement that fails takes its border along, so that its savepoint is the last one then.
+    pub(crate) async fn send_shared(
+        &self,
+        statement: &str,
+        next: Option<&Claim>,
+    ) -> Result<SimpleQueryStream, Error> {
+        let Some(next) = next else { return self.client.simple_query_raw(statement).await };
+        let statement = format!(
+            "{statement}\n; {FORGET}; RELEASE {SAVEPOINT}; {SAVEPOINT}; {}",
+            self.beginning(next)
         );
-        self.client.simple_query_raw(&border).await
+        self.client.simple_query_raw(&statement).await
     }
 
-    /// Undoes the last task of a shared transaction, and only that.
+    /// Undoes the last task of a shared transaction, and only that. What no savepoint takes back is
+    /// forgotten.
     pub(crate) async fn undo_last(&self) -> Result<(), Error> {
-        let undo = format!("/* worker.undo */ ROLLBACK TO {SAVEPOINT}");
+        let undo = format!("/* worker.undo */ ROLLBACK TO {SAVEPOINT}; {FORGET}");
         self.client.batch_execute(&undo).await
+    }
+
+    /// The next task takes the place of an undone one. Only sends.
+    pub(crate) async fn begin_again(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
+        let begin = format!("/* worker.begin_again */ {}", self.beginning(claim));
+        self.client.simple_query_raw(&begin).await
+    }
+
+    fn beginning(&self, claim: &Claim) -> String {
+        let (told, owner) = (announcement(claim, "SET LOCAL"), self.owner(claim));
+        format!("{told}; SET LOCAL application_name = {}", escape_literal(&owner))
     }
 
     /// What the session is called while it runs the task inside a shared transaction: the server
@@ -213,17 +231,25 @@ impl Session {
     }
 }
 
+/// What a task reads of itself, and what most tasks read: the session starts with that and is reset to
+/// it, so that it need not be told.
+const USUAL: [(&str, &str); 3] =
+    [("mill.attempt", "1"), ("mill.queue", "default"), ("mill.name", "")];
+
 /// Readable by the task's SQL: `current_setting('mill.task_id')`. `SET LOCAL`: until the transaction's
 /// end; `SET`: until the reset after the task. A string and no bound parameters, so that it travels in
 /// one message with what stands before it; SET takes half the time of `SELECT set_config(…)`.
 fn announcement(claim: &Claim, set: &str) -> String {
-    let (id, attempt) = (claim.id(), claim.attempt());
-    let queue = escape_literal(claim.queue());
-    let name = escape_literal(claim.name().unwrap_or_default());
-    format!(
-        "{set} mill.task_id = '{id}'; {set} mill.attempt = '{attempt}'; {set} mill.queue = {queue}; \
-         {set} mill.name = {name}"
-    )
+    let mut told = format!("{set} mill.task_id = '{}'", claim.id());
+    let attempt = claim.attempt().to_string();
+    let values = [attempt.as_str(), claim.queue(), claim.name().unwrap_or_default()];
+    for ((setting, usual), value) in USUAL.into_iter().zip(values) {
+        if value != usual {
+            let value = escape_literal(value);
+            told.push_str(&format!("; {set} {setting} = {value}"));
+        }
+    }
+    told
 }
 
 /// The last column of the last row.

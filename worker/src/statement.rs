@@ -9,7 +9,7 @@ use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream
 
 use crate::params::Param;
 use crate::rows::Rows;
-use crate::session::Session;
+use crate::session::{BORDER, Session};
 use crate::trouble::Trouble;
 
 /// Object ids from here on belong to types that somebody made.
@@ -62,16 +62,21 @@ pub(crate) async fn one_by_one(
     Ok(())
 }
 
-/// Reads a result to its end.
+/// Reads what a statement returns, as far as the border to the next task, to its end.
 ///
 /// # Errors
 /// The server's or the connection's.
 pub(crate) async fn drain(stream: SimpleQueryStream, rows: &mut Rows) -> Result<(), Trouble> {
     let mut stream = pin!(stream);
+    let mut own = true;
     while let Some(message) = stream.try_next().await? {
         match message {
+            _ if !own => {}
             SimpleQueryMessage::RowDescription(columns) => {
-                rows.begin(columns.iter().map(SimpleColumn::name));
+                own = columns.len() != 1 || columns[0].name() != BORDER;
+                if own {
+                    rows.begin(columns.iter().map(SimpleColumn::name));
+                }
             }
             SimpleQueryMessage::Row(row) => rows.push_text(&row),
             SimpleQueryMessage::CommandComplete(count) => rows.end(count),

@@ -280,3 +280,17 @@ proptest! {
         prop_assert_eq!(forbidden(&script).map(|found| found.offset()), Some(first.len() + 2));
     }
 }
+
+#[test]
+fn only_what_is_closed_can_be_followed() {
+    let closed =
+        ["SELECT 1", "SELECT 1;", "SELECT 'a' -- b", "/* a */", "", "SELECT $a$;$a$; SELECT (1)"];
+    for sql in closed {
+        assert!(can_be_followed(sql), "{sql}");
+    }
+    let open =
+        ["SELECT 'a", "SELECT $a$", "SELECT (1", "SELECT \"a", "SELECT 1 /* a", "SELECT E'\\'"];
+    for sql in open {
+        assert!(!can_be_followed(sql), "{sql}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Short tasks may share a transaction, and yet each is a task of its own: it fails alone, is stopped
+//! alone, has its own history, and leaves nothing to the next.
+
+use crate::harness::{Database, Worker};
+
+/// Leaves a row with the id of the task and of the transaction that it ran in.
+const MARK: &str = "INSERT INTO effect
+    SELECT current_setting('mill.task_id')::bigint, pg_current_xact_id()::text::bigint RETURNING task";
+
+/// A database whose default queue shares commits for up to `budget`, and a table of effects.
+async fn database(budget: &str) -> Database {
+    let database = Database::new().await;
+    database
+        .execute(&format!(
+            "CREATE TABLE effect (task bigint NOT NULL, xact bigint NOT NULL);
+             SELECT mill.share_commits('default', '{budget}')"
+        ))
+        .await;
+    database
+}
+
+/// Enqueues all in one transaction and returns their ids.
+async fn enqueue(database: &Database, statements: &[String], options: &str) -> Vec<i64> {
+    let sql = format!(
+        "SELECT mill.enqueue(statement{options})
+         FROM unnest($1::text[]) WITH ORDINALITY AS t (statement, n) ORDER BY n"
+    );
+    database.rows(&sql, &[&statements]).await.iter().map(|row| row.get(0)).collect()
+}
+
+async fn transactions(database: &Database) -> i64 {
+    database.value("SELECT count(DISTINCT xact) FROM effect").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_one_transaction_have_each_its_own_rows_notices_and_effect() {
+    const TASKS: usize = 400;
+    let database = database("100ms").await;
+    database
+        .execute(
+            "CREATE FUNCTION mark() RETURNS TABLE (task text, name text) LANGUAGE plpgsql AS $$
+             BEGIN
+                 INSERT INTO effect
+                     SELECT current_setting('mill.task_id')::bigint, pg_current_xact_id()::text::bigint;
+                 RAISE NOTICE 'task %', current_setting('mill.task_id');
+                 RETURN QUERY SELECT current_setting('mill.task_id'), current_setting('mill.name')
+                     FROM generate_series(1, 2);
+             END $$",
+        )
+        .await;
+    // The end of a comment ends the statement, and nothing that follows it.
+    let statements = vec!["SELECT * FROM mark() -- and no more".to_owned(); TASKS];
+    let ids = enqueue(&database, &statements, ", name => 'marks'").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    database.until_empty().await;
+    let odd: i64 = database
+        .value(
+            "SELECT count(*) FROM mill.attempts a WHERE NOT (outcome = 'succeeded' AND final AND rows = 2
+             AND result->'rows'->1 = jsonb_build_array(task_id::text, 'marks')
+             AND jsonb_array_length(result->'rows') = 2 AND jsonb_array_length(notices) = 1
+             AND notices->0->>'message' = 'task ' || task_id AND started_at <= finished_at)",
+        )
+        .await;
+    assert_eq!(odd, 0);
+    let counts =
+        "SELECT count(*), count(DISTINCT task), (SELECT count(*) FROM mill.attempts) FROM effect";
+    let row = &database.rows(counts, &[]).await[0];
+    let expected = i64::try_from(ids.len()).unwrap();
+    assert_eq!((row.get(0), row.get(1), row.get(2)), (expected, expected, expected));
+    let transactions = transactions(&database).await;
+    assert!(transactions < expected / 4, "{transactions} transactions: the test shows little");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_fails_in_a_shared_transaction_fails_alone() {
+    const TASKS: usize = 600;
+    let database = database("100ms").await;
+    database
+        .execute(
+            "CREATE TABLE parent (id int PRIMARY KEY);
+             CREATE TABLE child (id int REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .await;
+    let bad = [
+        ("SELECT 1 / 0".to_owned(), "22012"),
+        (format!("{MARK}; SELECT 1 / 0"), "22012"),
+        ("SELECT FROM".to_owned(), "42601"),
+        ("SELECT 'open".to_owned(), "42601"),
+        (format!("{MARK}; INSERT INTO child VALUES (1)"), "23503"),
+        ("COMMIT".to_owned(), "0A000"),
+        (format!("{MARK}; COPY effect FROM STDIN"), "0A000"),
+    ];
+    let statements: Vec<String> = (0..TASKS)
+        .map(|n| if n % 40 == 39 { bad[n / 40 % bad.len()].0.clone() } else { MARK.to_owned() })
+        .collect();
+    let ids = enqueue(&database, &statements, ", max_attempts => 1").await;
+    let _worker = Worker::start(&database, &["--readers", "2"]);
+    database.until_empty().await;
+    let sql = "SELECT string_agg(outcome || ' ' || coalesce(sqlstate, ''), ','),
+                   (SELECT count(*) FROM effect WHERE task = $1)
+               FROM mill.attempts WHERE task_id = $1";
+    for (n, id) in ids.iter().enumerate() {
+        let row = &database.rows(sql, &[id]).await[0];
+        let (ended, effects): (String, i64) = (row.get(0), row.get(1));
+        if n % 40 == 39 {
+            let (statement, sqlstate) = &bad[n / 40 % bad.len()];
+            assert_eq!((ended, effects), (format!("failed {sqlstate}"), 0), "{statement}");
+        } else {
+            assert_eq!((ended.as_str(), effects), ("succeeded ", 1), "task {n}");
+        }
+    }
+    let transactions = transactions(&database).await;
+    assert!(transactions < 450, "{transactions} transactions: the test shows little");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cancelled() {
+    const SLEEPS: &str = "SELECT pg_sleep(600)";
+    let database = database("10ms").await;
+    let mut statements = vec![MARK.to_owned(); 300];
+    statements[200] = SLEEPS.to_owned();
+    statements[210] = format!("{MARK}; SELECT pg_sleep(0.3)");
+    let ids = enqueue(&database, &statements, ", max_attempts => 1").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let sleeps = ids[200];
+    // Everything but what sleeps, and what waits for the one reader behind it, ends.
+    crate::harness::eventually("it sleeps alone", async || {
+        let sql = "SELECT FROM mill.running WHERE wait_event = 'PgSleep' AND id = $1
+                   AND (SELECT count(*) FROM mill.tasks WHERE state = 'running') = 1";
+        !database.rows(sql, &[&sleeps]).await.is_empty()
+    })
+    .await;
+    database.rows("SELECT mill.cancel($1)", &[&sleeps]).await;
+    assert_eq!(database.outcome(sleeps).await, "cancelled");
+    database.until_empty().await;
+    let row = &database.rows("SELECT count(*), count(DISTINCT task) FROM effect", &[]).await[0];
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (299, 299));
+    let attempts =
+        "SELECT count(*) FILTER (WHERE outcome = 'succeeded'), count(*) FROM mill.attempts";
+    let row = &database.rows(attempts, &[]).await[0];
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (299, 300));
+}
