@@ -10,7 +10,7 @@ from pgqueuer.queries import Queries
 
 from measure import SETTINGS, URL, Work, in_batches, main, paced, singly
 
-logging.disable(logging.INFO)
+logging.getLogger("pgqueuer").setLevel(logging.WARNING)
 
 
 async def connect() -> Queries:

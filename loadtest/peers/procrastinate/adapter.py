@@ -8,7 +8,8 @@ import procrastinate
 
 from measure import SETTINGS, URL, Work, in_batches, main, paced, singly
 
-logging.disable(logging.INFO)
+# Says at each start that the app stands in the main module, which is meant here.
+logging.getLogger("procrastinate").setLevel(logging.ERROR)
 
 
 def make_app(connections: int, handler=None) -> tuple:
