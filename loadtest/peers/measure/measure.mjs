@@ -33,11 +33,13 @@ export class Work {
     for (const client of await Promise.all(clients)) client.release()
   }
 
-  async run(task) {
+  /** `tx`: a transaction to run in, in place of the pool; has `executeSql`. */
+  async run(task, tx) {
     const started = now()
     this.first ??= started
     const values = this.timed ? [task, started] : [task]
-    await this.pool.query({ name: 'effect', text: this.text, values })
+    if (tx) await tx.executeSql(this.text, values)
+    else await this.pool.query({ name: 'effect', text: this.text, values })
     this.last = now()
     if (++this.done >= this.wanted) this.finish()
   }

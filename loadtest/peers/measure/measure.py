@@ -49,7 +49,7 @@ class Work:
     async def wait(self, limit: float) -> None:
         try:
             await asyncio.wait_for(self.finished.wait(), limit)
-        except TimeoutError:
+        except asyncio.TimeoutError:
             pass
 
     def result(self) -> dict:

@@ -48,7 +48,13 @@ await main({
         burstWhenBatchFull: settings.batch > 1,
         pollingIntervalSeconds: 0.5,
       }
-      await boss.work(QUEUE, polling, (jobs) => Promise.all(jobs.map((job) => work.run(job.data.task))))
+      const each = (jobs) => Promise.all(jobs.map((job) => work.run(job.data.task)))
+      // One after the other in the transaction that commits the batch's completion.
+      const within = async (jobs, tx) => {
+        for (const job of jobs) await work.run(job.data.task, tx)
+      }
+      if (settings.transactional) polling.transactional = true
+      await boss.work(QUEUE, polling, settings.transactional ? within : each)
       await work.finished
       await boss.offWork(QUEUE)
       return work.result()
