@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
+use crate::peers::Peers;
 use crate::scenarios::Kind;
 
 const AFTER_HELP: &str = "\
@@ -35,10 +36,12 @@ pub(crate) enum Command {
     Run(Run),
     /// Print the scenarios with what each measures
     List,
+    /// Measure the same SQL work through other job queues, which it installs into a scratch folder
+    Peers(Peers),
 }
 
 /// What to measure, where, and how much of it.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Run {
     /// What to measure; `all` is everything `loadtest list` names
     #[arg(value_name = "SCENARIO", required = true, value_parser = scenario)]

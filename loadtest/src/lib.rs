@@ -14,6 +14,7 @@ mod database;
 mod drain;
 mod effects;
 mod fleet;
+mod peers;
 mod plain;
 mod process;
 mod progress;
@@ -35,7 +36,8 @@ use tokio::task::spawn_blocking;
 
 use crate::args::{Args, Command, Run};
 use crate::bench::Bench;
-use crate::result::{FORMAT, Results};
+use crate::peers::Peers;
+use crate::result::{FORMAT, Results, Scenario};
 use crate::scenarios::Kind;
 
 /// The program: reads the command line, measures, says what it saw.
@@ -50,8 +52,9 @@ pub fn main() -> ExitCode {
         }
     };
     let done = match args.command {
-        Command::Run(run) => measure(run),
+        Command::Run(run) => measure(run, None),
         Command::List => list(),
+        Command::Peers(peers) => measure(peers.run(), Some(&peers)),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -71,7 +74,8 @@ fn list() -> Result<u8> {
     Ok(exit::OK)
 }
 
-fn measure(run: Run) -> Result<u8> {
+/// The named scenarios, or the comparison with peers.
+fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // Before the start: from here on, a signal no longer ends this process without clean-up.
@@ -89,7 +93,7 @@ fn measure(run: Run) -> Result<u8> {
         // A measurement that is dropped kills its workers.
         let ended = tokio::select! {
             signal = signals.next() => Ok(by_signal(signal.as_raw())),
-            ended = all(&bench) => ended.and_then(|results| tell(&bench, &results)),
+            ended = all(&bench, peers) => ended.and_then(|results| tell(&bench, &results)),
         };
         bench.progress.clear();
         bench.clean_up().await;
@@ -97,8 +101,8 @@ fn measure(run: Run) -> Result<u8> {
     })
 }
 
-/// Every scenario that was asked for, one after the other.
-async fn all(bench: &Bench) -> Result<Results> {
+/// Everything that was asked for, with what there is to know about all of it.
+async fn all(bench: &Bench, peers: Option<&Peers>) -> Result<Results> {
     let admin = bench.admin().await?;
     let started_at = database_now(&*admin).await?;
     drop(admin);
@@ -109,16 +113,27 @@ async fn all(bench: &Bench) -> Result<Results> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Results::default()
     };
-    for kind in bench.run.kinds() {
-        let mut scenario =
-            kind.run(bench).await.with_context(|| format!("scenario {}", kind.name()))?;
+    results.scenarios = match peers {
+        Some(peers) => peers::measure(bench, peers).await?,
+        None => named(bench).await?,
+    };
+    for scenario in &mut results.scenarios {
         scenario.notes.push(bench.settings_note());
         if cfg!(debug_assertions) {
             scenario.notes.push("debug build: these figures say nothing about speed".to_owned());
         }
-        results.scenarios.push(scenario);
     }
     Ok(results)
+}
+
+/// Every scenario that was named, one after the other.
+async fn named(bench: &Bench) -> Result<Vec<Scenario>> {
+    let mut scenarios = Vec::new();
+    for kind in bench.run.kinds() {
+        let scenario = kind.run(bench).await;
+        scenarios.push(scenario.with_context(|| format!("scenario {}", kind.name()))?);
+    }
+    Ok(scenarios)
 }
 
 /// The arguments, without the one that may hold a password.

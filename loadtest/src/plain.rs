@@ -25,10 +25,10 @@ fn scenario(scenario: &Scenario) -> String {
 }
 
 fn line(scenario: &Scenario, case: &Case) -> String {
+    let Some(median) = case.median() else { return format!("  {}\n", case.name) };
     let mut text = format!(
-        "  {:<44} {:>12.2} {:<18} spread {:>3.0} %",
+        "  {:<44} {median:>12.2} {:<18} spread {:>3.0} %",
         case.name,
-        case.median().unwrap_or(f64::NAN),
         case.unit,
         case.spread().unwrap_or(0.0) * 100.0
     );
