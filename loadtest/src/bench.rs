@@ -1,8 +1,8 @@
 //! Where it is measured: a private cluster or the user's server, the programs, the folder for logs.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cluster::{Binaries, Cluster, Options};
@@ -44,7 +44,7 @@ pub(crate) struct Bench {
 }
 
 enum Server {
-    Own(Box<Mutex<Cluster>>),
+    Own(Arc<Mutex<Cluster>>),
     Given(String),
 }
 
@@ -70,7 +70,7 @@ impl Bench {
         }
         let (server, environment) = match &run.database_url {
             Some(url) => (Server::Given(url.clone()), Environment::from_process()),
-            None => (Server::Own(Box::new(start(&run)?)), no_environment()),
+            None => (Server::Own(Arc::new(start(&run)?)), no_environment()),
         };
         let directory =
             std::env::temp_dir().join(format!("pgmill-loadtest-{}", std::process::id()));
@@ -87,11 +87,16 @@ impl Bench {
     }
 
     /// Whether the server is this process's own, and may be restarted.
-    pub(crate) fn cluster(&self) -> Option<&Mutex<Cluster>> {
+    pub(crate) fn cluster(&self) -> Option<&Arc<Mutex<Cluster>>> {
         match &self.server {
             Server::Own(cluster) => Some(cluster),
             Server::Given(_) => None,
         }
+    }
+
+    /// Process of a server of this process's own, the parent of all its sessions.
+    pub(crate) fn postmaster(&self) -> Option<u32> {
+        self.cluster()?.lock().unwrap_or_else(PoisonError::into_inner).pid()
     }
 
     /// How often each case is measured.
@@ -102,6 +107,11 @@ impl Bench {
     /// One of two sizes.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
         if self.run.quick { quick } else { full }
+    }
+
+    /// Length of a round, unless the command line says otherwise.
+    pub(crate) fn duration(&self, full: Duration, quick: Duration) -> Duration {
+        self.run.duration.unwrap_or(self.size(full, quick))
     }
 
     /// Tasks in a round, unless the command line says otherwise.

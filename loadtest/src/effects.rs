@@ -11,11 +11,15 @@ SELECT count(*), count(DISTINCT e.task) FILTER (WHERE e.task BETWEEN $1 AND $2),
     count(*) FILTER (WHERE e.task NOT BETWEEN $1 AND $2)
 FROM loadtest.effects e";
 
-/// As many effects as successes, none twice; and each success is a task that is gone.
+/// As many effects as successes, none twice; and each success is a task that is gone. History that
+/// was made up has no worker.
 const SUCCEEDED: &str = "/* loadtest.effects_of_successes */
-SELECT (SELECT count(*) FROM loadtest.effects), (SELECT count(DISTINCT e.task) FROM loadtest.effects e),
-    (SELECT count(*) FROM mill.attempts a WHERE a.outcome = 'succeeded'),
-    (SELECT count(*) FROM mill.attempts a JOIN mill.tasks t ON t.id = a.task_id WHERE a.final)";
+SELECT (SELECT count(*) FROM loadtest.effects),
+    (SELECT count(DISTINCT e.task) FROM loadtest.effects e),
+    (SELECT count(*) FROM mill.attempts a
+        WHERE a.outcome = 'succeeded' AND a.worker_id IS NOT NULL),
+    (SELECT count(*) FROM mill.attempts a JOIN mill.tasks t ON t.id = a.task_id
+        WHERE a.final AND a.worker_id IS NOT NULL)";
 
 const ONCE: &str = "every effect exactly once";
 

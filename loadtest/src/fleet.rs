@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
+use tokio_postgres::types::Type;
 
 use crate::bench::{Bench, name_of};
 use crate::database::Database;
@@ -23,8 +24,10 @@ const CONNECTED: &str = "/* loadtest.connected */
 SELECT count(*) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill reader %'";
 
-/// The fleet's own list, for workers whose readers may be more than connections allow.
-const LISTED: &str = "/* loadtest.listed */ SELECT count(*) FROM mill.workers";
+/// Which of these processes are in the fleet's own list.
+const LISTED: &str = "/* loadtest.listed */
+SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
+WHERE s.pid = ANY ($1)";
 
 /// How long workers may take to be ready, and to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -124,13 +127,16 @@ impl<'a> Fleet<'a> {
 
     /// Returns when every worker is in the fleet's list and every reader is connected.
     pub(crate) async fn ready(&mut self) -> Result<()> {
-        let readers = i64::from(self.crew.readers) * i64::try_from(self.workers.len())?;
+        let workers = i64::try_from(self.workers.len())?;
+        let readers = i64::from(self.crew.readers) * workers;
+        let pids: Vec<i32> = self.workers.iter().map(|worker| worker.pid.cast_signed()).collect();
         let begun = Instant::now();
         loop {
             let session = &self.database.session;
             let connected: i64 = session.query_typed(CONNECTED, &[]).await?[0].get(0);
-            let listed: i64 = session.query_typed(LISTED, &[]).await?[0].get(0);
-            if connected >= readers && listed >= i64::try_from(self.workers.len())? {
+            let listed: i64 =
+                session.query_typed(LISTED, &[(&pids, Type::INT4_ARRAY)]).await?[0].get(0);
+            if connected >= readers && listed >= workers {
                 return Ok(());
             }
             self.check()?;

@@ -14,6 +14,7 @@ mod database;
 mod drain;
 mod effects;
 mod fleet;
+mod latency;
 mod peers;
 mod plain;
 mod process;
@@ -23,6 +24,7 @@ mod rounds;
 mod sample;
 mod scenarios;
 mod session;
+mod words;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::bench::Bench;
 use crate::database::Database;
-use crate::process::{cpu_time, resident_bytes};
+use crate::process::{children, cpu_time, resident_bytes};
 use crate::result::Series;
 use crate::session::Session;
 
@@ -42,6 +42,17 @@ pub(crate) struct Claims {
     pub(crate) rows: f64,
 }
 
+impl Claims {
+    /// What came after an earlier look.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            buffers: self.buffers - before.buffers,
+            calls: self.calls - before.calls,
+            rows: self.rows - before.rows,
+        }
+    }
+}
+
 /// Looks until it is ended.
 pub(crate) struct Sampler {
     curves: Arc<Mutex<Curves>>,
@@ -56,6 +67,7 @@ impl Sampler {
             session,
             counts_statements: database.counts_statements,
             pids,
+            postmaster: bench.postmaster(),
             begun: Instant::now(),
             curves: Arc::default(),
         };
@@ -85,6 +97,8 @@ struct Looker {
     session: Session,
     counts_statements: bool,
     pids: Vec<u32>,
+    /// Of a server of one's own.
+    postmaster: Option<u32>,
     begun: Instant,
     curves: Arc<Mutex<Curves>>,
 }
@@ -94,6 +108,7 @@ struct Before {
     at: f64,
     wal: f64,
     cpu: f64,
+    server_cpu: f64,
     claims: Claims,
 }
 
@@ -121,7 +136,8 @@ impl Looker {
             false => Claims::default(),
         };
         let at = self.begun.elapsed().as_secs_f64();
-        let cpu = self.pids.iter().filter_map(|pid| cpu_time(*pid)).sum::<Duration>().as_secs_f64();
+        let cpu = cpu_seconds(&self.pids);
+        let server_cpu = self.postmaster.map_or(0.0, |pid| cpu_seconds(&children(pid)));
         let mut curves = self.curves.lock().unwrap_or_else(PoisonError::into_inner);
         let mut add = |name, unit, value| {
             curves.entry((name, unit)).or_default().push((at, value));
@@ -140,6 +156,9 @@ impl Looker {
             if !self.pids.is_empty() {
                 add("worker CPU", "cores", ((cpu - before.cpu) / seconds).max(0.0));
             }
+            if self.postmaster.is_some() {
+                add("server CPU", "cores", ((server_cpu - before.server_cpu) / seconds).max(0.0));
+            }
             let calls = claims.calls - before.claims.calls;
             if calls > 0.0 {
                 add(
@@ -150,7 +169,7 @@ impl Looker {
                 add("claimed at once", "tasks/claim", (claims.rows - before.claims.rows) / calls);
             }
         }
-        Ok(Before { at, wal, cpu, claims })
+        Ok(Before { at, wal, cpu, server_cpu, claims })
     }
 }
 
@@ -158,4 +177,9 @@ impl Looker {
 pub(crate) async fn claims(session: &Session) -> Result<Claims> {
     let row = &session.query_typed(CLAIMS, &[]).await?[0];
     Ok(Claims { buffers: row.get(0), calls: row.get(1), rows: row.get(2) })
+}
+
+/// Processor time of these processes. A process that ends takes its share with it.
+pub(crate) fn cpu_seconds(pids: &[u32]) -> f64 {
+    pids.iter().filter_map(|pid| cpu_time(*pid)).sum::<Duration>().as_secs_f64()
 }
