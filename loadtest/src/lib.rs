@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod figure;
+pub mod machine;
 pub mod result;
 #[cfg(test)]
 mod sample;
