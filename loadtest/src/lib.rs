@@ -3,6 +3,8 @@
 pub mod compare;
 pub mod figure;
 pub mod machine;
+pub mod plot;
+pub mod report;
 pub mod result;
 #[cfg(test)]
 mod sample;
