@@ -7,19 +7,24 @@ use clap::{Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
 use crate::peers::Peers;
+use crate::report::ReportArgs;
 use crate::scenarios::Kind;
 
 const AFTER_HELP: &str = "\
 Examples:
-  loadtest run drain noop
-  loadtest run all --quick
-  loadtest run drain --tasks 1000000 --readers 32 --json > drain.json
-  loadtest run latency --pg /usr/lib/postgresql/17
+  loadtest run all --quick                        does everything work? minutes
+  loadtest run drain noop                         as the goals have it
+  loadtest run all --json > results.json          everything, for later: an hour or more
+  loadtest report results.json -o report.html     the same as a page with plots
+  loadtest run drain --compare results.json       better or worse than then?
+  loadtest run drain --tasks 1000000 --readers 32 --pg /usr/lib/postgresql/17
 
-Measure with a release build: cargo build --release --bins, then target/release/loadtest.
+It starts a PostgreSQL of its own, with durable commits, and removes it afterwards. Measure with a
+release build: cargo build --release --bins, then target/release/loadtest. METHODOLOGY.md beside the
+source says what each number means.
 
-Exit codes: 0 measured, every check passed; 1 a check failed, or something else; 2 usage;
-128 + n ended by signal n";
+Exit codes: 0 measured, every check passed; 1 a check failed, --compare found something worse, or
+nothing could be measured; 2 usage; 128 + n ended by signal n, after the results until then";
 
 /// Measures a fleet of real worker processes, beside the same SQL without a queue
 #[derive(Debug, Parser)]
@@ -34,6 +39,8 @@ pub(crate) enum Command {
     /// Measure
     #[command(after_help = AFTER_HELP)]
     Run(Run),
+    /// Show results as a page with plots, or as a table in Markdown
+    Report(ReportArgs),
     /// Print the scenarios with what each measures
     List,
     /// Measure the same SQL work through other job queues, which it installs into a scratch folder
@@ -64,6 +71,9 @@ pub(crate) struct Run {
     /// Print the results as one JSON document on standard output
     #[arg(long)]
     pub(crate) json: bool,
+    /// Tell what changed since an earlier run, which printed this file with --json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compare: Option<PathBuf>,
     /// Small sizes: whether everything works, and roughly how fast
     #[arg(long)]
     pub(crate) quick: bool,

@@ -7,10 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use cluster::{Binaries, Cluster, Options};
 use queue::connect::Environment;
+use terminal::tell;
 
 use crate::args::Run;
 use crate::database::Database;
 use crate::progress::Progress;
+use crate::result::{Case, Scenario};
 use crate::session::Session;
 
 /// The settings of the own cluster that are not PostgreSQL's defaults, one choice for all cases.
@@ -41,6 +43,8 @@ pub(crate) struct Bench {
     server: Server,
     /// Made here; dropped at the end, whatever the end is.
     databases: Mutex<Vec<String>>,
+    /// What is being measured, with the rounds it has had.
+    so_far: Mutex<Option<Scenario>>,
 }
 
 enum Server {
@@ -77,8 +81,8 @@ impl Bench {
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("could not make {}", directory.display()))?;
         let progress = Progress::new();
-        let databases = Mutex::default();
-        Ok(Self { run, progress, directory, environment, programs, server, databases })
+        let (databases, so_far) = (Mutex::default(), Mutex::default());
+        Ok(Self { run, progress, directory, environment, programs, server, databases, so_far })
     }
 
     /// The path of a program that was built together with this one.
@@ -156,11 +160,11 @@ impl Bench {
         Ok(())
     }
 
-    /// Leaves the user's server as it was. One's own goes away as a whole.
+    /// Drops what a scenario that broke off, or a signal, has left on the server.
     pub(crate) async fn clean_up(&self) {
         let left =
             std::mem::take(&mut *self.databases.lock().unwrap_or_else(PoisonError::into_inner));
-        if left.is_empty() || self.cluster().is_some() {
+        if left.is_empty() {
             return;
         }
         let dropped = async {
@@ -172,8 +176,27 @@ impl Bench {
             anyhow::Ok(())
         };
         if let Err(error) = dropped.await {
-            eprintln!("loadtest: could not drop {}: {error:#}", left.join(", "));
+            tell(format_args!("loadtest: could not drop {}: {error:#}", left.join(", ")));
         }
+    }
+
+    /// A scenario begins: it has no rounds yet.
+    pub(crate) fn begin(&self, name: &str, title: &str) {
+        let scenario =
+            Scenario { name: name.to_owned(), title: title.to_owned(), ..Scenario::default() };
+        *self.so_far.lock().unwrap_or_else(PoisonError::into_inner) = Some(scenario);
+    }
+
+    /// The rounds up to now, in case that no more come.
+    pub(crate) fn keep(&self, cases: &[Case]) {
+        if let Some(kept) = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            kept.cases = cases.to_vec();
+        }
+    }
+
+    /// The scenario that began last, with what was kept of it.
+    pub(crate) fn so_far(&self) -> Option<Scenario> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What is not a default, for the notes.

@@ -5,6 +5,9 @@ use hdrhistogram::Histogram;
 
 use crate::result::Percentiles;
 
+/// What takes longer is recorded as an hour.
+const LONGEST_MICROSECONDS: u64 = 3_600_000_000;
+
 /// Microseconds, three digits kept.
 pub(crate) struct Times {
     histogram: Histogram<u64>,
@@ -12,7 +15,8 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { histogram: Histogram::new(3).context("no histogram of three digits")? })
+        let histogram = Histogram::new_with_bounds(1, LONGEST_MICROSECONDS, 3);
+        Ok(Self { histogram: histogram.context("no histogram of three digits")? })
     }
 
     /// One event. Less than nothing counts as nothing.

@@ -50,6 +50,7 @@ pub(crate) async fn alternate(
             bench.progress.line(&format!("{stage}: {:.1} {}", measured.value, case.unit));
             case.rounds.push(measured.value);
             case.series.extend(measured.series);
+            bench.keep(cases);
         }
     }
     Ok(())

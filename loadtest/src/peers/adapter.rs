@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
@@ -109,6 +110,16 @@ impl Adapter {
 }
 
 impl Step {
+    /// Fails if it has ended, with what it said last.
+    pub(crate) async fn check(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            stderr.read_to_string(&mut said).await?;
+        }
+        bail!("\"{}\" ended too early, {status}: {}", self.name, last_lines(&said, 5))
+    }
+
     /// Waits for its answer.
     pub(crate) async fn end<A: DeserializeOwned>(self, patience: Duration) -> Result<A> {
         let Self { child, name } = self;
@@ -164,6 +175,17 @@ mod tests {
         let hangs = Adapter::new(peer, "sleep".into(), None);
         let took = hangs.step::<Done>(place, "60", Duration::from_millis(50)).await;
         assert_eq!(took.unwrap_err().to_string(), "\"60\" took more than 50ms");
+        let ends = Adapter::new(peer, "ls".into(), None);
+        let mut step = ends.start(place, "/no/such/folder").unwrap();
+        let begun = std::time::Instant::now();
+        let early = loop {
+            match step.check().await {
+                Ok(()) => assert!(begun.elapsed() < PATIENCE),
+                Err(error) => break error.to_string(),
+            }
+            tokio::task::yield_now().await;
+        };
+        assert!(early.contains("ended too early") && early.contains("/no/such/folder"), "{early}");
         let missing = Adapter::new(peer, "no-such-program".into(), None);
         missing.step::<Done>(place, "setup", PATIENCE).await.unwrap_err();
     }

@@ -9,20 +9,21 @@ use anyhow::{Result, ensure};
 
 use super::adapter::{Adapter, PATIENCE, Place, Took, Worked};
 use super::catalog::Variant;
-use super::{Entry, Field, conclude, fresh_database, set_up, settle, take_turns};
+use super::turns::{Entry, OWN, Player, choose_way, conclude, take_turns};
+use super::{Field, fresh_database, set_up, settle};
 use crate::bench::Bench;
 use crate::database::{Database, EFFECT};
 use crate::drain::{Until, close_queue, drain};
 use crate::effects;
 use crate::fleet::Crew;
-use crate::result::{Check, Scenario};
+use crate::result::{Case, Check, Scenario};
 use crate::rounds::rate;
 
 /// Seconds that a worker may take for a round.
 const LIMIT: u64 = 120;
 
-/// Goal of the design for shared commits; one commit per task has none beside the peers.
-const GOAL: Option<f64> = Some(2.5);
+/// Beside the best peer, with shared commits; one commit per task has no goal there.
+const GOAL: f64 = 2.5;
 
 const RATE: &str = "/* loadtest.peer_rate */
 WITH effects AS (SELECT e.at, row_number() OVER (ORDER BY e.at) AS n FROM loadtest.effects e),
@@ -37,34 +38,50 @@ FROM loadtest.effects e";
 
 pub(super) async fn run(bench: &Bench, field: &Field, tasks: i64) -> Result<Scenario> {
     let crew = Crew::usual(bench);
-    let mut entries = vec![Entry::own(vec![rate(format!("pgmill, {}", crew.words()))])];
-    for adapter in &field.adapters {
-        for variant in adapter.peer.backlog {
-            entries.push(Entry::peer(adapter, variant, vec![rate(adapter.peer.case(variant))]));
-        }
-    }
+    let mut entries = entries(field);
     let mut checks = Vec::new();
-    take_turns(bench, "peers", &mut entries, async |n, round, peer| {
+    take_turns(bench, "peers", &mut entries, async |n, player, round| {
         let database = fresh_database(bench, n, round).await?;
-        let (rate, check) = match peer {
-            None => own_round(bench, &database, &crew, tasks, round).await?,
-            Some(peer) => peer_round(&database, peer, tasks / peer.1.share, round).await?,
+        let (rate, check) = match player {
+            Player::Own(way) => {
+                choose_way(&database, way).await?;
+                let (rate, check) = own_round(bench, &database, &crew, tasks, round).await?;
+                let what = format!("{}, {}, round {round}", check.what, OWN[way].0);
+                (rate, Check { what, ..check })
+            }
+            Player::Peer(adapter, variant) => {
+                let tasks = tasks / variant.share;
+                peer_round(&database, (adapter, variant), tasks, round).await?
+            }
         };
         checks.push(check);
         bench.drop_database(database).await?;
         Ok(vec![rate])
     })
     .await?;
-    let mut scenario = conclude(entries, &[(0, GOAL)]);
-    scenario.name = "peers".to_owned();
-    scenario.title = "a backlog, each task one INSERT, through other job queues".to_owned();
+    let mut scenario = conclude(entries);
     scenario.checks = checks;
     scenario.notes.push(format!(
-        "{tasks} tasks a round, fewer for slow peers; pgmill: {}, exactly once, back within \
-         seconds when a worker dies; peers: the INSERT goes through a pool of the handler's own",
+        "{tasks} tasks a round, fewer for slow peers; pgmill: {}, each task's INSERT in one \
+         transaction with its completion, so exactly once, and back within seconds when a worker \
+         dies; peers: one process, the INSERT goes through a pool of the handler's own",
         crew.words()
     ));
     Ok(scenario)
+}
+
+fn entries(field: &Field) -> Vec<Entry<'_>> {
+    let mut entries = Vec::new();
+    for (way, (name, budget)) in OWN.into_iter().enumerate() {
+        let case = Case { goal: budget.map(|_| GOAL), ..rate(name) };
+        entries.push(Entry::own(way, name, vec![case]));
+    }
+    for adapter in &field.adapters {
+        for variant in adapter.peer.backlog {
+            entries.push(Entry::peer(adapter, variant, |name| vec![rate(name)]));
+        }
+    }
+    entries
 }
 
 async fn own_round(
@@ -79,8 +96,7 @@ async fn own_round(
     settle(database).await?;
     drain(bench, database, crew, Until::Empty, round).await?;
     let check = effects::all(&*database.session, 1, tasks).await?;
-    let what = format!("{}, pgmill, round {round}", check.what);
-    Ok((rate_of(database, tasks).await?, Check { what, ..check }))
+    Ok((rate_of(database, tasks).await?, check))
 }
 
 async fn peer_round(

@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 
 use super::adapter::{Adapter, PATIENCE, Place, Took};
 use super::catalog::Variant;
-use super::{Entry, Field, conclude, fresh_database, set_up, take_turns};
+use super::turns::{Entry, Player, conclude, take_turns};
+use super::{Field, fresh_database, set_up};
 use crate::bench::Bench;
 use crate::database::{Database, EFFECT};
 use crate::result::{Case, Scenario};
@@ -24,22 +25,18 @@ const AT_ONCE: i64 = 10_000;
 const SINGLE: [(i64, i64); 2] = [(1, 1_000), (10, 4_000)];
 
 /// Twice the best peer in bulk; single ones are shown beside them.
-const GOALS: [(usize, Option<f64>); 3] = [(0, None), (1, None), (2, Some(2.0))];
+const GOAL: f64 = 2.0;
+
+/// Without the bell, idle workers notice a task at their next look.
+const OWN: [(&str, bool); 2] = [("pgmill", false), ("pgmill, and the bell", true)];
 
 pub(super) async fn run(bench: &Bench, field: &Field, tasks: i64) -> Result<Scenario> {
-    let bells = [("pgmill", false), ("pgmill, and the bell", true)];
-    let mut entries: Vec<Entry<'_>> =
-        bells.iter().map(|(name, _)| Entry::own(cases(name))).collect();
-    for adapter in &field.adapters {
-        for variant in adapter.peer.submit {
-            entries.push(Entry::peer(adapter, variant, cases(&adapter.peer.case(variant))));
-        }
-    }
-    take_turns(bench, "peers-enqueue", &mut entries, async |n, round, peer| {
+    let mut entries = entries(field);
+    take_turns(bench, "peers-enqueue", &mut entries, async |n, player, round| {
         let database = fresh_database(bench, n, round).await?;
-        let rates = match peer {
-            None => own_round(bench, &database, bells[n].1, tasks).await?,
-            Some((adapter, variant)) => {
+        let rates = match player {
+            Player::Own(way) => own_round(bench, &database, OWN[way].1, tasks).await?,
+            Player::Peer(adapter, variant) => {
                 peer_round(bench, &database, (adapter, variant), tasks).await?
             }
         };
@@ -47,14 +44,25 @@ pub(super) async fn run(bench: &Bench, field: &Field, tasks: i64) -> Result<Scen
         Ok(rates)
     })
     .await?;
-    let mut scenario = conclude(entries, &GOALS);
-    scenario.name = "peers-enqueue".to_owned();
-    scenario.title = "submitting tasks: singly from 1 and 10 connections, and in bulk".to_owned();
+    let mut scenario = conclude(entries);
     scenario.notes.push(format!(
         "bulk: {tasks} tasks, {AT_ONCE} a call; clients are in the peer's own language; the bell is \
          the NOTIFY that wakes idle workers, sent by pgmill after the commit, by most peers in it"
     ));
     Ok(scenario)
+}
+
+fn entries(field: &Field) -> Vec<Entry<'_>> {
+    let mut entries = Vec::new();
+    for (way, (name, _)) in OWN.into_iter().enumerate() {
+        let mut cases = cases(name);
+        cases[2].goal = Some(GOAL);
+        entries.push(Entry::own(way, name, cases));
+    }
+    for adapter in &field.adapters {
+        entries.extend(adapter.peer.submit.iter().map(|it| Entry::peer(adapter, it, cases)));
+    }
+    entries
 }
 
 fn cases(name: &str) -> Vec<Case> {

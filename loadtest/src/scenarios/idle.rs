@@ -62,6 +62,7 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         for (case, value) in cases.iter_mut().zip(values) {
             case.rounds.push(value.max(0.0));
         }
+        bench.keep(&cases);
         bench.progress.line(&format!("idle, round {round}: {:.1} statements", values[0]));
     }
     let mut notes = vec![format!("{}, {} s a round", crew.words(), length.as_secs())];

@@ -34,6 +34,8 @@ const COMMITTED: &str = "/* loadtest.committed */ SELECT clock_timestamp()";
 const STARTED: &str =
     "/* loadtest.started */ SELECT s.at FROM loadtest.starts s WHERE s.probe = $1";
 
+const COUNT: &str = "/* loadtest.probes */ SELECT count(*) FROM loadtest.starts";
+
 /// Between two probes; varied, so that they do not fall in step with anything.
 const PAUSE_MS: std::ops::Range<u64> = 5..15;
 
@@ -152,8 +154,12 @@ impl Setting<'_> {
         until_empty(bench, database, &mut fleet).await?;
         fleet.stop().await?;
         let check = effects::all(&*database.session, 1, sent).await?;
-        let what = format!("{}, {}, round {round}", check.what, kind.name);
-        Ok(Check { what, ..check })
+        let ran: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
+        Ok(Check {
+            what: format!("{}, {}, round {round}", check.what, kind.name),
+            passed: check.passed && ran == probes,
+            detail: format!("{ran} of {probes} probes ran; the load: {}", check.detail),
+        })
     }
 }
 

@@ -54,6 +54,7 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
             bench.progress.stage(&format!("memory: {}, round {round}", case.name));
             case.rounds.push(added(bench, &database, statement).await?);
         }
+        bench.keep(&[&most, &growth, &rows, &notices].map(Clone::clone));
     }
     bench.drop_database(database).await?;
     let notes = vec![format!("{tasks} tasks a round, {}", crew.words())];

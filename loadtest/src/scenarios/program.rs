@@ -66,6 +66,8 @@ pub(crate) async fn measure(
         scenario.checks.push(long.flat);
         scenario.checks.push(count(database, lines, round).await?);
         memory.series.push(long.series);
+        let measured = [&one_case, &psql_case, &lines_rate, &memory].map(Clone::clone);
+        bench.keep(&[&scenario.cases[..], &measured].concat());
     }
     one_case.percentiles = Some(one.percentiles());
     scenario.cases.push(one_case);
