@@ -64,7 +64,7 @@ pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
 }
 
 /// Fills the results as it goes.
-async fn all(bench: &Bench, results: &mut Results) -> Result<()> {
+async fn all(bench: &Bench, peers: Option<&Peers>, results: &mut Results) -> Result<()> {
     bench.progress.stage("a look at the server");
     // A database of its own: a commit is measured with a table.
     let database = bench.database("place").await?;

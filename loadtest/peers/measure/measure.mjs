@@ -1,4 +1,4 @@
-// What the adapters for Node.js share: the work of a job, and the clock around it.
+// What the adapters for Node.js share: the work of a job, and the timing of those who enqueue.
 import pg from 'pg'
 
 export const url = process.env.DATABASE_URL
@@ -35,17 +35,14 @@ export class Work {
 
   /** `tx`: a transaction to run in, in place of the pool; has `executeSql`. */
   async run(task, tx) {
-    const started = now()
-    this.first ??= started
-    const values = this.timed ? [task, started] : [task]
+    const values = this.timed ? [task, now()] : [task]
     if (tx) await tx.executeSql(this.text, values)
     else await this.pool.query({ name: 'effect', text: this.text, values })
-    this.last = now()
     if (++this.done >= this.wanted) this.finish()
   }
 
   result() {
-    return { done: this.done, seconds: (this.last ?? 0) - (this.first ?? 0) }
+    return { done: this.done }
   }
 }
 

@@ -1,4 +1,4 @@
-"""What the adapters for Python share: the work of a job, and the clock around it."""
+"""What the adapters for Python share: the work of a job, and the timing of those who enqueue."""
 
 import asyncio
 import json
@@ -28,7 +28,6 @@ class Work:
         self.timed = table == "starts"
         self.wanted = wanted
         self.done = 0
-        self.first = self.last = 0.0
         self.finished = asyncio.Event()
 
     async def open(self) -> "Work":
@@ -37,11 +36,8 @@ class Work:
         return self
 
     async def run(self, task: int) -> None:
-        started = time.time()
-        self.first = self.first or started
-        values = (task, started) if self.timed else (task,)
+        values = (task, time.time()) if self.timed else (task,)
         await self.pool.execute(self.statement, *values)
-        self.last = time.time()
         self.done += 1
         if self.done >= self.wanted:
             self.finished.set()
@@ -53,7 +49,7 @@ class Work:
             pass
 
     def result(self) -> dict:
-        return {"done": self.done, "seconds": self.last - self.first}
+        return {"done": self.done}
 
 
 async def singly(first: int, count: int, adders: list) -> dict:

@@ -1,4 +1,4 @@
-//! What the adapters for Rust share: the work of a job, and the clock around it.
+//! What the adapters for Rust share: the work of a job, and the timing of those who enqueue.
 
 use std::env;
 use std::error::Error;
@@ -67,11 +67,7 @@ struct Inner {
     pool: PgPool,
     timed: bool,
     wanted: u64,
-    began: Instant,
     done: AtomicU64,
-    /// Microseconds since `began`.
-    first: AtomicU64,
-    last: AtomicU64,
     finished: Notify,
 }
 
@@ -81,24 +77,19 @@ impl Work {
             pool: pool(step.setting("pool").unwrap_or(16)).await?,
             timed: step.word(0)? == "starts",
             wanted: step.word(1)?.parse()?,
-            began: Instant::now(),
             done: AtomicU64::new(0),
-            first: AtomicU64::new(u64::MAX),
-            last: AtomicU64::new(0),
             finished: Notify::new(),
         })))
     }
 
     pub async fn run(&self, task: i64) -> std::result::Result<(), String> {
         let inner = &*self.0;
-        inner.first.fetch_min(inner.passed(), Ordering::Relaxed);
         let query = if inner.timed {
             sqlx::query(START).bind(task).bind(now())
         } else {
             sqlx::query(EFFECT).bind(task)
         };
         query.execute(&inner.pool).await.map_err(|error| error.to_string())?;
-        inner.last.fetch_max(inner.passed(), Ordering::Relaxed);
         if inner.done.fetch_add(1, Ordering::Relaxed) + 1 >= inner.wanted {
             inner.finished.notify_one();
         }
@@ -112,15 +103,7 @@ impl Work {
     }
 
     pub fn result(&self) -> Value {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let passed = load(&self.0.last).saturating_sub(load(&self.0.first));
-        json!({"done": load(&self.0.done), "seconds": passed as f64 / 1e6})
-    }
-}
-
-impl Inner {
-    fn passed(&self) -> u64 {
-        self.began.elapsed().as_micros() as u64
+        json!({"done": self.0.done.load(Ordering::Relaxed)})
     }
 }
 

@@ -122,7 +122,8 @@ const GRAPHILE_WORKER_RUST: Peer = Peer {
         ("src/main.rs", file!("graphile_worker/src/main.rs")),
         ("src/measure.rs", file!("measure/measure.rs")),
     ],
-    promise: "at least once; a dead worker is not noticed unless that is switched on",
+    promise: "at least once; what a dead worker held waits up to four hours, five minutes where \
+              recovery is switched on",
     backlog: &[variant(
         "local queue, batched completion",
         r#"{"concurrency": 32, "local_queue": 2000, "batch_delay_ms": 5, "pool": 32}"#,
@@ -146,10 +147,10 @@ const AWA: Peer = Peer {
         ("src/main.rs", file!("awa/src/main.rs")),
         ("src/measure.rs", file!("measure/measure.rs")),
     ],
-    promise: "at least once; a dead worker's jobs come back when its beats are stale",
+    promise: "at least once; a dead worker's jobs come back after 90 seconds",
     backlog: &[variant(
         "4 partitions",
-        r#"{"workers": 64, "partitions": 4, "worker_pool": 10, "pool": 32}"#,
+        r#"{"workers": 256, "partitions": 4, "worker_pool": 10, "pool": 32}"#,
     )],
     pickup: &[variant("", r#"{"workers": 50, "pool": 32}"#)],
     submit: &[variant("", "{}")],
@@ -187,7 +188,7 @@ const PGQUEUER: Peer = Peer {
     promise: "at least once; a dead worker's jobs come back after 30 seconds",
     backlog: &[Variant {
         label: "batches",
-        settings: r#"{"managers": 1, "batch": 500, "pool": 32}"#,
+        settings: r#"{"managers": 1, "batch": 1000, "pool": 16}"#,
         share: 2,
     }],
     pickup: &[variant("", r#"{"managers": 1, "batch": 10, "pool": 16}"#)],
