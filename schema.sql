@@ -143,10 +143,12 @@ INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS mill.queues (
     name text PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_.:-]{1,128}$'),
     paused boolean NOT NULL DEFAULT false,
+    shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
     changed_at timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE mill.queues IS 'Queues that somebody has set something on; a queue without a row has the defaults';
 COMMENT ON COLUMN mill.queues.paused IS 'No task of a paused queue is claimed; running ones go on';
+COMMENT ON COLUMN mill.queues.shared_commit IS 'How long a reader may go on taking short tasks of this queue into one transaction; null = each task commits alone';
 
 -- Live tasks -------------------------------------------------------------------------------------
 
@@ -557,25 +559,56 @@ END
 $$;
 COMMENT ON FUNCTION mill.record_attempt IS 'Writes the history row of an attempt, and frees the key of a task that ended with it';
 
-CREATE OR REPLACE FUNCTION mill.complete(task_id bigint, claim_token uuid, xact xid8, report jsonb)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- One plan for any parameters, and from the primary key: planning takes longer than the function, and
+-- a plan made while the table was empty stays in the session's cache when it is full.
+CREATE OR REPLACE FUNCTION mill.complete(
+    task_ids bigint[],
+    claim_tokens uuid[],
+    xact xid8,
+    ran_until double precision[],
+    row_counts bigint[],
+    reports jsonb[]
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_indexscan = on AS $$
 DECLARE
-    task mill.tasks;
+    done bigint[];
+    keys text[];
 BEGIN
     -- A statement that ended its transaction sits in another one now. What it committed stays;
     -- this attempt is not a success.
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
-    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token RETURNING * INTO task;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'task % is no longer claimed with this token', task_id USING ERRCODE = 'MT001';
+    WITH gone AS (
+        DELETE FROM mill.tasks t
+        WHERE t.id = ANY (task_ids) AND t.token = claim_tokens[array_position(task_ids, t.id)]
+        RETURNING t.*, array_position(task_ids, t.id) AS n
+    ), recorded AS (
+        INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
+            token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
+            session_pid, final, jitter, at_most_once, external, queue, name, key, params, statement,
+            rows, notices, result)
+        SELECT least(now() + make_interval(secs => ran_until[n]), clock_timestamp()), id, enqueued_at, due_at,
+            claimed_at, claimed_by, token, retry_interval, timeout, attempt, 'succeeded', priority,
+            mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, queue,
+            name, key, params, statement, row_counts[n], reports[n]->'notices', reports[n]->'result'
+        FROM gone
+        RETURNING attempts.task_id, attempts.key
+    )
+    SELECT array_agg(r.task_id), array_agg(r.key) FILTER (WHERE r.key IS NOT NULL)
+        INTO done, keys FROM recorded r;
+    IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
+        RAISE EXCEPTION 'task % is no longer claimed with this token', (SELECT min(i)
+            FROM unnest(task_ids) AS i WHERE i <> ALL (coalesce(done, '{}'))) USING ERRCODE = 'MT001';
     END IF;
-    PERFORM mill.record_attempt(task, 'succeeded', true, report);
+    IF keys IS NOT NULL THEN
+        DELETE FROM mill.dedup_keys k WHERE k.key = ANY (keys);
+    END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the task''s own transaction. Opens only with the claim''s token, so everybody may call it. MT001: the claim is lost; MT002: not the transaction that was begun for the task';
+COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the transaction of the tasks: all that are named or none. ran_until: seconds from the begin of the transaction to the end of each task, null = now; reports hold notices and result. Opens only with the claims'' tokens, so everybody may call it. MT001: a claim is lost; MT002: not the transaction that was begun for the tasks';
 
 CREATE OR REPLACE FUNCTION mill.fail(
     task_id bigint,
@@ -770,6 +803,15 @@ END
 $$;
 COMMENT ON FUNCTION mill.resume IS 'Lets claims from a paused queue go on';
 
+CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
+        ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
+END
+$$;
+COMMENT ON FUNCTION mill.share_commits IS 'Lets readers run short tasks of a queue one after another in one transaction, for up to this budget (1 to 100 ms); null: each task commits alone. Workers see it within a second';
+
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -959,8 +1001,8 @@ GRANT SELECT (id, enqueued_at, due_at, claimed_at, session_started_at, claimed_b
     ON mill.tasks TO mill_viewer;
 GRANT EXECUTE ON FUNCTION mill.why, mill.present, mill.backends TO mill_viewer;
 
-GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.drain
-    TO mill_operator;
+GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
+    mill.drain TO mill_operator;
 GRANT UPDATE ON mill.settings TO mill_operator;
 
 COMMIT;

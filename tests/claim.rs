@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use queue::claim::{CLAIM, Claimer, Lane, SESSION, SessionIdentity};
-use queue::complete::complete;
+use queue::complete::{Success, complete};
 use queue::fail::Report;
 use queue::{Priority, TaskId, WorkerId};
 use tokio_postgres::error::SqlState;
@@ -204,7 +204,9 @@ async fn a_completion_finds_its_row_by_the_primary_key() {
             // Rolled back: the counters are those of the open transaction.
             database.execute("BEGIN").await;
             let before = scans("tasks_pkey").await;
-            complete(database.client(), &claimed.claim, None, &Report::default()).await.unwrap();
+            complete(database.client(), &[Success::now(&claimed.claim, &Report::default())], None)
+                .await
+                .unwrap();
             assert_eq!(scans("tasks_pkey").await, before + 1, "{mode}");
             assert_eq!(scans("tasks_running").await, 0, "{mode}");
             assert_eq!(scans("tasks").await, 0, "{mode}: sequential scans");

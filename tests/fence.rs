@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use jiff::Timestamp;
 use queue::claim::{Claimer, Lane, SessionIdentity};
-use queue::complete::{LOST, OWN_TRANSACTION, complete};
+use queue::complete::{LOST, OWN_TRANSACTION, Success, complete};
 use queue::fail::{Failed, Report, fail};
 use queue::give_back::give_back;
 use queue::reclaim::reclaim;
@@ -41,7 +41,7 @@ async fn finish(client: &Client, claim: &Claim) -> Result<(), String> {
     client.batch_execute("BEGIN; INSERT INTO effect VALUES (1)").await.unwrap();
     let xact: String =
         client.query_one("SELECT pg_current_xact_id()::text", &[]).await.unwrap().get(0);
-    complete(client, claim, Some(&xact), &Report::default())
+    complete(client, &[Success::now(claim, &Report::default())], Some(&xact))
         .await
         .map_err(|error| error.code().unwrap().code().to_owned())
 }
@@ -127,7 +127,9 @@ async fn a_completion_belongs_to_the_transaction_that_was_begun_for_the_task() {
     let xact: String =
         session.query_one("SELECT pg_current_xact_id()::text", &[]).await.unwrap().get(0);
     session.batch_execute("COMMIT; BEGIN; INSERT INTO effect VALUES (1)").await.unwrap();
-    let error = complete(&session, &claim, Some(&xact), &Report::default()).await.unwrap_err();
+    let error = complete(&session, &[Success::now(&claim, &Report::default())], Some(&xact))
+        .await
+        .unwrap_err();
     assert_eq!(error.code().unwrap().code(), OWN_TRANSACTION);
     session.batch_execute("COMMIT").await.unwrap();
     assert_eq!(row(&database).await, before);
@@ -221,11 +223,12 @@ async fn a_cancel_request_does_not_disturb_the_finish_even_of_a_repeatable_read_
     let canceller = database.connect().await;
     canceller.batch_execute("BEGIN").await.unwrap();
     assert_eq!(queue::cancel::cancel(&canceller, TaskId(id)).await.unwrap(), "requested");
-    let (completed, ()) = join(complete(&session, &claim, None, &Report::default()), async {
-        until_waiting(&database).await;
-        canceller.batch_execute("COMMIT").await.unwrap();
-    })
-    .await;
+    let (completed, ()) =
+        join(complete(&session, &[Success::now(&claim, &Report::default())], None), async {
+            until_waiting(&database).await;
+            canceller.batch_execute("COMMIT").await.unwrap();
+        })
+        .await;
     completed.unwrap();
     session.batch_execute("COMMIT").await.unwrap();
     assert_eq!(database.attempts(id).await, "succeeded");

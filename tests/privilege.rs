@@ -89,7 +89,9 @@ async fn a_task_without_rights_cannot_touch_the_queue() {
         assert_eq!(ran.attempts, 1, "{statement}");
     }
     for id in [victim, held] {
-        let guess = format!("SELECT mill.complete({id}, gen_random_uuid(), NULL, NULL)");
+        let guess = format!(
+            "SELECT mill.complete(ARRAY[{id}]::bigint[], ARRAY[gen_random_uuid()], NULL, NULL, NULL, NULL)"
+        );
         let ran = database.run(&guess, ", max_attempts => 1").await;
         ran.assert_failed("MT001", "is no longer claimed with this token");
     }

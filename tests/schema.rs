@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use queue::claim::{Claimer, Lane, SessionIdentity};
-use queue::complete::complete;
+use queue::complete::{Success, complete};
 use queue::fail::{Report, fail};
 use queue::give_back::give_back;
 use queue::retry::Verdict;
@@ -187,7 +187,7 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         "claim" => drop(claim_one(database, worker).await),
         "promote" => drop(promote::promote(client).await.unwrap()),
         // A claim that is lost is an error here, and changes nothing.
-        "complete" => drop(complete(client, &claim, None, &report).await),
+        "complete" => drop(complete(client, &[Success::now(&claim, &report)], None).await),
         "fail" => failed(claim, Verdict::Final).await,
         "fail and retry" => failed(claim, Verdict::Failure { retry_in: Duration::ZERO }).await,
         "fail and wait" => failed(claim, Verdict::Failure { retry_in: wait }).await,

@@ -174,7 +174,7 @@ fn screen(out: &Output, scene: &Scene, problems: &[Problem]) -> String {
 fn fleet(workers: &[Worker]) -> String {
     let alive: Vec<&Worker> = workers.iter().filter(|worker| worker.alive).collect();
     let readers: i64 = alive.iter().map(|worker| i64::from(worker.readers)).sum();
-    let busy: i64 = alive.iter().map(|worker| worker.running).sum();
+    let busy: i64 = alive.iter().map(|worker| worker.running.min(worker.readers.into())).sum();
     format!(
         "{} alive, {busy} of {} busy",
         counted(alive.len() as u64, "worker"),

@@ -95,18 +95,19 @@ pub async fn register(
     Ok(())
 }
 
-/// One beat. `None`: the fleet does not know this worker (any more), it has to register.
+/// One beat of a worker with so many busy readers. `None`: the fleet does not know this worker (any more), it has to register.
 ///
 /// # Errors
 /// Database trouble.
 pub async fn beat(
     client: &impl GenericClient,
     worker: WorkerId,
+    busy: usize,
     held: &[(TaskId, Token)],
 ) -> Result<Option<Orders>, QueueError> {
     let ids: Vec<i64> = held.iter().map(|(id, _)| id.0).collect();
     let tokens: Vec<uuid::Uuid> = held.iter().map(|(_, token)| token.0).collect();
-    let busy = i32::try_from(held.len()).unwrap_or(i32::MAX);
+    let busy = i32::try_from(busy).unwrap_or(i32::MAX);
     let rows = client
         .query_typed(
             BEAT,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{Client, GenericClient, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::QueueError;
 use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
@@ -78,7 +78,15 @@ WITH RECURSIVE lane AS (
         WHERE t.state = 'pending' AND (t.queue, t.priority) > (lane.queue, lane.priority)
         ORDER BY t.queue, t.priority LIMIT 1) AS next
 )
-SELECT lane.queue, lane.priority::text FROM lane";
+SELECT lane.queue, lane.priority::text, extract(epoch FROM q.shared_commit)::float8
+FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue";
+
+/// Every lane of the given queues, whether it has work or not.
+const LANES_OF: &str = "/* queue.lanes_of */
+SELECT served.queue, p.priority::text, extract(epoch FROM q.shared_commit)::float8
+FROM unnest($1::text[]) AS served (queue)
+CROSS JOIN unnest(enum_range(NULL::mill.priority)) AS p (priority)
+LEFT JOIN mill.queues q ON q.name = served.queue";
 
 /// A commit that waits for the disk takes every commit before it along.
 const FLUSH: &str = "/* queue.flush */
@@ -94,7 +102,7 @@ pub struct Lane {
 }
 
 /// The session of an idle reader, by which the reclaimer can end what it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionIdentity {
     /// Backend pid.
     pub pid: i32,
@@ -149,7 +157,8 @@ impl Claimer {
         self.client.is_closed()
     }
 
-    /// Claims at most one task per session, from the first lanes that have any, each lane from its
+    /// Claims at most one task per named session (which may be named more than once), from the
+    /// first lanes that have any, each lane from its
     /// oldest task after the given id on.
     ///
     /// # Errors
@@ -180,20 +189,27 @@ impl Claimer {
         Ok(claimed)
     }
 
-    /// Every queue and priority that has a pending task.
+    /// Every lane of the given queues, or else every lane that has a pending task; each with the
+    /// budget of its queue's shared commits, if it has one.
     ///
     /// # Errors
     /// Database trouble.
-    pub async fn lanes(&self) -> Result<Vec<Lane>, QueueError> {
-        lanes(&self.client).await
+    pub async fn lanes(
+        &self,
+        queues: Option<&[String]>,
+    ) -> Result<Vec<(Lane, Option<Duration>)>, QueueError> {
+        let rows = match queues {
+            Some(queues) => {
+                self.client.query_typed(LANES_OF, &[(&queues, Type::TEXT_ARRAY)]).await?
+            }
+            None => self.client.query_typed(LANES, &[]).await?,
+        };
+        let lane = |row: &Row| {
+            let lane = Lane { queue: row.try_get(0)?, priority: word(row, 1, "priority")? };
+            Ok((lane, row.try_get::<_, Option<f64>>(2)?.map(Duration::from_secs_f64)))
+        };
+        rows.iter().map(lane).collect()
     }
-}
-
-async fn lanes(client: &impl GenericClient) -> Result<Vec<Lane>, QueueError> {
-    let rows = client.query_typed(LANES, &[]).await?;
-    rows.iter()
-        .map(|row| Ok(Lane { queue: row.try_get(0)?, priority: word(row, 1, "priority")? }))
-        .collect()
 }
 
 fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {

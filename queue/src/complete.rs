@@ -1,45 +1,90 @@
 //! running → finished, with success.
 //!
-//! Sent on the task's own session, in the task's own transaction: effects and completion commit
+//! Sent on the tasks' own session, in the tasks' own transaction: effects and completion commit
 //! together or not at all. Never prepared by name: the reset between tasks drops prepared statements.
 
+use std::time::Duration;
+
+use serde_json::{Map, Value};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use crate::fail::Report;
 use crate::task::Claim;
 
-const COMPLETE: &str = "/* queue.complete */ SELECT mill.complete($1, $2, $3::text::xid8, $4)";
+const COMPLETE: &str =
+    "/* queue.complete */ SELECT mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
 
 /// SQLSTATE: another worker has the task, or it is finished.
 pub const LOST: &str = "MT001";
 /// SQLSTATE: the statement ended the transaction that was begun for it.
 pub const OWN_TRANSACTION: &str = "MT002";
 
-/// Completes the task in whatever transaction the session is in. `xact` is what
+/// One task that did what it should.
+#[derive(Clone, Copy, Debug)]
+pub struct Success<'a> {
+    /// Whose.
+    pub claim: &'a Claim,
+    /// From the begin of the transaction to the end of its statement; `None`: it ended just now.
+    pub ran_until: Option<Duration>,
+    /// What it leaves in history; an error has no place in it.
+    pub report: &'a Report,
+}
+
+impl<'a> Success<'a> {
+    /// Of a task that ended just now.
+    pub fn now(claim: &'a Claim, report: &'a Report) -> Self {
+        Self { claim, ran_until: None, report }
+    }
+}
+
+/// Completes the tasks, all or none, in whatever transaction the session is in. `xact` is what
 /// `pg_current_xact_id()` said right after BEGIN; `None` in autocommit mode.
 ///
-/// The claim stays with the caller until COMMIT has been answered.
+/// The claims stay with the caller until COMMIT has been answered.
 ///
 /// # Errors
-/// SQLSTATE [`LOST`] or [`OWN_TRANSACTION`], or whatever the task did to its transaction; in each
+/// SQLSTATE [`LOST`] or [`OWN_TRANSACTION`], or whatever the tasks did to their transaction; in each
 /// case the transaction is aborted.
 pub async fn complete(
     client: &Client,
-    claim: &Claim,
+    successes: &[Success<'_>],
     xact: Option<&str>,
-    report: &Report,
 ) -> Result<(), Error> {
+    let ids: Vec<i64> = successes.iter().map(|success| success.claim.id.0).collect();
+    let tokens: Vec<uuid::Uuid> = successes.iter().map(|success| success.claim.token.0).collect();
+    let ran_until: Vec<Option<f64>> =
+        successes.iter().map(|success| success.ran_until.map(|span| span.as_secs_f64())).collect();
+    let rows: Vec<Option<i64>> = successes.iter().map(|success| rows(success.report)).collect();
+    let reports: Vec<Option<Value>> =
+        successes.iter().map(|success| left_behind(success.report)).collect();
     client
         .query_typed(
             COMPLETE,
             &[
-                (&claim.id.0, Type::INT8),
-                (&claim.token.0, Type::UUID),
+                (&ids, Type::INT8_ARRAY),
+                (&tokens, Type::UUID_ARRAY),
                 (&xact, Type::TEXT),
-                (&report.to_json(), Type::JSONB),
+                (&ran_until, Type::FLOAT8_ARRAY),
+                (&rows, Type::INT8_ARRAY),
+                (&reports, Type::JSONB_ARRAY),
             ],
         )
         .await
         .map(drop)
+}
+
+fn rows(report: &Report) -> Option<i64> {
+    report.rows.map(|rows| i64::try_from(rows).unwrap_or(i64::MAX))
+}
+
+/// Notices and first rows; most tasks have neither.
+fn left_behind(report: &Report) -> Option<Value> {
+    let mut object = Map::new();
+    for (key, value) in [("notices", &report.notices), ("result", &report.result)] {
+        if let Some(value) = value {
+            object.insert(key.to_owned(), value.clone());
+        }
+    }
+    (!object.is_empty()).then_some(Value::Object(object))
 }

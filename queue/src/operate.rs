@@ -1,5 +1,7 @@
 //! What an operator says about queues and workers.
 
+use std::time::Duration;
+
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
@@ -8,6 +10,8 @@ use crate::task::WorkerId;
 
 const PAUSE: &str = "/* queue.pause */ SELECT mill.pause($1)";
 const RESUME: &str = "/* queue.resume */ SELECT mill.resume($1)";
+const SHARE_COMMITS: &str =
+    "/* queue.share_commits */ SELECT mill.share_commits($1, make_interval(secs => $2))";
 const DRAIN: &str = "/* queue.drain */ SELECT mill.drain($1, $2)";
 
 const RIGHTS: &str = "/* queue.login_rights */
@@ -63,6 +67,21 @@ pub async fn pause(client: &impl GenericClient, queue: &str) -> Result<(), Queue
 /// Database trouble.
 pub async fn resume(client: &impl GenericClient, queue: &str) -> Result<(), QueueError> {
     client.query_typed(RESUME, &[(&queue, Type::TEXT)]).await?;
+    Ok(())
+}
+
+/// Lets readers run short tasks of the queue in one transaction for up to `budget`; `None`: each task
+/// commits alone.
+///
+/// # Errors
+/// A budget outside 1 to 100 ms; database trouble.
+pub async fn share_commits(
+    client: &impl GenericClient,
+    queue: &str,
+    budget: Option<Duration>,
+) -> Result<(), QueueError> {
+    let seconds = budget.map(|budget| budget.as_secs_f64());
+    client.query_typed(SHARE_COMMITS, &[(&queue, Type::TEXT), (&seconds, Type::FLOAT8)]).await?;
     Ok(())
 }
 

@@ -84,8 +84,8 @@ impl Beat {
 
     async fn once(&self, client: &Client, patience: Duration) -> Result<(), QueueError> {
         let worker = self.introduction.worker;
-        let held = self.held.list();
-        let answer = timeout(patience, beat(client, worker, &held)).await;
+        let (busy, held) = (self.held.busy_readers(), self.held.list());
+        let answer = timeout(patience, beat(client, worker, busy, &held)).await;
         let orders = answer.map_err(|_| QueueError::Refused {
             message: format!("no answer to a beat in {patience:?}"),
             hint: None,
@@ -101,7 +101,7 @@ impl Beat {
                 self.metrics.beat("unknown");
                 tracing::warn!("the fleet had taken this worker for dead; registering again");
                 register(client, &self.introduction).await?;
-                if let Some(orders) = beat(client, worker, &held).await? {
+                if let Some(orders) = beat(client, worker, busy, &held).await? {
                     self.obey(&orders);
                 }
             }

@@ -1,20 +1,22 @@
 //! The one claimer of the process: as many tasks as there are idle readers at that moment, never
-//! more. Under load the batches form by themselves; there is no timer and no prefetch.
+//! more, but for queues with shared commits, whose tasks a reader takes several at a time. Under load
+//! the batches form by themselves; there is no timer and no prefetch.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue::claim::{Claimed, Claimer as Claims};
-use queue::{QueueError, WorkerId, give_back};
+use queue::claim::{Claimed, Claimer as Claims, Lane};
+use queue::{QueueError, TaskId, WorkerId, give_back};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use crate::bell::Bell;
 use crate::control::{Backoff, Control};
 use crate::finish::hand_back;
-use crate::held::Held;
-use crate::lanes::{self, Lanes};
+use crate::held::{Held, Work};
+use crate::lanes::Lanes;
 use crate::metrics::Metrics;
+use crate::pace::Paces;
 use crate::reader::Offer;
 use crate::shutdown::Shutdown;
 
@@ -29,9 +31,19 @@ pub(crate) struct Claimer {
     pub(crate) poll: Duration,
     pub(crate) control: Control,
     pub(crate) held: Held,
+    pub(crate) paces: Paces,
     pub(crate) bell: Arc<Bell>,
     pub(crate) metrics: Metrics,
     pub(crate) shutdown: Shutdown,
+}
+
+/// Rows of one claim, so that the first reader does not wait long for the last one's tasks.
+const MOST: usize = 200;
+
+/// The lanes of a pick that are claimed apart.
+struct Lead {
+    lanes: usize,
+    size: usize,
 }
 
 /// What outlives a broken connection.
@@ -130,37 +142,61 @@ impl Claimer {
         sweep: bool,
     ) -> Result<bool, QueueError> {
         if sweep {
-            state.lanes.sweep(match &self.queues {
-                Some(queues) => lanes::of_queues(queues),
-                None => claims.lanes().await?,
-            });
+            state.lanes.sweep(claims.lanes(self.queues.as_deref()).await?);
         }
         let lanes = state.lanes.pick(sweep);
-        if lanes.is_empty() {
-            return Ok(false);
+        // Readers take several tasks at once from one queue with shared commits; where the pick
+        // begins with such a queue, its lanes are claimed apart.
+        let lead = self.lead(&state.lanes, &lanes);
+        let mut found = false;
+        for (lanes, size) in [(&lanes[..lead.lanes], lead.size), (&lanes[lead.lanes..], 1)] {
+            if lanes.is_empty() || state.idle.is_empty() {
+                continue;
+            }
+            let sessions: Vec<_> = state.idle.iter().map(|offer| offer.session).collect();
+            let most = (sessions.len() * size).min(MOST.max(sessions.len()));
+            let named: Vec<_> = sessions.iter().copied().cycle().take(most).collect();
+            let timer = self.metrics.claim_seconds.start_timer();
+            let claimed = claims.claim(lanes, &named).await?;
+            timer.observe_duration();
+            self.metrics.claimed(&claimed);
+            found |= !claimed.is_empty();
+            self.hand_out(state, claimed).await;
         }
-        let sessions: Vec<_> = state.idle.iter().map(|offer| offer.session).collect();
-        let timer = self.metrics.claim_seconds.start_timer();
-        let claimed = claims.claim(&lanes, &sessions).await?;
-        timer.observe_duration();
-        self.metrics.claimed(&claimed);
-        let found = !claimed.is_empty();
-        self.hand_out(state, claimed).await;
         Ok(found)
     }
 
-    /// Gives each task to the reader whose session was named for it.
-    async fn hand_out(&self, state: &mut State, mut claimed: Vec<Claimed>) {
-        // From the back, so that taking one offer out leaves the others' places as they are.
-        claimed.sort_by_key(|claimed| std::cmp::Reverse(claimed.session));
+    /// How many of the first lanes belong to one queue whose readers share commits, and how many
+    /// tasks each of them takes.
+    fn lead(&self, known: &Lanes, lanes: &[(Lane, TaskId)]) -> Lead {
+        let queue = match lanes.first() {
+            Some((lane, _)) if known.shared(lane).is_some() => &lane.queue,
+            _ => return Lead { lanes: 0, size: 1 },
+        };
+        let lead = lanes.iter().take_while(|(lane, _)| lane.queue == *queue);
+        Lead { lanes: lead.count(), size: self.paces.size(queue) }
+    }
+
+    /// Gives the tasks to the readers whose sessions were named for them.
+    async fn hand_out(&self, state: &mut State, claimed: Vec<Claimed>) {
+        let readers = state.idle.len();
+        let mut works: Vec<Vec<Work>> = (0..readers).map(|_| Vec::new()).collect();
         for Claimed { session, lane, claim } in claimed {
+            let shared = state.lanes.shared(&lane);
             state.lanes.raise(lane, claim.id());
-            let work = self.held.hold(claim);
-            let offer = state.idle.remove(session);
-            if let Err(work) = offer.reply.send(work) {
+            let reader = session % readers;
+            works[reader].push(self.held.hold(claim, state.idle[reader].session, shared));
+        }
+        let idle = std::mem::take(&mut state.idle);
+        for (offer, works) in idle.into_iter().zip(works) {
+            if works.is_empty() {
+                state.idle.push(offer);
+            } else if let Err(works) = offer.reply.send(works) {
                 // Its session ended while the claim was under way.
-                hand_back(&self.control, work.claim, Duration::ZERO).await;
-                drop(work.holding);
+                for work in works {
+                    hand_back(&self.control, work.claim, Duration::ZERO).await;
+                    drop(work.holding);
+                }
                 self.bell.sweep();
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future;
-use queue::complete::{LOST, OWN_TRANSACTION, complete};
+use queue::complete::{LOST, OWN_TRANSACTION, Success, complete};
 use queue::fail::{Fault, Report};
 use queue::retry::{self, Verdict};
 use queue::settle::Settled;
@@ -53,6 +53,11 @@ enum Ran<T> {
 impl Executor {
     /// Runs the attempt. The session comes back clean, or spent.
     pub(crate) async fn execute(&self, session: &mut Session, work: &mut Work) -> Ending {
+        // Told while it waited behind others of its group: nothing of it runs.
+        let told = *work.stop.borrow();
+        if let Some(reason) = told {
+            return self.stopped(&work.claim, Reason::Told(reason), None, Report::default());
+        }
         if let Some(forbidden) = scan::forbidden(work.claim.statement()) {
             let fault = refusal(&work.claim, &forbidden);
             return failed(Outcome::Failed, Verdict::Final, fault);
@@ -103,10 +108,11 @@ impl Executor {
         let Ready { xact, begun, report } = ready;
         let claim = &work.claim;
         let guard = Guard { completes: true, ..self.guard(session, claim, &mut work.stop, begun) };
+        let success = [Success::now(claim, &report)];
         let flight = future::join3(
-            complete(session.client(), claim, Some(&xact), &report),
+            complete(session.client(), &success, Some(&xact)),
             session.client().batch_execute("COMMIT"),
-            session.discard(),
+            session.forget(),
         );
         let (answers, stopped) = match guard.run(flight).await {
             Guarded::Done(answers) => (Some(answers), None),
@@ -189,10 +195,12 @@ impl Executor {
         let mut backoff = Backoff::default();
         loop {
             let error = match self.control.get().await {
-                Ok(client) => match complete(&client, claim, None, &report).await {
-                    Ok(()) => return Ending::Succeeded,
-                    Err(error) => error,
-                },
+                Ok(client) => {
+                    match complete(&client, &[Success::now(claim, &report)], None).await {
+                        Ok(()) => return Ending::Succeeded,
+                        Err(error) => error,
+                    }
+                }
                 Err(error) => {
                     self.control.trouble("completion", claim.id(), &error);
                     backoff.wait().await;
@@ -283,13 +291,13 @@ impl Executor {
 const READ_ONLY: &str = "25006";
 
 /// What an error of the completion's flight means.
-enum Completion {
+pub(crate) enum Completion {
     Lost,
     Refused(Trouble),
     InDoubt(Option<Trouble>),
 }
 
-fn completion_trouble(error: Error) -> Completion {
+pub(crate) fn completion_trouble(error: Error) -> Completion {
     let trouble = Trouble::from(error);
     match (&trouble, trouble.fault().sqlstate.as_deref()) {
         (_, Some(LOST)) => Completion::Lost,

@@ -1,8 +1,10 @@
 //! The claims that this process holds, and how each is told to stop.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use queue::claim::SessionIdentity;
 use queue::{Claim, TaskId, Token};
 use tokio::sync::watch;
 
@@ -19,6 +21,8 @@ pub(crate) enum Stop {
 
 struct Entry {
     token: Token,
+    /// Which reader has it; several with shared commits.
+    session: SessionIdentity,
     stop: watch::Sender<Option<Stop>>,
 }
 
@@ -44,6 +48,8 @@ pub(crate) struct Held {
 /// A claim on its way through a reader; it is held until this is dropped.
 pub(crate) struct Work {
     pub(crate) claim: Claim,
+    /// Budget of its queue's shared commits; `None`: it commits alone.
+    pub(crate) shared: Option<Duration>,
     pub(crate) stop: watch::Receiver<Option<Stop>>,
     pub(crate) holding: Holding,
 }
@@ -56,12 +62,17 @@ pub(crate) struct Holding {
 }
 
 impl Held {
-    /// Registers a claim, before anybody can be told of it.
-    pub(crate) fn hold(&self, claim: Claim) -> Work {
+    /// Registers a claim for the reader with this session, before anybody can be told of it.
+    pub(crate) fn hold(
+        &self,
+        claim: Claim,
+        session: SessionIdentity,
+        shared: Option<Duration>,
+    ) -> Work {
         let (id, token) = (claim.id(), claim.token());
         let (sender, stop) = watch::channel(None);
-        self.lock().insert(id, Entry { token, stop: sender });
-        Work { claim, stop, holding: Holding { held: self.clone(), id, token } }
+        self.lock().insert(id, Entry { token, session, stop: sender });
+        Work { claim, shared, stop, holding: Holding { held: self.clone(), id, token } }
     }
 
     /// What is held now.
@@ -72,6 +83,11 @@ impl Held {
     /// How many are held now.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
+    }
+
+    /// How many readers hold something.
+    pub(crate) fn busy_readers(&self) -> usize {
+        self.lock().values().map(|entry| entry.session).collect::<HashSet<_>>().len()
     }
 
     /// Somebody asked to cancel the task, whichever claim of it is held.

@@ -46,7 +46,7 @@ pub(crate) async fn run(listener: TcpListener, http: Http) {
 }
 
 async fn metrics(State(http): State<Http>) -> impl IntoResponse {
-    http.metrics.look(http.held.count(), http.draining());
+    http.metrics.look(http.held.busy_readers(), http.draining());
     match http.metrics.text(http.gauges.published().as_ref()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

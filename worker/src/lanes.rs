@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use queue::TaskId;
 use queue::claim::Lane;
-use queue::{Priority, TaskId};
 
 use crate::pick;
 
@@ -27,6 +27,8 @@ pub(crate) struct Lanes {
 
 struct Seen {
     watermark: TaskId,
+    /// Budget of the queue's shared commits.
+    shared: Option<Duration>,
     at: Instant,
 }
 
@@ -42,11 +44,12 @@ impl Lanes {
     }
 
     /// A sweep begins, with these lanes; what has not been seen for long is forgotten.
-    pub(crate) fn sweep(&mut self, lanes: Vec<Lane>) {
+    pub(crate) fn sweep(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
         let at = Instant::now();
         self.swept_at = Some(at);
-        for lane in lanes {
-            self.seen.entry(lane).or_insert(Seen { watermark: TaskId(0), at }).at = at;
+        for (lane, shared) in lanes {
+            let watermark = self.seen.get(&lane).map_or(TaskId(0), |seen| seen.watermark);
+            self.seen.insert(lane, Seen { watermark, shared, at });
         }
         self.seen.retain(|_, seen| seen.at.elapsed() < MEMORY);
     }
@@ -54,7 +57,7 @@ impl Lanes {
     /// A task was claimed from the lane.
     pub(crate) fn raise(&mut self, lane: Lane, id: TaskId) {
         let at = Instant::now();
-        let seen = self.seen.entry(lane).or_insert(Seen { watermark: id, at });
+        let seen = self.seen.entry(lane).or_insert(Seen { watermark: id, shared: None, at });
         seen.watermark = seen.watermark.max(id);
         seen.at = at;
     }
@@ -72,18 +75,17 @@ impl Lanes {
             })
             .collect()
     }
-}
 
-/// Every lane of the queues, whether it has work or not.
-pub(crate) fn of_queues(queues: &[String]) -> Vec<Lane> {
-    let lanes = queues.iter().flat_map(|queue| {
-        Priority::ALL.iter().map(|priority| Lane { queue: queue.clone(), priority: *priority })
-    });
-    lanes.collect()
+    /// The budget of the shared commits of the lane's queue; `None`: each task commits alone.
+    pub(crate) fn shared(&self, lane: &Lane) -> Option<Duration> {
+        self.seen.get(lane).and_then(|seen| seen.shared)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use queue::Priority;
+
     use super::*;
 
     fn lane(queue: &str) -> Lane {
@@ -104,7 +106,7 @@ mod tests {
         let mut lanes = Lanes::default();
         assert!(lanes.sweep_due());
         lanes.raise(lane("a"), TaskId(7));
-        lanes.sweep(vec![lane("b")]);
+        lanes.sweep(vec![(lane("b"), None)]);
         assert!(!lanes.sweep_due());
         let mut picked = lanes.pick(false);
         picked.sort_by_key(|(_, after)| *after);

@@ -38,6 +38,8 @@ pub(crate) struct Metrics {
     run_seconds: HistogramVec,
     finished: IntCounterVec,
     errors: IntCounterVec,
+    shared_commits: IntCounter,
+    shared_tasks: IntCounterVec,
     beats: IntCounterVec,
     beat_age: Gauge,
     last_beat: Arc<Mutex<Option<Instant>>>,
@@ -64,10 +66,13 @@ impl Metrics {
                 .const_label("version", env!("CARGO_PKG_VERSION")),
         )?;
         add(r, info)?.set(1);
-        let capacity = IntGauge::new("pgmill_readers", "Tasks this worker runs at once")?;
+        let capacity = IntGauge::new("pgmill_readers", "Transactions this worker runs at once")?;
         add(r, capacity)?.set(readers.into());
         let metrics = Self {
-            readers_busy: add(r, IntGauge::new("pgmill_readers_busy", "Tasks it runs now")?)?,
+            readers_busy: add(
+                r,
+                IntGauge::new("pgmill_readers_busy", "Readers that have a task")?,
+            )?,
             claims: add(
                 r,
                 counters(
@@ -110,6 +115,21 @@ impl Metrics {
                     "pgmill_task_errors_total",
                     "Errors of tasks, by SQLSTATE class",
                     &["sqlstate_class"],
+                )?,
+            )?,
+            shared_commits: add(
+                r,
+                IntCounter::new(
+                    "pgmill_shared_commits_total",
+                    "Transactions in which several tasks committed together",
+                )?,
+            )?,
+            shared_tasks: add(
+                r,
+                counters(
+                    "pgmill_shared_commit_tasks_total",
+                    "Tasks that ran in one transaction with others, by what became of it",
+                    &["result"],
                 )?,
             )?,
             beats: add(r, counters("pgmill_heartbeats_total", "Beats", &["result"])?)?,
@@ -159,6 +179,7 @@ impl Metrics {
             registry: registry.clone(),
         };
         r.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        metrics.grouped(0, 0);
         Ok(metrics)
     }
 
@@ -200,6 +221,15 @@ impl Metrics {
         self.finished.with_label_values(&[queue, outcome]).inc();
         if let Some(class) = sqlstate.and_then(|code| code.get(..2)) {
             self.errors.with_label_values(&[class]).inc();
+        }
+    }
+
+    /// A transaction with several tasks is over; the undone ones are run again alone.
+    pub(crate) fn grouped(&self, committed: usize, undone: usize) {
+        self.shared_commits.inc_by(u64::from(committed > 0));
+        for (result, tasks) in [("committed", committed), ("undone", undone)] {
+            let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
+            self.shared_tasks.with_label_values(&[result]).inc_by(tasks);
         }
     }
 

@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 32 * 1024;
 /// One notice's text, in bytes.
 const MOST_BYTES_EACH: usize = 2 * 1024;
 
-/// The notices of the statement that runs in a session; shared with the connection's driver.
+/// The notices of what runs in a session; shared with the connection's driver.
 #[derive(Clone, Default)]
 pub(crate) struct Notices {
     log: Arc<Mutex<Log>>,
@@ -20,14 +20,14 @@ pub(crate) struct Notices {
 
 #[derive(Default)]
 struct Log {
-    kept: Vec<Value>,
+    kept: Vec<(String, Value)>,
     bytes: usize,
     dropped: u64,
 }
 
 impl Notices {
-    /// Keeps a notice, or counts it.
-    pub(crate) fn push(&self, notice: &DbError) {
+    /// Keeps a notice, or counts it. `owner`: what the session was called when it was raised.
+    pub(crate) fn push(&self, owner: &str, notice: &DbError) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let message = cut(notice.message(), MOST_BYTES_EACH);
         if log.kept.len() >= MOST || log.bytes + message.len() > MOST_BYTES {
@@ -43,17 +43,28 @@ impl Notices {
                 kept[key] = Value::from(text);
             }
         }
-        log.kept.push(kept);
+        log.kept.push((owner.to_owned(), kept));
     }
 
     /// What was raised since the last call; `None` if nothing was.
     pub(crate) fn take(&self) -> Option<Value> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut log = std::mem::take(&mut *log);
+        let log = self.take_log();
+        let mut kept: Vec<Value> = log.kept.into_iter().map(|(_, notice)| notice).collect();
         if log.dropped > 0 {
-            log.kept.push(json!({ "dropped": log.dropped }));
+            kept.push(json!({ "dropped": log.dropped }));
         }
-        (!log.kept.is_empty()).then_some(Value::Array(log.kept))
+        (!kept.is_empty()).then_some(Value::Array(kept))
+    }
+
+    /// What was raised since the last call, with what the session was called at each; `None` if
+    /// some of it was not kept.
+    pub(crate) fn take_owned(&self) -> Option<Vec<(String, Value)>> {
+        let log = self.take_log();
+        (log.dropped == 0).then_some(log.kept)
+    }
+
+    fn take_log(&self) -> Log {
+        std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -23,6 +23,7 @@ use crate::gauges::Gauges;
 use crate::held::Held;
 use crate::http::{self, Http};
 use crate::metrics::Metrics;
+use crate::pace::Paces;
 use crate::reader::Reader;
 use crate::reclaimer::Reclaimer;
 use crate::shutdown::{Shutdown, Signals, wind_down};
@@ -191,12 +192,14 @@ impl Process {
     fn readers(&self) -> TaskTracker {
         let tasks = TaskTracker::new();
         let (offers, offered) = mpsc::unbounded_channel();
+        let paces = Paces::default();
         let claimer = Claimer {
             worker: self.worker,
             queues: self.config.queues.clone(),
             poll: self.config.poll,
             control: self.control.clone(),
             held: self.held.clone(),
+            paces: paces.clone(),
             bell: Arc::clone(&self.bell),
             metrics: self.metrics.clone(),
             shutdown: self.shutdown.clone(),
@@ -212,6 +215,7 @@ impl Process {
                 target: self.task_target.clone(),
                 offers: offers.clone(),
                 executor: Arc::clone(&executor),
+                paces: paces.clone(),
                 bell: Arc::clone(&self.bell),
                 metrics: self.metrics.clone(),
                 shutdown: self.shutdown.clone(),

@@ -1,6 +1,8 @@
-//! One reader: a session of its own, one task at a time.
+//! One reader: a session of its own, one task at a time; short ones in one transaction, where their
+//! queue says so.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue::claim::SessionIdentity;
 use queue::connect::Target;
@@ -9,16 +11,18 @@ use tokio::sync::{mpsc, oneshot};
 use crate::bell::Bell;
 use crate::control::Backoff;
 use crate::execute::Executor;
-use crate::finish::{Finished, finish};
+use crate::finish::{Finished, finish, hand_back};
+use crate::group;
 use crate::held::Work;
 use crate::metrics::Metrics;
+use crate::pace::Paces;
 use crate::session::Session;
 use crate::shutdown::Shutdown;
 
 /// An idle reader's offer to the claimer. Withdrawn by dropping the receiving end.
 pub(crate) struct Offer {
     pub(crate) session: SessionIdentity,
-    pub(crate) reply: oneshot::Sender<Work>,
+    pub(crate) reply: oneshot::Sender<Vec<Work>>,
 }
 
 /// A reader and all that it is given.
@@ -27,6 +31,7 @@ pub(crate) struct Reader {
     pub(crate) target: Target,
     pub(crate) offers: mpsc::UnboundedSender<Offer>,
     pub(crate) executor: Arc<Executor>,
+    pub(crate) paces: Paces,
     pub(crate) bell: Arc<Bell>,
     pub(crate) metrics: Metrics,
     pub(crate) shutdown: Shutdown,
@@ -43,12 +48,91 @@ impl Reader {
                 None => self.open().await,
             };
             let Some(session) = opened else { return };
-            let Some(work) = self.offer(&session).await else { return };
-            kept = match work {
-                Some(work) => self.attempt(session, work).await,
+            let Some(works) = self.offer(&session).await else { return };
+            kept = match works {
+                Some(works) => self.serve(session, works).await,
                 None => None,
             };
         }
+    }
+
+    /// Runs what came in one claim: the short tasks of a queue with shared commits together, another
+    /// one alone. Returns the session if it is clean.
+    async fn serve(&self, session: Session, works: Vec<Work>) -> Option<Session> {
+        let mut kept = Some(session);
+        let mut alone = works;
+        let mut waiting = Vec::new();
+        if alone.len() > 1 {
+            let together: Vec<Work>;
+            let share = kept.as_ref().is_some_and(Session::may_share);
+            (together, alone) = alone.into_iter().partition(|work| share && group::may_share(work));
+            // Of those that must not share only one can run now.
+            waiting = alone.split_off(alone.len().min(1));
+            if let Some(budget) = together.first().and_then(|work| work.shared) {
+                let (session, undone, left) = self.together(kept.take(), together, budget).await;
+                kept = session;
+                alone.splice(..0, undone);
+                waiting.extend(left);
+            }
+        }
+        for work in waiting {
+            self.hand_back(work).await;
+        }
+        for work in alone {
+            let session = match kept.take() {
+                Some(session) => Some(session),
+                None => self.open().await,
+            };
+            match session {
+                Some(session) => kept = self.attempt(session, work).await,
+                None => self.hand_back(work).await,
+            }
+        }
+        kept
+    }
+
+    /// A shared commit. Returns the session if it is clean, the tasks that have to be run alone,
+    /// and those that were not begun.
+    async fn together(
+        &self,
+        session: Option<Session>,
+        works: Vec<Work>,
+        budget: Duration,
+    ) -> (Option<Session>, Vec<Work>, Vec<Work>) {
+        let Some(mut session) = session else { return (None, Vec::new(), works) };
+        let queue = works[0].claim.queue().to_owned();
+        for work in &works {
+            self.metrics.task_started(&queue, work.claim.waited());
+        }
+        let (tasks, timer) = (works.len(), std::time::Instant::now());
+        let grouped = self.executor.together(&mut session, works, budget).await;
+        self.metrics.grouped(grouped.succeeded.len(), grouped.undone.len());
+        if grouped.slow {
+            tracing::info!(queue, "tasks of this queue commit alone for a while");
+            self.paces.rest(&queue);
+        } else {
+            self.paces.ran(&queue, tasks, timer.elapsed(), budget);
+        }
+        for (work, ran) in grouped.succeeded {
+            let span = span(&work);
+            drop(work.holding);
+            let finished = Finished::As(queue::Outcome::Succeeded);
+            self.metrics.task_finished(&queue, finished, ran, None);
+            tracing::debug!(parent: &span, ?ran, "succeeded");
+        }
+        for work in grouped.lost {
+            let span = span(&work);
+            drop(work.holding);
+            self.metrics.task_finished(&queue, Finished::Lost, timer.elapsed(), None);
+            tracing::warn!(parent: &span, "the claim was lost, nothing was committed or recorded");
+        }
+        (session.reusable(), grouped.undone, grouped.waiting)
+    }
+
+    async fn hand_back(&self, work: Work) {
+        hand_back(&self.executor.control, work.claim, Duration::ZERO).await;
+        drop(work.holding);
+        self.bell.sweep();
     }
 
     /// A new session; `None`: the worker drains.
@@ -80,7 +164,7 @@ impl Reader {
     }
 
     /// Waits for a task. `Some(None)`: the session ended meanwhile; `None`: the worker drains.
-    async fn offer(&self, session: &Session) -> Option<Option<Work>> {
+    async fn offer(&self, session: &Session) -> Option<Option<Vec<Work>>> {
         let (reply, mut answer) = oneshot::channel();
         if self.offers.send(Offer { session: session.identity(), reply }).is_err() {
             return None;
@@ -95,9 +179,8 @@ impl Reader {
 
     /// Runs one attempt and brings its ending into the queue. Returns the session if it is clean.
     async fn attempt(&self, mut session: Session, mut work: Work) -> Option<Session> {
-        let (task, attempt) = (work.claim.id(), work.claim.attempt());
-        let (queue, name) = (work.claim.queue().to_owned(), work.claim.name().map(str::to_owned));
-        let span = tracing::info_span!("task", id = %task, attempt, queue, name);
+        let (queue, shared) = (work.claim.queue().to_owned(), work.shared);
+        let span = span(&work);
         self.metrics.task_started(&queue, work.claim.waited());
         tracing::debug!(parent: &span, "started");
         let timer = std::time::Instant::now();
@@ -107,6 +190,9 @@ impl Reader {
         let finished = finish(&self.executor.control, work.claim, ending).await;
         drop(work.holding);
         self.metrics.task_finished(&queue, finished, ran, sqlstate.as_deref());
+        if let Some(budget) = shared {
+            self.paces.ran(&queue, 1, ran, budget);
+        }
         let _entered = span.enter();
         match finished {
             Finished::As(queue::Outcome::Succeeded) => tracing::debug!(?ran, "succeeded"),
@@ -123,9 +209,17 @@ impl Reader {
     }
 }
 
+/// What log lines about a task carry.
+fn span(work: &Work) -> tracing::Span {
+    let claim = &work.claim;
+    tracing::info_span!(
+        "task", id = %claim.id(), attempt = claim.attempt(), queue = claim.queue(), name = claim.name()
+    )
+}
+
 /// A task that was handed over in the very moment the offer was withdrawn still has to be run, or
 /// its first statement to fail.
-fn late(mut answer: oneshot::Receiver<Work>) -> Option<Work> {
+fn late(mut answer: oneshot::Receiver<Vec<Work>>) -> Option<Vec<Work>> {
     answer.close();
     answer.try_recv().ok()
 }

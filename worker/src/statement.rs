@@ -46,7 +46,7 @@ pub(crate) async fn one_by_one(
     claim: &Claim,
     rows: &mut Rows,
 ) -> Result<(), Trouble> {
-    session.announce(claim, false).await?;
+    session.announce(claim).await?;
     for statement in scan::statements(claim.statement()) {
         let ran = if claim.params().is_some() {
             with_params(session, statement.text(), claim, rows).await
@@ -62,7 +62,11 @@ pub(crate) async fn one_by_one(
     Ok(())
 }
 
-async fn drain(stream: SimpleQueryStream, rows: &mut Rows) -> Result<(), Trouble> {
+/// Reads a result to its end.
+///
+/// # Errors
+/// The server's or the connection's.
+pub(crate) async fn drain(stream: SimpleQueryStream, rows: &mut Rows) -> Result<(), Trouble> {
     let mut stream = pin!(stream);
     while let Some(message) = stream.try_next().await? {
         match message {
