@@ -77,6 +77,7 @@ impl Ceiling {
         database: &Database,
         round: usize,
     ) -> Result<Drained> {
+        database.has_room(self.connections).await?;
         let mut lanes = Vec::new();
         for _ in 0..self.connections {
             lanes.push(Lane::open(bench, database, self.group).await?);

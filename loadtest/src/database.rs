@@ -1,6 +1,6 @@
 //! One database: the queue's schema, the table of effects, and the bare tables of the ceiling.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use queue::schema;
 
 use crate::bench::Bench;
@@ -37,6 +37,14 @@ INSERT INTO mill.tasks (statement) SELECT format($3, n) FROM generate_series($1:
 const FILL_BARE: &str = "/* loadtest.fill_bare */
 INSERT INTO bare.tasks (id, statement)
 SELECT n, format($3, n) FROM generate_series($1::bigint, $2) AS n";
+
+/// Sessions that the server lets ordinary users have.
+const ALLOWED: &str = "/* loadtest.allowed */
+SELECT current_setting('max_connections')::int8
+    - current_setting('superuser_reserved_connections')::int8";
+
+/// Sessions of the load test itself.
+const OWN_SESSIONS: i64 = 5;
 
 /// Rows in one statement of a fill, so that a big one shows that it moves.
 const CHUNK: i64 = 200_000;
@@ -82,6 +90,18 @@ impl Database {
     /// Where it is, for programs. May hold a password: never for a command line.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether the server has room for so many sessions; better asked before they are opened.
+    pub(crate) async fn has_room(&self, sessions: u32) -> Result<()> {
+        let allowed: i64 = self.session.query_typed(ALLOWED, &[]).await?[0].get(0);
+        let needed = i64::from(sessions) + OWN_SESSIONS;
+        ensure!(
+            needed <= allowed,
+            "{needed} connections are needed, and the server allows {allowed}: take fewer with \
+             --workers and --readers, or raise its max_connections"
+        );
+        Ok(())
     }
 
     /// Makes it as new, for the next round.

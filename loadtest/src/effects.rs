@@ -27,7 +27,7 @@ const ONCE: &str = "every effect exactly once";
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn all(client: &impl GenericClient, first: i64, last: i64) -> Result<Check> {
+pub async fn all(client: &impl GenericClient, first: i64, last: i64) -> Result<Check> {
     let row = client.query_one(NUMBERED, &[&first, &last]).await?;
     let (effects, distinct, strange): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     let tasks = last - first + 1;
@@ -46,7 +46,7 @@ pub(crate) async fn all(client: &impl GenericClient, first: i64, last: i64) -> R
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn of_successes(client: &impl GenericClient) -> Result<Check> {
+pub async fn of_successes(client: &impl GenericClient) -> Result<Check> {
     let row = client.query_one(SUCCEEDED, &[]).await?;
     let (effects, distinct, succeeded): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     let still_there: i64 = row.get(3);

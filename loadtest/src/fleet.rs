@@ -29,15 +29,8 @@ const LISTED: &str = "/* loadtest.listed */
 SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
 WHERE s.pid = ANY ($1)";
 
-/// Sessions that the server lets ordinary users have.
-const ALLOWED: &str = "/* loadtest.allowed */
-SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int";
-
 /// Sessions of a worker beside those of its readers, at most.
 const CONTROL_SESSIONS: u32 = 8;
-
-/// Sessions of the load test itself.
-const OWN_SESSIONS: u32 = 5;
 
 /// How long workers may take to be ready, and to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -104,14 +97,8 @@ impl<'a> Fleet<'a> {
         database: &'a Database,
         crew: &Crew,
     ) -> Result<Fleet<'a>> {
-        let allowed: i32 = database.session.query_typed(ALLOWED, &[]).await?[0].get(0);
-        let needed = crew.workers * (crew.readers + CONTROL_SESSIONS) + OWN_SESSIONS;
-        ensure!(
-            i64::from(needed) <= i64::from(allowed),
-            "{} need {needed} connections, and the server allows {allowed}: take fewer with \
-             --workers and --readers, or raise its max_connections",
-            crew.words()
-        );
+        let sessions = crew.workers * (crew.readers + CONTROL_SESSIONS);
+        database.has_room(sessions).await.with_context(|| crew.words())?;
         let mut fleet = Self { bench, database, crew: crew.clone(), workers: Vec::new() };
         for _ in 0..crew.workers {
             fleet.start_one()?;

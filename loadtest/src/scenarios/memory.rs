@@ -27,7 +27,7 @@ const MB: f64 = 1024.0 * 1024.0;
 
 pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     let crew = Crew::usual(bench);
-    let tasks = bench.tasks(1_000_000, 50_000);
+    let tasks = bench.tasks(1_000_000, 30_000);
     let database = bench.database("memory").await?;
     let mb = |name: &str, goal| Case { goal: Some(goal), ..case(name, "MB", Better::Lower) };
     let mut most = mb("most over a drain", 40.0);

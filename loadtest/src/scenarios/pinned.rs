@@ -37,7 +37,7 @@ struct Beside {
 
 pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     let crew = Crew::usual(bench);
-    let tasks = bench.tasks(1_000_000, 50_000);
+    let tasks = bench.tasks(1_000_000, 30_000);
     let database = bench.database("pinned").await?;
     let mut cases = vec![rate(UNPINNED), against(rate(PINNED), UNPINNED, Some(0.85))];
     let mut beside = [Beside::default(), Beside::default()];

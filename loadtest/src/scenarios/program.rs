@@ -44,7 +44,7 @@ pub(crate) async fn measure(
     let mut lines_rate = rate("enqueue program, --lines");
     let mut memory = case("enqueue program, --lines: most memory", "MB", Better::Lower);
     let list = write_list(bench, lines)?;
-    let psql_program = psql_program(bench);
+    let psql_program = psql_program(bench).await;
     for round in 1..=bench.rounds() {
         bench.progress.stage(&format!("enqueue: {ONE}, round {round}"));
         let (mut ones, mut psqls) = (Times::new()?, Times::new()?);
@@ -113,14 +113,17 @@ fn enqueue_one(bench: &Bench, database: &Database) -> Command {
     quiet(command)
 }
 
-fn psql_program(bench: &Bench) -> Option<PathBuf> {
+/// That of the own cluster's server; else whichever is in PATH.
+async fn psql_program(bench: &Bench) -> Option<PathBuf> {
     let cluster = bench.cluster()?;
     let beside = {
         let cluster = cluster.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         cluster.binaries().directory().join("psql")
     };
-    // The server's folder has it in most packages; else whichever is in PATH.
-    Some(if beside.is_file() { beside } else { PathBuf::from("psql") })
+    let program = if beside.is_file() { beside } else { PathBuf::from("psql") };
+    let mut version = Command::new(&program);
+    version.arg("--version");
+    start_to_end(quiet(version)).await.is_ok().then_some(program)
 }
 
 /// `psql` gets the password of the own cluster through the environment, the rest as arguments.
@@ -181,8 +184,8 @@ async fn submit_list(
     ensure!(status.success(), "enqueue --lines ended with {status}");
     let most = |points: &[(f64, f64)]| points.iter().map(|(_, mb)| *mb).fold(0.0, f64::max);
     // The ids are kept until the commit, and printed after it.
-    let early = most(&points[..points.len() / 5]);
-    let late = most(&points[points.len() / 5..]);
+    let fifth = (points.len() / 5).max(1).min(points.len());
+    let (early, late) = (most(&points[..fifth]), most(&points[fifth..]));
     let flat = Check {
         what: format!("the memory of enqueue --lines is flat, round {round}"),
         passed: late - early <= FLAT_MB,

@@ -81,7 +81,20 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     })
     .await?;
     bench.drop_database(database).await?;
+    // What is promised of dead workers holds for each, not for the one in the middle.
+    checks.extend(cases[..2].iter().map(within));
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+}
+
+/// Whether each round met the goal.
+fn within(case: &Case) -> Check {
+    let longest = case.rounds.iter().copied().fold(0.0, f64::max);
+    let bound = case.goal.unwrap_or(f64::INFINITY);
+    Check {
+        what: format!("{}, every time in {bound} s", case.name),
+        passed: longest <= bound,
+        detail: format!("at most {longest:.1} s in {} rounds", case.rounds.len()),
+    }
 }
 
 /// In seconds; the worker's defaults, but for a quick run.
