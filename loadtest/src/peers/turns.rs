@@ -1,5 +1,6 @@
 //! pgmill and the peers take turns, and pgmill is held against the best of them.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -54,11 +55,11 @@ impl<'a> Entry<'a> {
         matches!(self.player, Player::Own(_))
     }
 
-    fn give_up(&mut self, reason: String) {
-        self.failed = Some(reason);
+    /// What it has measured before stays.
+    fn give_up(&mut self, round: usize, error: &anyhow::Error) {
+        self.failed = Some(format!("{} failed in round {round}: {error:#}", self.name));
         for case in &mut self.cases {
-            case.name += ": failed";
-            case.rounds.clear();
+            let _ = write!(case.name, ": failed in round {round}");
         }
     }
 }
@@ -90,9 +91,8 @@ pub(crate) async fn take_turns(
             }
             Err(error) if entry.own_case() => return Err(error),
             Err(error) => {
-                let reason = format!("{} failed in round {round}: {error:#}", entry.name);
-                bench.progress.line(&reason);
-                entry.give_up(reason);
+                entry.give_up(round, &error);
+                bench.progress.line(entry.failed.as_deref().unwrap_or_default());
             }
         }
         let cases: Vec<Case> = entries.iter().flat_map(|entry| entry.cases.clone()).collect();
@@ -181,15 +181,15 @@ mod tests {
     fn pgmill_is_held_against_the_best_peer_that_did_not_fail() {
         let adapter = Adapter::new(PEERS[0], "true".into(), None);
         let mut failed = peer(&adapter, "broken", &[900.0]);
-        failed.give_up("it broke".to_owned());
+        failed.give_up(2, &anyhow::anyhow!("it broke"));
         let slow = peer(&adapter, "slow", &[100.0]);
         let fast = peer(&adapter, "fast", &[200.0]);
         let scenario = conclude(vec![own(Some(2.5)), slow, fast, failed]);
         assert_eq!(scenario.cases[0].reference.as_deref(), Some("fast"));
         assert_eq!(scenario.met(&scenario.cases[0]), Some(true));
-        assert_eq!(scenario.cases[3].name, "broken: failed");
-        assert_eq!(scenario.cases[3].median(), None);
-        assert!(scenario.notes.iter().any(|note| note == "it broke"));
+        assert_eq!(scenario.cases[3].name, "broken: failed in round 2");
+        assert_eq!(scenario.cases[3].rounds, [900.0]);
+        assert!(scenario.notes.iter().any(|note| note.ends_with("failed in round 2: it broke")));
     }
 
     #[test]
