@@ -188,8 +188,8 @@ impl Contest {
 }
 
 /// A database of its own, for one round.
-async fn fresh_database(bench: &Bench, n: usize, round: usize) -> Result<Database> {
-    let database = bench.database(&format!("peers_{n}_{round}")).await?;
+async fn fresh_database(bench: &Bench, label: &str) -> Result<Database> {
+    let database = bench.database(&format!("peers_{label}")).await?;
     database.session.batch_execute(TABLES).await?;
     Ok(database)
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use super::adapter::{Adapter, PATIENCE, Place, Took, Worked};
 use super::catalog::Variant;
 use super::turns::{Entry, OWN, Player, choose_way, conclude, take_turns};
-use super::{Field, fresh_database, set_up, settle};
+use super::{Field, set_up, settle};
 use crate::bench::Bench;
 use crate::database::{Database, EFFECT};
 use crate::drain::{Until, close_queue, drain};
@@ -40,22 +40,20 @@ pub(super) async fn run(bench: &Bench, field: &Field, tasks: i64) -> Result<Scen
     let crew = Crew::usual(bench);
     let mut entries = entries(field);
     let mut checks = Vec::new();
-    take_turns(bench, "peers", &mut entries, async |n, player, round| {
-        let database = fresh_database(bench, n, round).await?;
+    take_turns(bench, "peers", &mut entries, async |database, _, player, round| {
         let (rate, check) = match player {
             Player::Own(way) => {
-                choose_way(&database, way).await?;
-                let (rate, check) = own_round(bench, &database, &crew, tasks, round).await?;
+                choose_way(database, way).await?;
+                let (rate, check) = own_round(bench, database, &crew, tasks, round).await?;
                 let what = format!("{}, {}, round {round}", check.what, OWN[way].0);
                 (rate, Check { what, ..check })
             }
             Player::Peer(adapter, variant) => {
                 let tasks = tasks / variant.share;
-                peer_round(&database, (adapter, variant), tasks, round).await?
+                peer_round(database, (adapter, variant), tasks, round).await?
             }
         };
         checks.push(check);
-        bench.drop_database(database).await?;
         Ok(vec![rate])
     })
     .await?;

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::adapter::{Adapter, Committed, PATIENCE, Place, Step, Worked};
 use super::catalog::Variant;
 use super::turns::{Entry, OWN, Player, choose_way, conclude, take_turns};
-use super::{Field, fresh_database, set_up};
+use super::{Field, set_up};
 use crate::bench::Bench;
 use crate::database::Database;
 use crate::fleet::{Crew, Fleet};
@@ -65,19 +65,15 @@ pub(super) async fn run(bench: &Bench, field: &Field) -> Result<Scenario> {
     for _ in &entries {
         waits.push(Waits::new()?);
     }
-    take_turns(bench, "peers-latency", &mut entries, async |n, player, round| {
-        let database = fresh_database(bench, n, round).await?;
+    take_turns(bench, "peers-latency", &mut entries, async |database, n, player, _| {
         let committed_at = match player {
             Player::Own(way) => {
-                choose_way(&database, way).await?;
-                own_round(bench, &database, &crew, count).await?
+                choose_way(database, way).await?;
+                own_round(bench, database, &crew, count).await?
             }
-            Player::Peer(adapter, variant) => {
-                peer_round(&database, adapter, variant, count).await?
-            }
+            Player::Peer(adapter, variant) => peer_round(database, adapter, variant, count).await?,
         };
-        let found = Waits::of(&database, &committed_at).await?;
-        bench.drop_database(database).await?;
+        let found = Waits::of(database, &committed_at).await?;
         waits[n].merge(&found)?;
         Ok(found.both().map(|times| times.at(50.0)).to_vec())
     })

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::adapter::{Adapter, PATIENCE, Place, Took};
 use super::catalog::Variant;
 use super::turns::{Entry, Player, conclude, take_turns};
-use super::{Field, fresh_database, set_up};
+use super::{Field, set_up};
 use crate::bench::Bench;
 use crate::database::{Database, EFFECT};
 use crate::result::{Case, Scenario};
@@ -32,16 +32,11 @@ const OWN: [(&str, bool); 2] = [("pgmill", false), ("pgmill, and the bell", true
 
 pub(super) async fn run(bench: &Bench, field: &Field, tasks: i64) -> Result<Scenario> {
     let mut entries = entries(field);
-    take_turns(bench, "peers-enqueue", &mut entries, async |n, player, round| {
-        let database = fresh_database(bench, n, round).await?;
-        let rates = match player {
-            Player::Own(way) => own_round(bench, &database, OWN[way].1, tasks).await?,
-            Player::Peer(adapter, variant) => {
-                peer_round(bench, &database, (adapter, variant), tasks).await?
-            }
-        };
-        bench.drop_database(database).await?;
-        Ok(rates)
+    take_turns(bench, "peers-enqueue", &mut entries, async |database, _, player, _| match player {
+        Player::Own(way) => own_round(bench, database, OWN[way].1, tasks).await,
+        Player::Peer(adapter, variant) => {
+            peer_round(bench, database, (adapter, variant), tasks).await
+        }
     })
     .await?;
     let mut scenario = conclude(entries);

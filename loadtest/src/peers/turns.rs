@@ -8,6 +8,7 @@ use queue::operate::share_commits;
 
 use super::adapter::Adapter;
 use super::catalog::Variant;
+use super::fresh_database;
 use crate::bench::Bench;
 use crate::database::{Database, QUEUE};
 use crate::result::{Better, Case, Scenario};
@@ -65,13 +66,13 @@ impl<'a> Entry<'a> {
 }
 
 /// Each entry once per round, forth in odd rounds and back in even ones. A peer that fails is out,
-/// and its cases say so; pgmill must not fail. `measure` gets the entry's place, the player and the
-/// round, and gives a value for each case.
+/// and its cases say so; pgmill must not fail. `measure` gets a new database, the entry's place, the
+/// player and the round, and gives a value for each case.
 pub(crate) async fn take_turns(
     bench: &Bench,
     scenario: &str,
     entries: &mut [Entry<'_>],
-    mut measure: impl AsyncFnMut(usize, Player<'_>, usize) -> Result<Vec<f64>>,
+    mut measure: impl AsyncFnMut(&Database, usize, Player<'_>, usize) -> Result<Vec<f64>>,
 ) -> Result<()> {
     let rounds = bench.rounds();
     for (round, n) in turns(rounds, entries.len()) {
@@ -81,7 +82,11 @@ pub(crate) async fn take_turns(
         }
         let when = format!("round {round} of {rounds}");
         bench.progress.stage(&format!("{scenario}: {}, {when}", entry.name));
-        match measure(n, entry.player, round).await {
+        // Trouble with the server is nobody's failure.
+        let database = fresh_database(bench, &format!("{n}_{round}")).await?;
+        let measured = measure(&database, n, entry.player, round).await;
+        bench.drop_database(database).await?;
+        match measured {
             Ok(values) => {
                 for (case, value) in entry.cases.iter_mut().zip(values) {
                     let Case { name, unit, .. } = &case;
