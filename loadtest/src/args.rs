@@ -68,6 +68,10 @@ pub(crate) struct Run {
     /// Rounds of each case; the cases take turns [default: 3; with --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: Option<u16>,
+    /// Let short tasks share commits for up to this long, in every scenario that compares nothing with
+    /// that [default: each task commits alone, as it is by default in the queue]
+    #[arg(long, value_name = "DURATION", value_parser = budget)]
+    pub(crate) share_commits: Option<Duration>,
     /// Print the results as one JSON document on standard output
     #[arg(long)]
     pub(crate) json: bool,
@@ -124,10 +128,22 @@ fn scenario(text: &str) -> Result<Wanted, String> {
         .map_err(|_| "no such scenario; see `loadtest list`".to_owned())
 }
 
-fn span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("\"{text}\" is no duration; write 500ms, 90s, 15m or 1h 30m");
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is no duration; write 20ms, 90s, 15m or 1h 30m");
     let span: SignedDuration = text.parse().map_err(|_| wrong())?;
-    let span = Duration::try_from(span).map_err(|_| wrong())?;
+    Duration::try_from(span).map_err(|_| wrong())
+}
+
+fn budget(text: &str) -> Result<Duration, String> {
+    let budget = duration(text)?;
+    if !(Duration::from_millis(1)..=Duration::from_millis(100)).contains(&budget) {
+        return Err("commits are shared for 1ms to 100ms".to_owned());
+    }
+    Ok(budget)
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let span = duration(text)?;
     if span < Duration::from_secs(1) {
         return Err("a round shorter than a second measures nothing".to_owned());
     }
@@ -156,7 +172,12 @@ mod tests {
         assert_eq!(kinds(&["all"]), Kind::value_variants());
         assert_eq!(kinds(&["noop", "drain", "noop"]), [Kind::Noop, Kind::Drain]);
         assert_eq!(kinds(&["noop", "all"]).len(), Kind::value_variants().len());
-        for wrong in [&["run", "speed"][..], &["run"], &["run", "all", "--duration", "10"]] {
+        for wrong in [
+            &["run", "speed"][..],
+            &["run"],
+            &["run", "all", "--duration", "10"],
+            &["run", "all", "--share-commits", "1s"],
+        ] {
             Args::try_parse_from([&["loadtest"], wrong].concat()).expect_err("wrong");
         }
     }

@@ -206,9 +206,15 @@ impl Bench {
                 settings.iter().map(|(name, value)| format!("{name} = {value}")).collect();
             pairs.join(", ")
         };
-        match &self.server {
+        let server = match &self.server {
             Server::Own(_) => format!("own cluster, durable, defaults but: {}", list(SETTINGS)),
             Server::Given(_) => "a server with settings of its own".to_owned(),
+        };
+        match self.run.share_commits {
+            Some(budget) => {
+                format!("{server}; commits shared for {budget:?} unless said otherwise")
+            }
+            None => server,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One database: the queue's schema, the table of effects, and the bare tables of the ceiling.
 
 use anyhow::{Context, Result, ensure};
+use queue::operate::share_commits;
 use queue::schema;
 
 use crate::bench::Bench;
@@ -77,6 +78,7 @@ impl Database {
         let session = bench.connect(&url).await?;
         schema::init(&session).await.context("could not apply the schema")?;
         session.batch_execute(TABLES).await.context("could not make the tables")?;
+        share_commits(&*session, QUEUE, bench.run.share_commits).await?;
         let counts_statements = session.batch_execute(EXTENSION).await.is_ok()
             && session.query_typed(PROBE, &[]).await.is_ok();
         Ok(Self { name, url, counts_statements, session })

@@ -4,10 +4,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use queue::operate::share_commits;
 use tokio::time::sleep;
 
+use super::drain::BUDGET;
 use crate::bench::Bench;
-use crate::database::{Database, EFFECT};
+use crate::database::{Database, EFFECT, QUEUE};
 use crate::drain::{FLEET, Gauge, close_queue, done, open_queue, throughput, until_empty};
 use crate::effects;
 use crate::fleet::{Crew, Fleet};
@@ -17,6 +19,8 @@ use crate::sample::Sampler;
 
 const CALM: &str = "no kills";
 const CHAOS: &str = "a kill every 2 s";
+const SHARED: &str = "a kill every 2 s, shared commits";
+const NAMES: [&str; 3] = [CALM, CHAOS, SHARED];
 
 const KILL_EVERY: Duration = Duration::from_secs(2);
 
@@ -43,15 +47,17 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     let crew = Crew::of(run.workers.unwrap_or(4), run.readers.unwrap_or(8));
     let tasks = bench.tasks(200_000, 30_000);
     let database = bench.database("chaos").await?;
-    let mut cases = [rate(CALM), against(rate(CHAOS), CALM, None)];
+    let mut cases = [rate(CALM), against(rate(CHAOS), CALM, None), rate(SHARED)];
     let (mut checks, mut kills, mut lost) = (Vec::new(), 0, 0);
     alternate(bench, "chaos", &mut cases, async |n, round| {
         let round_ = Round { bench, database: &database, crew: &crew, tasks, round };
-        let (measured, killed) = round_.run(n == 1).await?;
+        let budget = if NAMES[n] == SHARED { Some(BUDGET) } else { bench.run.share_commits };
+        share_commits(&*database.session, QUEUE, budget).await?;
+        let (measured, killed) = round_.run(NAMES[n] != CALM).await?;
         kills += killed;
         lost += database.session.query_typed(LOST, &[]).await?[0].get::<_, i64>(0);
         let check = effects::all(&*database.session, 1, tasks).await?;
-        let what = format!("{}, {}, round {round}", check.what, [CALM, CHAOS][n]);
+        let what = format!("{}, {}, round {round}", check.what, NAMES[n]);
         checks.push(Check { what, ..check });
         Ok(measured)
     })
