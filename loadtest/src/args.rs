@@ -43,7 +43,7 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Print the scenarios with what each measures
     List,
-    /// Measure the same SQL work through other job queues, which it installs into a scratch folder
+    /// Measure the same SQL work through other queues, which it installs into a scratch folder
     Peers(Peers),
 }
 
