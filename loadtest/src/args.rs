@@ -14,7 +14,7 @@ const AFTER_HELP: &str = "\
 Examples:
   loadtest run all --quick                        does everything work? minutes
   loadtest run drain noop                         as the goals have it
-  loadtest run all --json > results.json          everything, for later: an hour or more
+  loadtest run all --json > results.json          everything, for later: an hour or two
   loadtest report results.json -o report.html     the same as a page with plots
   loadtest run drain --compare results.json       better or worse than then?
   loadtest run drain --tasks 1000000 --readers 32 --pg /usr/lib/postgresql/17

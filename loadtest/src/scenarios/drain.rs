@@ -55,7 +55,7 @@ pub(crate) async fn beside_ceilings(
         rate(SHARED_CEILING),
     ];
     let names = [CEILING, FLEET, SHARED, SHARED_CEILING];
-    let mut per_commit = case("tasks per shared commit", "tasks", Better::Higher);
+    let mut per_commit = case("shared commits: tasks per commit", "tasks", Better::Higher);
     let mut checks = Vec::new();
     let mut group = LEAST_GROUP;
     alternate(bench, scenario, &mut cases, async |n, round| {
