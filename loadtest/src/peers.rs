@@ -28,7 +28,7 @@ use catalog::{PEERS, Variant};
 
 const AFTER_HELP: &str = "\
 Examples:
-  loadtest peers                                          all of them: half an hour
+  loadtest peers                                          all of them: quarter of an hour
   loadtest peers --quick                                  does everything work?
   loadtest peers --peer graphile-worker --peer pg-boss    only these, beside pgmill
   loadtest peers --json > peers.json                      for `loadtest report`
