@@ -16,6 +16,7 @@ mod docs;
 mod exactly_once;
 mod fence;
 mod harness;
+mod loadtest;
 mod memory;
 mod metrics;
 mod outage;

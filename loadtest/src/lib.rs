@@ -1,3 +1,82 @@
 //! How fast a fleet of real worker processes runs tasks, beside the same SQL without a queue.
+//!
+//! The way through the files: `args` says what is wanted, `measure` goes through it, `bench` has a
+//! server and the programs, `scenarios` has a file for each thing that is measured. They use
+//! `database` (tables, fills), `fleet` (worker processes), `drain` (a timed round of the fleet),
+//! `ceiling` (the same round without a queue), `rounds` (cases take turns), `sample` (what is looked
+//! at once a second), `effects` (exactly once?). What comes of it is a value of `result`, with the
+//! place it came from (`machine`). It is shown by `table` and `report`, and held against an earlier
+//! one by `compare`. METHODOLOGY.md says what each number means.
 
+mod args;
+mod bench;
+mod ceiling;
+mod compare;
+mod database;
+mod drain;
+pub mod effects;
+#[cfg(test)]
+mod example;
+mod figure;
+mod fleet;
+mod latency;
+mod machine;
+mod measure;
+mod peers;
+mod plot;
+mod process;
+mod progress;
+mod report;
 pub mod result;
+mod rounds;
+mod sample;
+mod scenarios;
+mod session;
+mod standing;
+mod table;
+mod words;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+use queue::exit;
+use terminal::tell;
+
+use crate::args::{Args, Command};
+use crate::scenarios::Kind;
+
+/// The program: reads the command line, measures, says what it saw.
+#[must_use]
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Nothing is left to do if not even the message can be written.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
+        }
+    };
+    let done = match args.command {
+        Command::Run(run) => measure::measure(run, None),
+        Command::Peers(peers) => measure::measure(peers.run(), Some(&peers)),
+        Command::Report(report) => report.run().map(|()| exit::OK),
+        Command::List => list(),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            tell(format_args!("loadtest: {error:#}"));
+            ExitCode::from(exit::FAILURE)
+        }
+    }
+}
+
+fn list() -> Result<u8> {
+    let lines: Vec<String> = Kind::value_variants()
+        .iter()
+        .map(|kind| format!("{:<10} {}", kind.name(), kind.title()))
+        .collect();
+    table::write(&lines.join("\n"))?;
+    Ok(exit::OK)
+}

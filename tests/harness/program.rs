@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Database;
 
-/// One run of `enqueue` or `pgmill`.
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// One run of `enqueue`, `pgmill` or `loadtest`.
 pub(crate) struct Program {
     command: Command,
 }
@@ -19,6 +22,20 @@ impl Program {
     /// `pgmill` with arguments, on the database.
     pub(crate) fn pgmill(database: &Database, arguments: &[&str]) -> Self {
         Self::new(env!("CARGO_BIN_EXE_test-pgmill"), &database.url(), arguments)
+    }
+
+    /// `loadtest` with arguments; it measures on the database's server, with the programs in a folder.
+    pub(crate) fn loadtest(database: &Database, programs: &PathFolder, arguments: &[&str]) -> Self {
+        let mut program =
+            Self::new(env!("CARGO_BIN_EXE_test-loadtest"), &database.url(), arguments);
+        program.command.env("PGMILL_LOADTEST_URL", database.url());
+        program.command.env("PGMILL_PROGRAMS", programs.path());
+        program
+    }
+
+    /// The command itself, for what is done to it while it runs.
+    pub(crate) fn into_command(self) -> Command {
+        self.command
     }
 
     /// The same on another connection string.
@@ -55,7 +72,9 @@ pub(crate) struct PathFolder(PathBuf);
 impl PathFolder {
     /// With links to the programs that were built along with the tests.
     pub(crate) fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("pgmill-test-bin-{}", std::process::id()));
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pgmill-test-bin-{}-{n}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         for (name, program) in [
             ("worker", env!("CARGO_BIN_EXE_test-worker")),

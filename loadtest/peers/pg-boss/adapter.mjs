@@ -1,0 +1,63 @@
+// pg-boss: https://timgit.github.io/pg-boss
+import { PgBoss } from 'pg-boss'
+import { inBatches, main, paced, settings, singly, url, Work } from './measure.mjs'
+
+const QUEUE = 'effect'
+
+async function withBoss(options, use) {
+  const boss = new PgBoss({ connectionString: url, schedule: false, ...options })
+  boss.on('error', (error) => console.error(error))
+  await boss.start()
+  try {
+    return await use(boss)
+  } finally {
+    await boss.stop({ graceful: true, close: true, timeout: 20_000 })
+  }
+}
+
+const add = (boss) => (task) => boss.send(QUEUE, { task })
+
+await main({
+  // The queue has a partition of its own, as the documentation advises for a busy one.
+  setup: () =>
+    withBoss({ max: 2 }, (boss) => boss.createQueue(QUEUE, { partition: true, notify: settings.notify })),
+
+  enqueue: (first, count) =>
+    withBoss({ max: 2, supervise: false }, (boss) =>
+      inBatches(first, count, settings.enqueueBatch ?? 10_000, (tasks) =>
+        boss.insert(QUEUE, tasks.map((task) => ({ data: { task } }))),
+      ),
+    ),
+
+  'enqueue-single': (first, count, connections) =>
+    withBoss({ max: connections, supervise: false }, (boss) =>
+      singly(first, count, connections, add(boss)),
+    ),
+
+  'enqueue-paced': (first, count, gap) =>
+    withBoss({ max: 1, supervise: false }, (boss) => paced(first, count, gap, add(boss))),
+
+  work: async (table, count, limit) => {
+    const work = new Work(table, count, limit)
+    await work.warm()
+    const options = { max: settings.workerPool ?? settings.workers, useListenNotify: settings.notify }
+    return withBoss(options, async (boss) => {
+      const polling = {
+        batchSize: settings.batch,
+        localConcurrency: settings.workers,
+        burstWhenBatchFull: settings.batch > 1,
+        pollingIntervalSeconds: 0.5,
+      }
+      const each = (jobs) => Promise.all(jobs.map((job) => work.run(job.data.task)))
+      // One after the other in the transaction that commits the batch's completion.
+      const within = async (jobs, tx) => {
+        for (const job of jobs) await work.run(job.data.task, tx)
+      }
+      if (settings.transactional) polling.transactional = true
+      await boss.work(QUEUE, polling, settings.transactional ? within : each)
+      await work.finished
+      await boss.offWork(QUEUE)
+      return work.result()
+    })
+  },
+})

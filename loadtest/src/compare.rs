@@ -1,0 +1,321 @@
+//! An earlier run beside a new one: what changed, and whether something got worse.
+//!
+//! What is judged is the ratio to the reference, because both sides of it met the same weather; the
+//! value itself only where it has a goal, or where nothing of its scenario is a ratio. A change counts
+//! when it is greater than the spread of either run, and than [`LEAST`].
+
+use std::io;
+
+use comfy_table::Cell;
+
+use crate::figure::{figure, percent, ratio};
+use crate::result::{Better, Case, Results, Scenario};
+use crate::standing::Standing;
+use crate::table::{self, Tone};
+
+/// No change below this share is told from noise, however small the spread of three rounds.
+pub(crate) const LEAST: f64 = 0.10;
+
+/// What a change amounts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// Worse than noise explains.
+    Worse,
+    /// Within the noise, or nothing to judge by.
+    Same,
+    /// Better than noise explains.
+    Better,
+}
+
+/// One case of both runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// Its scenario.
+    pub(crate) scenario: String,
+    /// Its name.
+    pub(crate) case: String,
+    /// Of the medians.
+    pub(crate) unit: String,
+    /// Medians, old and new.
+    pub(crate) median: (Option<f64>, Option<f64>),
+    /// Ratios to the reference, old and new.
+    pub(crate) ratio: (Option<f64>, Option<f64>),
+    /// How much of the old number the new one gained (above zero: better) or lost; `None` without
+    /// two numbers, or where the old one is zero.
+    pub(crate) gain: Option<f64>,
+    /// The share that a gain or loss has to exceed.
+    pub(crate) noise: f64,
+    /// What it amounts to.
+    pub(crate) judgement: Judgement,
+}
+
+/// Two runs side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct Comparison {
+    /// Cases that both have, in the order of the new run.
+    pub(crate) changes: Vec<Change>,
+    /// What a reader has to know before believing it: other machine, missing cases.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Compares the runs case by case, by the names of scenario and case.
+#[must_use]
+pub(crate) fn compare(old: &Results, new: &Results) -> Comparison {
+    let mut changes = Vec::new();
+    let mut remarks = differences(old, new);
+    for (scenario, case) in cases(new) {
+        match find(old, scenario, case) {
+            Some(before) => changes.push(change(&before, &Standing::new(scenario, case))),
+            None => remarks.push(format!("new: {}, {}", scenario.name, case.name)),
+        }
+    }
+    let gone = cases(old).filter(|(scenario, case)| find(new, scenario, case).is_none());
+    remarks.extend(gone.map(|(scenario, case)| format!("gone: {}, {}", scenario.name, case.name)));
+    Comparison { changes, remarks }
+}
+
+fn cases(results: &Results) -> impl Iterator<Item = (&Scenario, &Case)> {
+    results
+        .scenarios
+        .iter()
+        .flat_map(|scenario| scenario.cases.iter().map(move |it| (scenario, it)))
+}
+
+fn find<'a>(results: &'a Results, scenario: &Scenario, case: &Case) -> Option<Standing<'a>> {
+    let mut all = cases(results);
+    // A case that is counted in something else now is another case.
+    all.find(|(there, it)| {
+        there.name == scenario.name && it.name == case.name && it.unit == case.unit
+    })
+    .map(|(there, it)| Standing::new(there, it))
+}
+
+fn change(old: &Standing<'_>, new: &Standing<'_>) -> Change {
+    let ratio = (old.scenario.ratio(old.case), new.scenario.ratio(new.case));
+    let ratio = (finite(ratio.0), finite(ratio.1));
+    let median = (finite(old.case.median()), finite(new.case.median()));
+    // Of one kind, even if the reference came or went between the runs.
+    let (before, after, spreads) = match ratio {
+        (Some(before), Some(after)) => (Some(before), Some(after), [old.spread(), new.spread()]),
+        _ => (median.0, median.1, [old.case.spread(), new.case.spread()]),
+    };
+    let noise = spreads.into_iter().flatten().fold(LEAST, f64::max);
+    let gain = before.zip(after).and_then(|(before, after)| gain(new.case.better, before, after));
+    let judgement = match gain {
+        // A ceiling that is lower on a slow day.
+        _ if !judged(new) => Judgement::Same,
+        Some(gain) if gain < -noise => Judgement::Worse,
+        Some(gain) if gain > noise => Judgement::Better,
+        // There is no share of zero. What can be said is that the goal is no longer met.
+        None if old.met == Some(true) && new.met == Some(false) => Judgement::Worse,
+        _ => Judgement::Same,
+    };
+    Change {
+        scenario: new.scenario.name.clone(),
+        case: new.case.name.clone(),
+        unit: new.case.unit.clone(),
+        median,
+        ratio,
+        gain,
+        noise,
+        judgement,
+    }
+}
+
+fn judged(standing: &Standing<'_>) -> bool {
+    let Standing { scenario, case, .. } = standing;
+    case.reference.is_some()
+        || case.goal.is_some()
+        || scenario.cases.iter().all(|case| case.reference.is_none())
+}
+
+fn finite(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| value.is_finite())
+}
+
+fn gain(better: Better, before: f64, after: f64) -> Option<f64> {
+    let share = (after - before) / before;
+    let gain = match better {
+        Better::Higher => share,
+        Better::Lower => -share,
+    };
+    gain.is_finite().then_some(gain)
+}
+
+/// Where the runs differ beside their numbers.
+fn differences(old: &Results, new: &Results) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut differs = |what: &str, old: &str, new: &str| {
+        if old != new {
+            found.push(format!("{what}: {old} before, {new} now"));
+        }
+    };
+    differs("processor", &old.machine.processor, &new.machine.processor);
+    differs("processors", &old.machine.cores.to_string(), &new.machine.cores.to_string());
+    differs("server", &old.server.version, &new.server.version);
+    for (name, value) in &new.server.settings {
+        let before = old.server.settings.iter().find(|(other, _)| other == name);
+        if let Some((_, before)) = before {
+            differs(name, before, value);
+        }
+    }
+    found
+}
+
+impl Comparison {
+    /// The cases that got worse than noise explains.
+    pub(crate) fn regressions(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(|change| change.judgement == Judgement::Worse)
+    }
+
+    /// What a program that compares exits with: [`queue::exit::OK`], or [`queue::exit::FAILURE`] if
+    /// there is a regression.
+    #[must_use]
+    pub(crate) fn exit_code(&self) -> u8 {
+        if self.regressions().next().is_some() { queue::exit::FAILURE } else { queue::exit::OK }
+    }
+
+    /// The comparison as a table with remarks below.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        let headings = ["scenario", "case", "median", "", "ratio", "", "change", "noise", ""];
+        let mut table = table::plain(&headings, &[2, 3, 4, 5, 6, 7]);
+        for change in &self.changes {
+            let shown = |value: Option<f64>, as_text: fn(f64) -> String| {
+                value.map(as_text).unwrap_or_default()
+            };
+            let (word, tone) = change.judgement.word();
+            let texts = [
+                change.scenario.clone(),
+                change.case.clone(),
+                shown(change.median.0, figure),
+                format!("→ {} {}", shown(change.median.1, figure), change.unit),
+                shown(change.ratio.0, ratio),
+                shown(change.ratio.1, |value| format!("→ {}", ratio(value))),
+                change.gain.map(signed).unwrap_or_default(),
+                percent(change.noise),
+            ];
+            let mut row: Vec<Cell> =
+                texts.iter().map(|text| table::cell(text, Tone::Plain)).collect();
+            row.push(table::cell(word, tone));
+            table.add_row(row);
+        }
+        let mut text = table.trim_fmt();
+        for remark in &self.remarks {
+            text += &format!("\n{}", terminal::visible(remark));
+        }
+        text
+    }
+
+    /// Prints [`Self::text`].
+    ///
+    /// # Errors
+    /// Standard output takes no more, and not because its reader has gone.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        table::write(&self.text())
+    }
+}
+
+impl Judgement {
+    /// For people.
+    #[must_use]
+    pub(crate) fn word(self) -> (&'static str, Tone) {
+        match self {
+            Self::Worse => ("WORSE", Tone::Bad),
+            Self::Same => ("", Tone::Plain),
+            Self::Better => ("better", Tone::Good),
+        }
+    }
+}
+
+/// `+3.2 %`, `-12 %`.
+#[must_use]
+pub(crate) fn signed(share: f64) -> String {
+    let sign = if share > 0.0 { "+" } else { "" };
+    format!("{sign}{}", percent(share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    /// The judgement of a case whose rounds go from `old` to `new` beside a reference of 100.
+    fn judged(old: &[f64], new: &[f64], better: Better) -> Judgement {
+        let results = |rounds: &[f64]| {
+            let reference = vec![100.0; rounds.len()];
+            let reference = Case { name: "ceiling".into(), rounds: reference, ..Case::default() };
+            let case = Case {
+                name: "pgmill".into(),
+                reference: Some("ceiling".into()),
+                rounds: rounds.to_vec(),
+                better,
+                ..Case::default()
+            };
+            let scenario = Scenario { cases: vec![reference, case], ..Scenario::default() };
+            Results { scenarios: vec![scenario], ..Results::default() }
+        };
+        compare(&results(old), &results(new)).changes[1].judgement
+    }
+
+    #[test]
+    fn less_than_a_tenth_is_noise() {
+        let old = [80.0, 80.0, 80.0];
+        assert_eq!(judged(&old, &[73.0, 73.0, 73.0], Better::Higher), Judgement::Same);
+        assert_eq!(judged(&old, &[71.0, 71.0, 71.0], Better::Higher), Judgement::Worse);
+        assert_eq!(judged(&old, &[89.0, 89.0, 89.0], Better::Higher), Judgement::Better);
+        assert_eq!(judged(&old, &[89.0, 89.0, 89.0], Better::Lower), Judgement::Worse);
+    }
+
+    #[test]
+    fn the_greater_spread_of_both_is_noise() {
+        let (calm, wild) = ([80.0, 80.0, 80.0], [55.0, 65.0, 85.0]);
+        assert_eq!(judged(&calm, &wild, Better::Higher), Judgement::Same);
+        assert_eq!(judged(&wild, &calm, Better::Higher), Judgement::Same);
+    }
+
+    #[test]
+    fn a_slow_day_is_no_regression() {
+        let old = example::results();
+        let mut new = old.clone();
+        for case in &mut new.scenarios[0].cases {
+            case.rounds.iter_mut().for_each(|value| *value /= 3.0);
+        }
+        assert_eq!(compare(&old, &new).regressions().count(), 0);
+        // Where nothing is a ratio, there is nothing but the value.
+        for case in &mut new.scenarios[3].cases {
+            case.goal = None;
+            case.rounds.iter_mut().for_each(|value| *value *= 3.0);
+        }
+        assert_eq!(compare(&old, &new).regressions().count(), 2);
+    }
+
+    #[test]
+    fn zero_has_no_shares() {
+        let mut new = example::results();
+        new.scenarios[3].cases[1].rounds = vec![9.0];
+        let judged = |new: &Results| compare(&example::results(), new).exit_code();
+        assert_eq!(judged(&new), queue::exit::OK);
+        new.scenarios[3].cases[1].rounds = vec![11.0];
+        assert_eq!(judged(&new), queue::exit::FAILURE);
+    }
+
+    #[test]
+    fn what_is_not_comparable_is_said() {
+        let old = example::results();
+        let mut new = old.clone();
+        new.machine.cores = 64;
+        new.server.settings[0].1 = "off".into();
+        new.scenarios[0].cases.truncate(2);
+        new.scenarios[4].cases[0].unit = "tasks/min".into();
+        let said = compare(&old, &new).text();
+        for remark in [
+            "processors: 2 before, 64 now",
+            "fsync: on before, off now",
+            "gone: drain, pgmill, shared",
+            "new: fleet, 1 worker",
+        ] {
+            assert!(said.contains(remark), "{said}");
+        }
+    }
+}

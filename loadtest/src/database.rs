@@ -1,0 +1,164 @@
+//! One database: the queue's schema, the table of effects, and the bare tables of the ceiling.
+
+use anyhow::{Context, Result, ensure};
+use queue::operate::share_commits;
+use queue::schema;
+
+use crate::bench::Bench;
+use crate::session::Session;
+
+/// Effects, and tables of the same shape as the queue's with nothing around them. LIKE copies
+/// columns, defaults, constraints and indexes, but not storage settings: `copy_options` does.
+const TABLES: &str = "/* loadtest.tables */
+CREATE SCHEMA loadtest;
+CREATE TABLE loadtest.effects (task bigint NOT NULL);
+CREATE SCHEMA bare;
+CREATE TABLE bare.tasks (LIKE mill.tasks INCLUDING ALL);
+CREATE TABLE bare.attempts (LIKE mill.attempts INCLUDING ALL);
+DO $$
+BEGIN
+    EXECUTE (SELECT format('ALTER TABLE bare.tasks SET (%s)', array_to_string(c.reloptions, ', '))
+        FROM pg_class c WHERE c.oid = 'mill.tasks'::regclass);
+END
+$$";
+
+const EXTENSION: &str =
+    "/* loadtest.extension */ CREATE EXTENSION IF NOT EXISTS pg_stat_statements";
+
+/// Loaded and not only installed: then the view answers.
+const PROBE: &str = "/* loadtest.probe */ SELECT count(*) FROM pg_stat_statements(false)";
+
+/// Everything from earlier rounds.
+const EMPTY: &str = "/* loadtest.empty */
+TRUNCATE mill.tasks, mill.attempts, mill.dedup_keys, loadtest.effects, bare.tasks, bare.attempts";
+
+const FILL: &str = "/* loadtest.fill */
+INSERT INTO mill.tasks (statement) SELECT format($3, n) FROM generate_series($1::bigint, $2) AS n";
+
+const FILL_BARE: &str = "/* loadtest.fill_bare */
+INSERT INTO bare.tasks (id, statement)
+SELECT n, format($3, n) FROM generate_series($1::bigint, $2) AS n";
+
+/// Sessions that the server lets ordinary users have.
+const ALLOWED: &str = "/* loadtest.allowed */
+SELECT current_setting('max_connections')::int8
+    - current_setting('superuser_reserved_connections')::int8";
+
+/// Sessions of the load test itself.
+const OWN_SESSIONS: i64 = 5;
+
+/// Rows in one statement of a fill, so that a big one shows that it moves.
+const CHUNK: i64 = 200_000;
+
+/// The queue that the measurements use: the default one.
+pub(crate) const QUEUE: &str = "default";
+
+/// What a task of most scenarios runs; %s is its number.
+pub(crate) const EFFECT: &str = "INSERT INTO loadtest.effects (task) VALUES (%s)";
+
+/// A database of this run.
+pub(crate) struct Database {
+    name: String,
+    url: String,
+    /// Whether pg_stat_statements counts here.
+    pub(crate) counts_statements: bool,
+    /// For set-up and for reading afterwards.
+    pub(crate) session: Session,
+}
+
+impl Database {
+    /// Makes it; with the schema in it.
+    pub(crate) async fn create(bench: &Bench, name: String) -> Result<Self> {
+        let admin = bench.admin().await?;
+        admin
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .await
+            .context("could not make a database")?;
+        let url = bench.url(&name);
+        let session = bench.connect(&url).await?;
+        schema::init(&session).await.context("could not apply the schema")?;
+        session.batch_execute(TABLES).await.context("could not make the tables")?;
+        share_commits(&*session, QUEUE, bench.run.share_commits).await?;
+        let counts_statements = session.batch_execute(EXTENSION).await.is_ok()
+            && session.query_typed(PROBE, &[]).await.is_ok();
+        Ok(Self { name, url, counts_statements, session })
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is, for programs. May hold a password: never for a command line.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether the server has room for so many sessions; better asked before they are opened.
+    pub(crate) async fn has_room(&self, sessions: u32) -> Result<()> {
+        let allowed: i64 = self.session.query_typed(ALLOWED, &[]).await?[0].get(0);
+        let needed = i64::from(sessions) + OWN_SESSIONS;
+        ensure!(
+            needed <= allowed,
+            "{needed} connections are needed, and the server allows {allowed}: take fewer with \
+             --workers and --readers, or raise its max_connections"
+        );
+        Ok(())
+    }
+
+    /// Makes it as new, for the next round.
+    pub(crate) async fn empty(&self) -> Result<()> {
+        self.session.batch_execute(EMPTY).await.context("could not empty the tables")
+    }
+
+    /// Puts tasks numbered `first` to `last` into the queue; `statement` has %s for the number.
+    pub(crate) async fn fill(
+        &self,
+        bench: &Bench,
+        range: (i64, i64),
+        statement: &str,
+    ) -> Result<()> {
+        self.fill_table(bench, FILL, range, statement).await
+    }
+
+    /// The same for the ceiling's table, with the numbers for ids.
+    pub(crate) async fn fill_bare(
+        &self,
+        bench: &Bench,
+        range: (i64, i64),
+        statement: &str,
+    ) -> Result<()> {
+        self.fill_table(bench, FILL_BARE, range, statement).await
+    }
+
+    async fn fill_table(
+        &self,
+        bench: &Bench,
+        sql: &str,
+        (first, last): (i64, i64),
+        statement: &str,
+    ) -> Result<()> {
+        let mut from = first;
+        while from <= last {
+            let to = last.min(from + CHUNK - 1);
+            self.session.execute(sql, &[&from, &to, &statement]).await.context("could not fill")?;
+            from = to + 1;
+            if last - first >= CHUNK {
+                bench.progress.state(&format!("filled {} of {}", to - first + 1, last - first + 1));
+            }
+        }
+        Ok(())
+    }
+
+    /// What every round begins with: pages on disk, statistics fresh, nothing dead.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        for sql in [
+            "/* loadtest.vacuum */ VACUUM (ANALYZE) mill.tasks, mill.attempts, bare.tasks, \
+             bare.attempts, loadtest.effects",
+            "/* loadtest.checkpoint */ CHECKPOINT",
+        ] {
+            self.session.batch_execute(sql).await.context("could not settle the server")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! One timed round of the fleet: the queue is filled and paused, the workers are connected; then the
+//! queue is opened, and the clock runs.
+//!
+//! What was done when is read from history afterwards, exactly, to the microsecond of the database's
+//! clock, and at no cost to the round itself.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+use queue::enqueue::database_now;
+use queue::operate::{pause, resume};
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use crate::bench::Bench;
+use crate::database::{Database, QUEUE};
+use crate::fleet::{Crew, Fleet};
+use crate::result::Series;
+use crate::rounds::Measured;
+use crate::sample::Sampler;
+
+/// Claims go by id: as long as the last ids are there, the queue is not empty, and a look at them is
+/// a look at one page.
+const LAST: &str = "/* loadtest.last */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
+
+/// Whatever can still be run, or runs.
+const LEFT: &str = "/* loadtest.left */
+SELECT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
+    OR EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running')";
+
+/// The looks at the queue go through its small indexes: among millions of scheduled tasks the
+/// planner would expect to meet a pending one soon, and read them all.
+const BY_INDEX: &str =
+    "/* loadtest.by_index */ SET enable_seqscan = off; SET enable_bitmapscan = off";
+
+const NEWEST: &str = "/* loadtest.newest */ SELECT coalesce(max(t.id), 0) FROM mill.tasks t";
+
+/// For the person who waits; a second old, which does not matter for that.
+const GONE: &str = "/* loadtest.gone */
+SELECT s.n_tup_del FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
+
+const DONE: &str = "/* loadtest.done */
+SELECT count(*), coalesce(extract(epoch FROM max(a.finished_at) - $1), 0)::float8
+FROM {table} a WHERE a.finished_at >= $1 AND a.finished_at < $2 AND a.outcome = 'succeeded'";
+
+const BY_SECOND: &str = "/* loadtest.by_second */
+SELECT floor(extract(epoch FROM a.finished_at - $1))::float8 AS second, count(*)::float8
+FROM {table} a WHERE a.finished_at >= $1 AND a.finished_at < $2 AND a.outcome = 'succeeded'
+GROUP BY 1 ORDER BY 1";
+
+/// Whose history is read.
+pub(crate) const FLEET: &str = "mill.attempts";
+pub(crate) const CEILING: &str = "bare.attempts";
+
+/// Nothing has moved for this long: something hangs.
+const STANDSTILL: Duration = Duration::from_secs(120);
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// When a round is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// The queue is empty.
+    Empty,
+    /// This long has passed; the rest stays in the queue.
+    Passed(Duration),
+}
+
+/// What a round came to.
+#[derive(Debug)]
+pub(crate) struct Drained {
+    /// Tasks that succeeded in the time.
+    pub(crate) tasks: i64,
+    /// From the opening of the queue to the last of them, or the length of the round.
+    pub(crate) seconds: f64,
+    pub(crate) series: Vec<Series>,
+}
+
+impl Drained {
+    /// Tasks per second.
+    #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+    pub(crate) fn rate(&self) -> f64 {
+        self.tasks as f64 / self.seconds.max(f64::EPSILON)
+    }
+}
+
+impl From<Drained> for Measured {
+    fn from(drained: Drained) -> Self {
+        Self { value: drained.rate(), series: drained.series }
+    }
+}
+
+/// Runs a fleet on what stands in the paused queue. The workers are started, and ended, in here.
+pub(crate) async fn drain(
+    bench: &Bench,
+    database: &Database,
+    crew: &Crew,
+    until: Until,
+    round: usize,
+) -> Result<Drained> {
+    let mut fleet = Fleet::start(bench, database, crew).await?;
+    let sampler = Sampler::start(bench, database, fleet.pids()).await?;
+    let opened_at = open_queue(database).await?;
+    let length = match until {
+        Until::Empty => {
+            until_empty(bench, database, &mut fleet).await?;
+            None
+        }
+        Until::Passed(length) => {
+            sleep(length).await;
+            close_queue(database).await?;
+            Some(length)
+        }
+    };
+    let mut series = sampler.end(round);
+    fleet.check()?;
+    fleet.stop().await?;
+    let mut drained = done(&database.session, FLEET, opened_at, length).await?;
+    series.extend(throughput(&database.session, FLEET, opened_at, &drained, round).await?);
+    drained.series = series;
+    Ok(drained)
+}
+
+/// No task is claimed until the queue is opened.
+pub(crate) async fn close_queue(database: &Database) -> Result<()> {
+    Ok(pause(&*database.session, QUEUE).await?)
+}
+
+/// Opens the queue; returns the moment just before.
+pub(crate) async fn open_queue(database: &Database) -> Result<Timestamp> {
+    let opened_at = database_now(&*database.session).await?;
+    resume(&*database.session, QUEUE).await?;
+    Ok(opened_at)
+}
+
+/// Returns once no task is pending or running.
+pub(crate) async fn until_empty(
+    bench: &Bench,
+    database: &Database,
+    fleet: &mut Fleet<'_>,
+) -> Result<()> {
+    let session = bench.connect(database.url()).await?;
+    session.batch_execute(BY_INDEX).await?;
+    let mut gauge = Gauge::new(bench, &session).await?;
+    let newest: i64 = session.query_one(NEWEST, &[]).await?.get(0);
+    let last = session.prepare(LAST).await?;
+    let mut near = false;
+    loop {
+        if !near {
+            near = session.query_one(&last, &[&(newest - 50)]).await?.get::<_, i64>(0) == 0;
+        }
+        if near && !session.query_typed(LEFT, &[]).await?[0].get::<_, bool>(0) {
+            return Ok(());
+        }
+        fleet.check()?;
+        gauge.look().await.map_err(|error| error.context(fleet.tails()))?;
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Tells how far it is, and notices when nothing moves.
+pub(crate) struct Gauge<'a> {
+    bench: &'a Bench,
+    session: &'a Client,
+    at_first: i64,
+    gone: i64,
+    begun: Instant,
+    looked: Instant,
+    moved: Instant,
+}
+
+impl<'a> Gauge<'a> {
+    pub(crate) async fn new(bench: &'a Bench, session: &'a Client) -> Result<Gauge<'a>> {
+        let at_first = session.query_typed(GONE, &[]).await?[0].get(0);
+        let now = Instant::now();
+        Ok(Self { bench, session, at_first, gone: at_first, begun: now, looked: now, moved: now })
+    }
+
+    /// Once a second.
+    #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+    pub(crate) async fn look(&mut self) -> Result<()> {
+        if self.looked.elapsed() < Duration::from_secs(1) {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let gone: i64 = self.session.query_typed(GONE, &[]).await?[0].get(0);
+        if gone > self.gone {
+            self.gone = gone;
+            self.moved = Instant::now();
+        }
+        ensure!(self.moved.elapsed() < STANDSTILL, "no task has ended for {STANDSTILL:?}");
+        let done = gone - self.at_first;
+        let rate = done as f64 / self.begun.elapsed().as_secs_f64();
+        self.bench.progress.state(&format!("about {done} tasks, {rate:.0} tasks/s"));
+        Ok(())
+    }
+}
+
+/// What succeeded since the queue was opened; with a length, in that time only.
+pub(crate) async fn done(
+    client: &Client,
+    table: &str,
+    opened_at: Timestamp,
+    length: Option<Duration>,
+) -> Result<Drained> {
+    let end = match length {
+        Some(length) => opened_at + length,
+        None => Timestamp::MAX,
+    };
+    let row = client.query_one(&DONE.replace("{table}", table), &[&opened_at, &end]).await?;
+    let seconds = length.map_or(row.get(1), |length| length.as_secs_f64());
+    Ok(Drained { tasks: row.get(0), seconds, series: Vec::new() })
+}
+
+/// Tasks in each whole second.
+pub(crate) async fn throughput(
+    client: &Client,
+    table: &str,
+    opened_at: Timestamp,
+    drained: &Drained,
+    round: usize,
+) -> Result<Option<Series>> {
+    let end = opened_at + Duration::from_secs_f64(drained.seconds);
+    let rows = client.query(&BY_SECOND.replace("{table}", table), &[&opened_at, &end]).await?;
+    // The last second is not a whole one.
+    let whole = drained.seconds.floor();
+    let points: Vec<(f64, f64)> = rows
+        .iter()
+        .map(|row| (row.get::<_, f64>(0), row.get::<_, f64>(1)))
+        .filter(|(second, _)| *second < whole)
+        .map(|(second, tasks)| (second + 0.5, tasks))
+        .collect();
+    let series = Series { name: "throughput".into(), unit: "tasks/s".into(), round, points };
+    Ok((!series.points.is_empty()).then_some(series))
+}

@@ -1,0 +1,219 @@
+//! The workers: real processes of the program `worker`.
+//!
+//! Each is in a process group of its own, so that Ctrl-C reaches the load test only, and writes its
+//! log into the load test's folder. Dropping the value kills what still runs. The connection string,
+//! which may hold a password, goes through the environment.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::types::Type;
+
+use crate::bench::{Bench, name_of};
+use crate::database::Database;
+
+/// Sessions of workers: a reader that is connected is about to ask for a task.
+const CONNECTED: &str = "/* loadtest.connected */
+SELECT count(*) FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill reader %'";
+
+/// Which of these processes are in the fleet's own list.
+const LISTED: &str = "/* loadtest.listed */
+SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
+WHERE s.pid = ANY ($1)";
+
+/// Sessions of a worker beside those of its readers, at most.
+const CONTROL_SESSIONS: u32 = 8;
+
+/// How long workers may take to be ready, and to end after SIGTERM.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// If the load test itself is killed, nobody stops the workers: they end when there is nothing to do
+/// for longer than any scenario lets them rest.
+const IDLE: &str = "--exit-when-idle=10m";
+
+static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+/// How workers are started.
+#[derive(Clone, Debug)]
+pub(crate) struct Crew {
+    pub(crate) workers: u32,
+    /// Of each.
+    pub(crate) readers: u32,
+    pub(crate) flags: Vec<String>,
+}
+
+impl Crew {
+    /// What throughput is measured with: one process of 16 readers, unless the user wants another.
+    pub(crate) fn usual(bench: &Bench) -> Self {
+        let run = &bench.run;
+        Self::of(run.workers.unwrap_or(1), run.readers.unwrap_or(16))
+    }
+
+    /// So many processes of so many readers.
+    pub(crate) fn of(workers: u32, readers: u32) -> Self {
+        Self { workers, readers, flags: Vec::new() }
+    }
+
+    /// Tasks that run at once.
+    pub(crate) fn readers(&self) -> u32 {
+        self.workers * self.readers
+    }
+
+    /// `1 worker with 16 readers`, for titles.
+    pub(crate) fn words(&self) -> String {
+        let s = if self.workers == 1 { "" } else { "s" };
+        let each = if self.workers == 1 { "" } else { " each" };
+        format!("{} worker{s} with {} readers{each}", self.workers, self.readers)
+    }
+}
+
+/// Running workers.
+pub(crate) struct Fleet<'a> {
+    bench: &'a Bench,
+    database: &'a Database,
+    crew: Crew,
+    workers: Vec<Worker>,
+}
+
+/// One process.
+pub(crate) struct Worker {
+    pub(crate) pid: u32,
+    log: PathBuf,
+    child: Child,
+}
+
+impl<'a> Fleet<'a> {
+    /// Starts the workers and returns when all readers are connected.
+    pub(crate) async fn start(
+        bench: &'a Bench,
+        database: &'a Database,
+        crew: &Crew,
+    ) -> Result<Fleet<'a>> {
+        let sessions = crew.workers * (crew.readers + CONTROL_SESSIONS);
+        database.has_room(sessions).await.with_context(|| crew.words())?;
+        let mut fleet = Self { bench, database, crew: crew.clone(), workers: Vec::new() };
+        for _ in 0..crew.workers {
+            fleet.start_one()?;
+        }
+        fleet.ready().await?;
+        Ok(fleet)
+    }
+
+    /// Starts one more worker, which is ready some moments later.
+    pub(crate) fn start_one(&mut self) -> Result<u32> {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let log = self.bench.directory.join(format!("worker-{number}.log"));
+        let file = File::create(&log)?;
+        let program = self.bench.program("worker");
+        let child = Command::new(&program)
+            .args([IDLE, "--readers", &self.crew.readers.to_string()])
+            .args(["--log-format", "text", "--log", "warn"])
+            .args(&self.crew.flags)
+            .env("DATABASE_URL", self.database.url())
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("could not run {}", program.display()))?;
+        let pid = child.id().context("a worker without a pid")?;
+        self.workers.push(Worker { pid, log, child });
+        Ok(pid)
+    }
+
+    /// Returns when every worker is in the fleet's list and every reader is connected.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        let workers = i64::try_from(self.workers.len())?;
+        let readers = i64::from(self.crew.readers) * workers;
+        let pids: Vec<i32> = self.workers.iter().map(|worker| worker.pid.cast_signed()).collect();
+        let begun = Instant::now();
+        loop {
+            let session = &self.database.session;
+            let connected: i64 = session.query_typed(CONNECTED, &[]).await?[0].get(0);
+            let listed: i64 =
+                session.query_typed(LISTED, &[(&pids, Type::INT4_ARRAY)]).await?[0].get(0);
+            if connected >= readers && listed >= workers {
+                return Ok(());
+            }
+            self.check()?;
+            ensure!(
+                begun.elapsed() < PATIENCE,
+                "{connected} of {readers} readers are connected after {PATIENCE:?}{}",
+                self.tails()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Process ids of those that live.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.workers.iter().map(|worker| worker.pid).collect()
+    }
+
+    /// Fails if a worker has ended that nobody told to.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        for worker in &mut self.workers {
+            if let Some(status) = worker.child.try_wait()? {
+                bail!("a worker ended by itself ({status}){}", worker.tail());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends SIGKILL to the worker that has lived longest, as the kernel does when memory runs out.
+    pub(crate) async fn kill_oldest(&mut self) -> Result<u32> {
+        ensure!(!self.workers.is_empty(), "no worker is left to kill");
+        let mut worker = self.workers.remove(0);
+        worker.child.kill().await.context("could not kill a worker")?;
+        Ok(worker.pid)
+    }
+
+    /// Sends a signal to all.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        self.workers.iter().try_for_each(|worker| worker.signal(signal))
+    }
+
+    /// Sends SIGTERM to all and waits for their ends.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        for worker in &mut self.workers {
+            let Ok(status) = timeout(PATIENCE, worker.child.wait()).await else {
+                bail!("a worker still runs {PATIENCE:?} after SIGTERM{}", worker.tail());
+            };
+            let status: ExitStatus = status?;
+            ensure!(status.success(), "a worker ended with {status}{}", worker.tail());
+        }
+        Ok(())
+    }
+
+    /// The last lines of the logs, for an error message.
+    pub(crate) fn tails(&self) -> String {
+        self.workers.iter().take(2).map(Worker::tail).collect()
+    }
+}
+
+impl Worker {
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.pid.try_into()?).context("no process id")?;
+        kill_process(pid, signal).context("could not signal a worker")
+    }
+
+    fn tail(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.is_empty() {
+            return String::new();
+        }
+        let last = lines[lines.len().saturating_sub(10)..].join("\n  ");
+        format!("\nlast lines of {}:\n  {last}", name_of(&self.log))
+    }
+}

@@ -1,0 +1,81 @@
+//! Times of single events, and the curve of them.
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+
+use crate::result::Percentiles;
+
+/// What takes longer is recorded as an hour.
+const LONGEST_MICROSECONDS: u64 = 3_600_000_000;
+
+/// Microseconds, three digits kept.
+pub(crate) struct Times {
+    histogram: Histogram<u64>,
+}
+
+impl Times {
+    pub(crate) fn new() -> Result<Self> {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_MICROSECONDS, 3);
+        Ok(Self { histogram: histogram.context("no histogram of three digits")? })
+    }
+
+    /// One event. Less than nothing counts as nothing.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "rounded, not negative, and far from the ends of the type"
+    )]
+    pub(crate) fn add(&mut self, milliseconds: f64) {
+        self.histogram.saturating_record((milliseconds.max(0.0) * 1000.0).round() as u64);
+    }
+
+    /// All events of another one, too.
+    pub(crate) fn merge(&mut self, other: &Self) -> Result<()> {
+        self.histogram.add(&other.histogram).context("histograms of one kind")
+    }
+
+    /// In milliseconds; the share in percent.
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of a measurement")]
+    pub(crate) fn at(&self, percentile: f64) -> f64 {
+        self.histogram.value_at_percentile(percentile) as f64 / 1000.0
+    }
+
+    /// The curve, as long as there are events behind its points.
+    pub(crate) fn percentiles(&self) -> Percentiles {
+        let mut curve: Vec<(f64, f64)> = self
+            .histogram
+            .iter_quantiles(2)
+            .map(|step| (step.percentile(), self.at(step.percentile())))
+            .collect();
+        curve.dedup();
+        Percentiles {
+            count: self.histogram.len(),
+            p50: self.at(50.0),
+            p90: self.at(90.0),
+            p99: self.at(99.0),
+            p999: self.at(99.9),
+            max: self.at(100.0),
+            curve,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_events() {
+        let mut times = Times::new().unwrap();
+        for n in 1..=1000 {
+            times.add(f64::from(n) / 10.0);
+        }
+        times.add(-1.0);
+        let p = times.percentiles();
+        assert_eq!(p.count, 1001);
+        assert!((p.p50 - 50.0).abs() < 0.2 && (p.p99 - 99.0).abs() < 0.2, "{p:?}");
+        assert!((p.max - 100.0).abs() < 0.2, "{p:?}");
+        assert!(p.curve.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1));
+        assert!(p.curve.len() > 10);
+    }
+}

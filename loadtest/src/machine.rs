@@ -1,0 +1,171 @@
+//! Where a run took place: the computer, and the server with the settings that bear on speed.
+
+use std::fs;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tokio_postgres::Client;
+
+use crate::result::{Case, Machine, Server};
+
+/// In the order of the page: what makes commits slow, what makes writes slow, memory, vacuum.
+const SETTINGS: &[&str] = &[
+    "fsync",
+    "synchronous_commit",
+    "synchronous_standby_names",
+    "commit_delay",
+    "full_page_writes",
+    "wal_level",
+    "wal_sync_method",
+    "wal_compression",
+    "wal_buffers",
+    "max_wal_size",
+    "checkpoint_timeout",
+    "data_checksums",
+    "shared_buffers",
+    "huge_pages",
+    "effective_cache_size",
+    "work_mem",
+    "maintenance_work_mem",
+    "effective_io_concurrency",
+    "io_method",
+    "autovacuum",
+    "autovacuum_max_workers",
+    "autovacuum_naptime",
+    "autovacuum_vacuum_cost_delay",
+    "autovacuum_vacuum_cost_limit",
+    "jit",
+    "max_connections",
+    "max_parallel_workers_per_gather",
+    "shared_preload_libraries",
+    "track_activities",
+    "track_io_timing",
+    "log_statement",
+    "log_min_duration_statement",
+];
+
+/// Settings that this version does not have, or that this role may not see, are left out.
+const READ_SETTINGS: &str = "/* loadtest.settings */
+SELECT s.name, current_setting(s.name) FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, nth)
+    JOIN pg_settings s ON s.name = wanted.name
+ORDER BY wanted.nth";
+
+const VERSION: &str = "/* loadtest.server_version */ SELECT current_setting('server_version')";
+
+/// A real table: a commit that wrote only temporary ones does not wait for the disk.
+const PREPARE: &str = "/* loadtest.commit_prepare */
+CREATE TABLE IF NOT EXISTS loadtest_commits (n int4 NOT NULL)";
+const DURABLE: &str = "/* loadtest.commit_durable */
+SELECT current_setting('synchronous_commit'), set_config('synchronous_commit', 'on', false)";
+const COMMIT: &str = "/* loadtest.commit */ INSERT INTO loadtest_commits VALUES (1)";
+const RESTORE: &str = "/* loadtest.commit_restore */
+SELECT set_config('synchronous_commit', $1, false)";
+const DROP: &str = "/* loadtest.commit_drop */ DROP TABLE IF EXISTS loadtest_commits";
+
+/// Commits until the server has what it needs in memory.
+const FIRST: usize = 20;
+/// Commits that are measured, if there is time.
+const COMMITS: usize = 500;
+/// A slow disk has the median sooner than all commits.
+const TIME: Duration = Duration::from_secs(2);
+
+/// This computer. What the system does not tell stays empty or zero.
+#[must_use]
+pub(crate) fn machine() -> Machine {
+    let system = rustix::system::uname();
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    Machine {
+        cores: available_parallelism().map_or(1, usize::from),
+        processor: processor(&read("/proc/cpuinfo"))
+            .unwrap_or_else(|| system.machine().to_string_lossy().into_owned()),
+        memory_bytes: memory_bytes(&read("/proc/meminfo")).unwrap_or_default(),
+        kernel: [system.sysname(), system.release()].map(|it| it.to_string_lossy()).join(" "),
+    }
+}
+
+/// The model in the first entry of `/proc/cpuinfo`; ARM processors have none there.
+fn processor(cpuinfo: &str) -> Option<String> {
+    let model = field(cpuinfo, "model name")?;
+    Some(model.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// `MemTotal` of `/proc/meminfo`.
+fn memory_bytes(meminfo: &str) -> Option<u64> {
+    let kibibytes: u64 = field(meminfo, "MemTotal")?.strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    let mut values = fields.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
+    values.find(|value| !value.is_empty())
+}
+
+/// The server behind the session. Takes two seconds at most, and writes a table `loadtest_commits`
+/// that is gone afterwards; the session is as before.
+///
+/// # Errors
+/// The server refuses (the role may not create a table, …) or is gone.
+pub(crate) async fn server(client: &Client) -> Result<Server> {
+    let version =
+        client.query_one(VERSION, &[]).await.context("asking for the server's version")?;
+    let rows = client.query(READ_SETTINGS, &[&SETTINGS]).await.context("reading the settings")?;
+    let settings = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    Ok(Server {
+        version: version.try_get(0)?,
+        settings: settings.collect::<Result<_>>()?,
+        commit_ms: commit_ms(client).await.context("measuring a durable commit")?,
+    })
+}
+
+/// Median of a one-row commit that waits for the disk.
+async fn commit_ms(client: &Client) -> Result<f64> {
+    client.batch_execute(PREPARE).await?;
+    let before: String = client.query_one(DURABLE, &[]).await?.try_get(0)?;
+    let measured = commits(client).await;
+    // The table goes, whatever became of the commits.
+    let restored = client.query_one(RESTORE, &[&before]).await;
+    client.batch_execute(DROP).await?;
+    restored?;
+    measured?.median().context("no commit in time")
+}
+
+async fn commits(client: &Client) -> Result<Case> {
+    let insert = client.prepare(COMMIT).await?;
+    for _ in 0..FIRST {
+        client.execute(&insert, &[]).await?;
+    }
+    let begun = Instant::now();
+    let mut milliseconds = Vec::with_capacity(COMMITS);
+    while milliseconds.len() < COMMITS && begun.elapsed() < TIME {
+        let commit = Instant::now();
+        client.execute(&insert, &[]).await?;
+        milliseconds.push(commit.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(Case { rounds: milliseconds, ..Case::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_and_the_memory_are_read() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: Example  CPU @ 2.50GHz\nflags\t\t: a b\n";
+        assert_eq!(processor(cpuinfo).as_deref(), Some("Example CPU @ 2.50GHz"));
+        assert_eq!(processor("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
+        assert_eq!(
+            memory_bytes("MemTotal:       16355916 kB\nMemFree: 1 kB\n"),
+            Some(16_748_457_984)
+        );
+        assert_eq!(memory_bytes(""), None);
+    }
+
+    #[test]
+    fn this_machine_has_processors_and_a_kernel() {
+        let machine = machine();
+        assert!(machine.cores > 0);
+        assert!(machine.kernel.contains(' ') && !machine.processor.is_empty(), "{machine:?}");
+    }
+}

@@ -1,0 +1,4 @@
+//! The load test; the library has it all.
+fn main() -> std::process::ExitCode {
+    loadtest::main()
+}

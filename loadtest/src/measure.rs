@@ -1,0 +1,238 @@
+//! One run: every scenario that was asked for, or the contest with other queues, one after the other,
+//! and what came of it.
+//!
+//! Hours may go into a run. So a scenario that breaks off is part of the results, as a check that
+//! failed and with the rounds it has had, and the others are measured all the same; and a signal ends
+//! the run with the results of what was measured until then.
+
+use anyhow::{Context, Result};
+use cluster::{Signals, by_signal};
+use queue::enqueue::database_now;
+use queue::exit;
+use rustix::process::Signal;
+use terminal::tell;
+use tokio::task::spawn_blocking;
+
+use crate::args::Run;
+use crate::bench::Bench;
+use crate::compare::compare;
+use crate::machine;
+use crate::peers::{Contest, Peers};
+use crate::report;
+use crate::result::{Check, FORMAT, Results, Scenario};
+use crate::table;
+
+/// Measures, prints the results, and says by the exit code whether all is well.
+///
+/// # Errors
+/// Nothing can be measured: a missing program, no server, results to compare with that cannot be read.
+pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
+    // Before hours of work, not after.
+    let before = run.compare.as_deref().map(report::read).transpose()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Before the start: from here on, a signal no longer ends this process without clean-up.
+        let mut signals = Signals::new()?;
+        let mut opening = spawn_blocking(|| Bench::open(run));
+        let bench = tokio::select! {
+            biased;
+            signal = signals.next() => {
+                // What it has begun, it has to end: then the cluster is dropped and gone.
+                let _ = opening.await;
+                return Ok(by_signal(signal.as_raw()));
+            }
+            opened = &mut opening => opened??,
+        };
+        let mut results = Results::default();
+        // A measurement that is dropped kills its workers.
+        let ended = tokio::select! {
+            signal = signals.next() => Ok(Some(signal)),
+            ended = all(&bench, peers, &mut results) => ended.map(|()| None),
+        };
+        bench.progress.clear();
+        // A cluster of its own goes away as a whole.
+        if bench.cluster().is_none() {
+            bench.clean_up().await;
+        }
+        let signal = ended?;
+        if let Some(signal) = signal {
+            interrupted(&bench, &mut results, signal);
+        }
+        let code = show(&bench, &results, before.as_ref())?;
+        Ok(signal.map_or(code, |signal| by_signal(signal.as_raw())))
+    })
+}
+
+/// Fills the results as it goes.
+async fn all(bench: &Bench, peers: Option<&Peers>, results: &mut Results) -> Result<()> {
+    bench.progress.stage("a look at the server");
+    // A database of its own: a commit is measured with a table.
+    let database = bench.database("place").await?;
+    *results = Results {
+        format: FORMAT,
+        started_at: database_now(&*database.session).await?.to_string(),
+        command: command(std::env::args().skip(1)),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: machine::machine(),
+        server: machine::server(&database.session).await?,
+        scenarios: Vec::new(),
+    };
+    bench.drop_database(database).await?;
+    let Some(peers) = peers else {
+        for kind in bench.run.kinds() {
+            part(bench, results, (kind.name(), kind.title()), kind.run(bench)).await;
+        }
+        return Ok(());
+    };
+    let field = peers.gather(bench).await?;
+    for contest in Contest::ALL {
+        let run = contest.run(bench, &field, peers.tasks());
+        part(bench, results, (contest.name(), contest.title()), run).await;
+    }
+    Ok(())
+}
+
+/// One scenario, with its name and title. It is part of the results whatever comes of it.
+async fn part(
+    bench: &Bench,
+    results: &mut Results,
+    (name, title): (&str, &str),
+    run: impl Future<Output = Result<Scenario>>,
+) {
+    bench.begin(name, title);
+    let scenario = match run.await {
+        Ok(scenario) => Scenario { name: name.to_owned(), title: title.to_owned(), ..scenario },
+        Err(error) => {
+            bench.progress.line(&format!("{name} broke off: {error:#}"));
+            bench.clean_up().await;
+            broken_off(bench.so_far().unwrap_or_default(), format!("{error:#}"))
+        }
+    };
+    results.scenarios.push(noted(bench, scenario));
+}
+
+fn noted(bench: &Bench, mut scenario: Scenario) -> Scenario {
+    keep_numbers(&mut scenario);
+    scenario.notes.push(bench.settings_note());
+    if cfg!(debug_assertions) {
+        scenario.notes.push("debug build: these figures say nothing about speed".to_owned());
+    }
+    scenario
+}
+
+/// The rounds that it has had, and why there are no more.
+fn broken_off(mut scenario: Scenario, reason: String) -> Scenario {
+    let what = format!("{} ran to its end", scenario.name);
+    scenario.checks.push(Check { what, passed: false, detail: reason });
+    scenario
+}
+
+/// The scenario that was under way becomes one of the results.
+fn interrupted(bench: &Bench, results: &mut Results, signal: Signal) {
+    let Some(scenario) = bench.so_far() else { return };
+    if results.scenarios.iter().any(|known| known.name == scenario.name) {
+        return;
+    }
+    let reason = format!("interrupted by signal {}", signal.as_raw());
+    results.scenarios.push(noted(bench, broken_off(scenario, reason)));
+}
+
+/// JSON knows no infinity, and an average over it says nothing: a case with such a round has none.
+fn keep_numbers(scenario: &mut Scenario) {
+    let mut without = Vec::new();
+    for case in &mut scenario.cases {
+        if case.rounds.iter().any(|value| !value.is_finite()) {
+            case.rounds.clear();
+            without.push(case.name.clone());
+        }
+        for series in &mut case.series {
+            series.points.retain(|(at, value)| at.is_finite() && value.is_finite());
+        }
+    }
+    if !without.is_empty() {
+        scenario.checks.push(Check {
+            what: "every round gave a number".to_owned(),
+            passed: false,
+            detail: format!("not so: {}", without.join(", ")),
+        });
+    }
+}
+
+/// The arguments, without the one that may hold a password.
+fn command(arguments: impl Iterator<Item = String>) -> String {
+    let mut shown = vec!["loadtest".to_owned()];
+    let mut hidden = false;
+    for argument in arguments {
+        if std::mem::take(&mut hidden) {
+            continue;
+        }
+        hidden = argument == "--database-url";
+        if !argument.starts_with("--database-url") {
+            shown.push(argument);
+        }
+    }
+    shown.join(" ")
+}
+
+/// Prints the results, and beside an earlier run what changed since; the exit code says whether every
+/// check passed and nothing got worse.
+fn show(bench: &Bench, results: &Results, before: Option<&Results>) -> Result<u8> {
+    if results.scenarios.is_empty() {
+        return Ok(exit::FAILURE);
+    }
+    let comparison = before.map(|before| compare(before, results));
+    if bench.run.json {
+        let text = serde_json::to_string_pretty(results)?;
+        table::write(&text).context("could not print the results")?;
+        if let Some(comparison) = &comparison {
+            tell(format_args!("{}", comparison.text()));
+        }
+    } else {
+        table::print(results).context("could not print the results")?;
+        if let Some(comparison) = &comparison {
+            table::write("")?;
+            comparison.print()?;
+        }
+    }
+    let checks = results.scenarios.iter().flat_map(|scenario| &scenario.checks);
+    if checks.filter(|check| !check.passed).count() > 0 {
+        return Ok(exit::FAILURE);
+    }
+    Ok(comparison.map_or(exit::OK, |comparison| comparison.exit_code()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Case, Series};
+
+    #[test]
+    fn no_password_gets_into_the_results() {
+        let shown = |arguments: &[&str]| command(arguments.iter().map(|&it| it.to_owned()));
+        assert_eq!(
+            shown(&["run", "drain", "--database-url", "postgres://u:p@h", "--json"]),
+            "loadtest run drain --json"
+        );
+        assert_eq!(shown(&["run", "--database-url=postgres://u:p@h", "noop"]), "loadtest run noop");
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_and_left_out() {
+        let points = vec![(0.0, 1.0), (1.0, f64::NAN)];
+        let case = Case {
+            name: "divided by nothing".into(),
+            rounds: vec![1.0, f64::INFINITY],
+            series: vec![Series { points, ..Series::default() }],
+            ..Case::default()
+        };
+        let good = Case { rounds: vec![2.0], ..Case::default() };
+        let mut scenario = Scenario { cases: vec![case, good], ..Scenario::default() };
+        keep_numbers(&mut scenario);
+        assert_eq!(scenario.cases[0].rounds, [0.0; 0]);
+        assert_eq!(scenario.cases[0].series[0].points, [(0.0, 1.0)]);
+        assert_eq!(scenario.cases[1].rounds, [2.0]);
+        assert!(!scenario.checks[0].passed && scenario.checks.len() == 1);
+        let text = serde_json::to_string(&scenario).unwrap();
+        assert_eq!(serde_json::from_str::<Scenario>(&text).unwrap(), scenario);
+    }
+}

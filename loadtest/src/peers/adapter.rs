@@ -1,0 +1,192 @@
+//! A small program for each peer. It is started once for each step, with the step and its numbers
+//! as arguments, and prints one line of JSON:
+//!
+//! ```text
+//! setup                                  {}
+//! enqueue FIRST COUNT                    {"seconds": …}       the fastest way it has
+//! enqueue-single FIRST COUNT CONNECTIONS {"seconds": …}       each by itself
+//! enqueue-paced FIRST COUNT GAP_MS       {"committed_at": […]} one at a time, with pauses
+//! work TABLE COUNT LIMIT_S               {"done": …}          its worker, until so many are done
+//! ```
+//!
+//! `DATABASE_URL` says where, `PEER_SETTINGS` how. A step that fails ends with another code than 0
+//! and says why on standard error.
+
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::catalog::Peer;
+use super::install::last_lines;
+
+/// For everything but the work itself.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// An installed peer.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    pub(crate) peer: &'static Peer,
+    program: PathBuf,
+    script: Option<PathBuf>,
+}
+
+/// Where and how a step is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) settings: &'a str,
+}
+
+/// The answer to `setup`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Done {}
+
+/// The answer to the steps that enqueue.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Took {
+    pub(crate) seconds: f64,
+}
+
+/// The answer to `enqueue-paced`: seconds since the epoch, when the replies came.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Committed {
+    pub(crate) committed_at: Vec<f64>,
+}
+
+/// The answer to `work`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Worked {
+    pub(crate) done: i64,
+}
+
+/// A step that runs.
+#[derive(Debug)]
+pub(crate) struct Step {
+    child: Child,
+    name: String,
+}
+
+impl Adapter {
+    pub(crate) fn new(peer: &'static Peer, program: PathBuf, script: Option<PathBuf>) -> Self {
+        Self { peer, program, script }
+    }
+
+    /// Runs a step to its end.
+    ///
+    /// # Errors
+    /// It cannot be started, fails, answers something else, or takes longer than `patience`.
+    pub(crate) async fn step<A: DeserializeOwned>(
+        &self,
+        place: Place<'_>,
+        words: &str,
+        patience: Duration,
+    ) -> Result<A> {
+        self.start(place, words)?.end(patience).await
+    }
+
+    /// Starts a step. Dropping the value kills it.
+    pub(crate) fn start(&self, place: Place<'_>, words: &str) -> Result<Step> {
+        let child = Command::new(&self.program)
+            .args(&self.script)
+            .args(words.split(' '))
+            .env("DATABASE_URL", place.url)
+            .env("PEER_SETTINGS", place.settings)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("could not start the adapter of {}", self.peer.name))?;
+        Ok(Step { child, name: words.to_owned() })
+    }
+}
+
+impl Step {
+    /// Fails if it has ended, with what it said last.
+    pub(crate) async fn check(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            stderr.read_to_string(&mut said).await?;
+        }
+        bail!("\"{}\" ended too early, {status}: {}", self.name, last_lines(&said, 5))
+    }
+
+    /// Waits for its answer.
+    pub(crate) async fn end<A: DeserializeOwned>(self, patience: Duration) -> Result<A> {
+        let Self { child, name } = self;
+        let Ok(output) = timeout(patience, child.wait_with_output()).await else {
+            bail!("\"{name}\" took more than {patience:?}");
+        };
+        let output = output?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        answer(output.status, &text(&output.stdout), &text(&output.stderr))
+            .with_context(|| format!("\"{name}\""))
+    }
+}
+
+/// What a step said.
+fn answer<A: DeserializeOwned>(status: ExitStatus, stdout: &str, stderr: &str) -> Result<A> {
+    ensure!(status.success(), "{status}: {}", last_lines(stderr, 5));
+    let line = stdout.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    serde_json::from_str(line).with_context(|| format!("no answer: \"{line}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    fn status(code: i32) -> ExitStatus {
+        ExitStatus::from_raw(code << 8)
+    }
+
+    #[test]
+    fn the_last_line_is_the_answer() {
+        let worked: Worked =
+            answer(status(0), "a peer's own chatter\n{\"done\": 7, \"seconds\": 1.5}\n\n", "")
+                .unwrap();
+        assert_eq!(worked.done, 7);
+        let _: Done = answer(status(0), "{}\n", "a warning").unwrap();
+        for wrong in ["", "done\n", "{\"seconds\": 1}\n"] {
+            answer::<Worked>(status(0), wrong, "").unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_says_why() {
+        let failed = answer::<Done>(status(1), "{}", "at line 7\n\nno such table\n").unwrap_err();
+        assert_eq!(failed.to_string(), "exit status: 1: at line 7; no such table");
+    }
+
+    #[tokio::test]
+    async fn a_step_that_hangs_is_ended() {
+        let peer = super::super::catalog::PEERS[0];
+        let place = Place { url: "", settings: "{}" };
+        let hangs = Adapter::new(peer, "sleep".into(), None);
+        let took = hangs.step::<Done>(place, "60", Duration::from_millis(50)).await;
+        assert_eq!(took.unwrap_err().to_string(), "\"60\" took more than 50ms");
+        let ends = Adapter::new(peer, "ls".into(), None);
+        let mut step = ends.start(place, "/no/such/folder").unwrap();
+        let begun = std::time::Instant::now();
+        let early = loop {
+            match step.check().await {
+                Ok(()) => assert!(begun.elapsed() < PATIENCE),
+                Err(error) => break error.to_string(),
+            }
+            tokio::task::yield_now().await;
+        };
+        assert!(early.contains("ended too early") && early.contains("/no/such/folder"), "{early}");
+        let missing = Adapter::new(peer, "no-such-program".into(), None);
+        missing.step::<Done>(place, "setup", PATIENCE).await.unwrap_err();
+    }
+}

@@ -1,0 +1,170 @@
+//! A backlog, each job one INSERT through the handler's own pool; pgmill's tasks are that INSERT.
+//!
+//! The clock is the server's, in the rows themselves: it runs from the effect that ends the first
+//! tenth to the last one. So nobody pays for the start of a process or for a runtime that warms up.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::adapter::{Adapter, PATIENCE, Place, Took, Worked};
+use super::catalog::Variant;
+use super::turns::{Entry, OWN, Player, choose_way, conclude, take_turns};
+use super::{Field, set_up, settle};
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT};
+use crate::drain::{Until, close_queue, drain};
+use crate::effects;
+use crate::fleet::Crew;
+use crate::result::{Case, Check, Scenario};
+use crate::rounds::rate;
+
+/// Seconds that a worker may take for a round.
+const LIMIT: u64 = 120;
+
+/// Beside the best peer, with shared commits; one commit per task has no goal there.
+const GOAL: f64 = 2.5;
+
+const RATE: &str = "/* loadtest.peer_rate */
+WITH effects AS (SELECT e.at, row_number() OVER (ORDER BY e.at) AS n FROM loadtest.effects e),
+    tenth AS (SELECT e.at, e.n FROM effects e WHERE e.n = $1)
+SELECT ((SELECT count(*) FROM effects) - t.n)::float8,
+    extract(epoch FROM (SELECT max(e.at) FROM effects e) - t.at)::float8
+FROM tenth t";
+
+const COUNTS: &str = "/* loadtest.peer_effects */
+SELECT count(*), count(DISTINCT e.task), count(*) FILTER (WHERE e.task NOT BETWEEN 1 AND $1)
+FROM loadtest.effects e";
+
+pub(super) async fn run(bench: &Bench, field: &Field, tasks: i64) -> Result<Scenario> {
+    let crew = Crew::usual(bench);
+    let mut entries = entries(field);
+    let mut checks = Vec::new();
+    take_turns(bench, "peers", &mut entries, async |database, _, player, round| {
+        let (rate, check) = match player {
+            Player::Own(way) => {
+                choose_way(database, way).await?;
+                let (rate, check) = own_round(bench, database, &crew, tasks, round).await?;
+                let what = format!("{}, {}, round {round}", check.what, OWN[way].0);
+                (rate, Check { what, ..check })
+            }
+            Player::Peer(adapter, variant) => {
+                let tasks = tasks / variant.share;
+                peer_round(database, (adapter, variant), tasks, round).await?
+            }
+        };
+        checks.push(check);
+        Ok(vec![rate])
+    })
+    .await?;
+    let mut scenario = conclude(entries);
+    scenario.checks = checks;
+    scenario.notes.push(format!(
+        "{tasks} tasks a round, fewer for slow peers; pgmill: {}, each task's INSERT in one \
+         transaction with its completion, so exactly once, and back within seconds when a worker \
+         dies; peers: one process, the INSERT goes through a pool of the handler's own",
+        crew.words()
+    ));
+    Ok(scenario)
+}
+
+fn entries(field: &Field) -> Vec<Entry<'_>> {
+    let mut entries = Vec::new();
+    for (way, (name, budget)) in OWN.into_iter().enumerate() {
+        let case = Case { goal: budget.map(|_| GOAL), ..rate(name) };
+        entries.push(Entry::own(way, name, vec![case]));
+    }
+    for adapter in &field.adapters {
+        for variant in adapter.peer.backlog {
+            entries.push(Entry::peer(adapter, variant, |name| vec![rate(name)]));
+        }
+    }
+    entries
+}
+
+async fn own_round(
+    bench: &Bench,
+    database: &Database,
+    crew: &Crew,
+    tasks: i64,
+    round: usize,
+) -> Result<(f64, Check)> {
+    close_queue(database).await?;
+    database.fill(bench, (1, tasks), EFFECT).await?;
+    settle(database).await?;
+    drain(bench, database, crew, Until::Empty, round).await?;
+    let check = effects::all(&*database.session, 1, tasks).await?;
+    Ok((rate_of(database, tasks).await?, check))
+}
+
+async fn peer_round(
+    database: &Database,
+    (adapter, variant): (&Adapter, &'static Variant),
+    tasks: i64,
+    round: usize,
+) -> Result<(f64, Check)> {
+    set_up(database, adapter, variant).await?;
+    let place = Place { url: database.url(), settings: variant.settings };
+    let _: Took = adapter.step(place, &format!("enqueue 1 {tasks}"), PATIENCE).await?;
+    settle(database).await?;
+    let patience = Duration::from_secs(LIMIT) + PATIENCE;
+    let worked: Worked =
+        adapter.step(place, &format!("work effects {tasks} {LIMIT}"), patience).await?;
+    let row = database.session.query_one(COUNTS, &[&tasks]).await?;
+    let (effects, distinct, strange): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let name = adapter.peer.case(variant);
+    let check = tell(&name, round, [tasks, worked.done, effects, distinct, strange]);
+    Ok((rate_of(database, tasks).await?, check))
+}
+
+/// What a peer promises is at least once: every job that its handler ended has had its effect. What
+/// was done twice, or not within the time, is told and is no failure.
+fn tell(name: &str, round: usize, counts: [i64; 5]) -> Check {
+    let [tasks, done, effects, distinct, strange] = counts;
+    let (numbered, doubled) = (distinct - strange, effects - distinct);
+    let lost = (done.min(tasks) - doubled - numbered).max(0);
+    let left = (tasks - numbered - lost).max(0);
+    Check {
+        what: format!("every effect at least once, {name}, round {round}"),
+        passed: lost == 0 && strange == 0,
+        detail: format!(
+            "{tasks} jobs, {effects} effects: {lost} lost, {doubled} doubled, {left} not run in \
+             {LIMIT} s, {strange} of no job"
+        ),
+    }
+}
+
+/// Effects per second after the first tenth.
+async fn rate_of(database: &Database, tasks: i64) -> Result<f64> {
+    let rows = database.session.query(RATE, &[&(tasks / 10)]).await?;
+    let Some(row) = rows.first() else {
+        anyhow::bail!("less than a tenth of the work was done in {LIMIT} s");
+    };
+    let (effects, seconds): (f64, f64) = (row.get(0), row.get(1));
+    ensure!(effects > 0.0 && seconds > 0.0, "too few effects for a rate");
+    Ok(effects / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_doubled_and_left_are_told_apart() {
+        let told = |counts| {
+            let check = tell("peer", 1, counts);
+            (check.passed, check.detail)
+        };
+        let text = |counts: &str| format!("100 jobs, {counts} in 120 s, 0 of no job");
+        let all = "100 effects: 0 lost, 0 doubled, 0 not run";
+        assert_eq!(told([100, 100, 100, 100, 0]), (true, text(all)));
+        let doubled = "102 effects: 0 lost, 2 doubled, 0 not run";
+        assert_eq!(told([100, 102, 102, 100, 0]), (true, text(doubled)));
+        let early = "100 effects: 0 lost, 2 doubled, 2 not run";
+        assert_eq!(told([100, 100, 100, 98, 0]), (true, text(early)));
+        let lost = "97 effects: 3 lost, 0 doubled, 0 not run";
+        assert_eq!(told([100, 100, 97, 97, 0]), (false, text(lost)));
+        let slow = "40 effects: 0 lost, 0 doubled, 60 not run";
+        assert_eq!(told([100, 40, 40, 40, 0]), (true, text(slow)));
+    }
+}

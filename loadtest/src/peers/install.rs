@@ -1,0 +1,149 @@
+//! Into the scratch folder, by the peers' own package managers, and never anywhere else.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::adapter::Adapter;
+use super::catalog::{Kit, Peer};
+
+/// A first build of two Rust peers takes minutes.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+
+/// Names what was installed; without it, or with another text in it, it is installed again.
+const STAMP: &str = "installed";
+
+/// Where peers go unless the user says otherwise: nobody else can write there.
+pub(crate) fn default_scratch() -> PathBuf {
+    match std::env::home_dir() {
+        Some(home) => home.join(".cache/pgmill-loadtest-peers"),
+        None => PathBuf::from("pgmill-loadtest-peers"),
+    }
+}
+
+/// Lays the adapter down and installs what it needs, once for each set of versions.
+///
+/// # Errors
+/// The reason why it is not there, for the report.
+pub(crate) async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapter> {
+    let folder = scratch.join(peer.name);
+    for (path, text) in peer.files {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&folder)).context("could not make a folder")?;
+        // cargo builds again what is newer than its last build.
+        if fs::read_to_string(&path).ok().as_deref() != Some(text) {
+            fs::write(&path, text).context("could not write the adapter")?;
+        }
+    }
+    let wanted = wanted(peer);
+    let stamp = folder.join(STAMP);
+    if fs::read_to_string(&stamp).ok().as_deref() != Some(wanted.as_str()) {
+        match peer.kit {
+            Kit::Node => node(&folder).await?,
+            Kit::Python => python(&folder).await?,
+            Kit::Rust => rust(scratch, &folder).await?,
+        }
+        fs::write(&stamp, &wanted).context("could not write the stamp")?;
+    }
+    Ok(adapter(scratch, &folder, peer))
+}
+
+/// What the installation depends on.
+fn wanted(peer: &Peer) -> String {
+    match peer.kit {
+        Kit::Node | Kit::Python => peer.files[0].1.to_owned(),
+        Kit::Rust => peer.files.iter().map(|(_, text)| *text).collect(),
+    }
+}
+
+async fn node(folder: &Path) -> Result<()> {
+    let quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"];
+    tool(folder, "npm", &[&["install"], &quiet[..]].concat()).await
+}
+
+async fn python(folder: &Path) -> Result<()> {
+    tool(folder, "python3", &["-m", "venv", "venv"]).await?;
+    tool(folder, "venv/bin/python", &["-m", "pip", "install", "--quiet", "-r", "requirements.txt"])
+        .await
+}
+
+async fn rust(scratch: &Path, folder: &Path) -> Result<()> {
+    let target = target(scratch);
+    let target = target.to_str().context("the scratch folder's path is not UTF-8")?;
+    tool(folder, "cargo", &["build", "--release", "--quiet", "--target-dir", target]).await
+}
+
+fn target(scratch: &Path) -> PathBuf {
+    scratch.join("target")
+}
+
+fn adapter(scratch: &Path, folder: &Path, peer: &'static Peer) -> Adapter {
+    match peer.kit {
+        Kit::Node => {
+            let own = folder.join("node_modules/node/bin/node");
+            let node = if own.is_file() { own } else { PathBuf::from("node") };
+            Adapter::new(peer, node, Some(folder.join("adapter.mjs")))
+        }
+        Kit::Python => {
+            let python = folder.join("venv/bin/python");
+            Adapter::new(peer, python, Some(folder.join("adapter.py")))
+        }
+        Kit::Rust => {
+            let name = format!("peer-{}", peer.name.replace('_', "-"));
+            Adapter::new(peer, target(scratch).join("release").join(name), None)
+        }
+    }
+}
+
+/// Runs a package manager in the folder.
+async fn tool(folder: &Path, program: &str, arguments: &[&str]) -> Result<()> {
+    let log = folder.join("install.log");
+    let file = File::create(&log).context("could not write a log")?;
+    let path = if program.contains('/') { folder.join(program) } else { PathBuf::from(program) };
+    let mut child = Command::new(path)
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("could not run {program}"))?;
+    let Ok(status) = timeout(PATIENCE, child.wait()).await else {
+        bail!("{program} took more than {PATIENCE:?}");
+    };
+    let status = status?;
+    if !status.success() {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        bail!("{program} ended with {status}: {}", last_lines(&text, 3));
+    }
+    Ok(())
+}
+
+/// In one line.
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_missing_package_manager_is_named() {
+        let folder = std::env::temp_dir().join(format!("loadtest-peers-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let missing = tool(&folder, "no-such-program", &[]).await.unwrap_err();
+        assert!(format!("{missing:#}").starts_with("could not run no-such-program: "));
+        let failed = tool(&folder, "sh", &["-c", "echo one; echo two >&2; exit 3"]).await;
+        let failed = failed.unwrap_err().to_string();
+        assert!(failed.contains("exit status: 3: one; two"), "{failed}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

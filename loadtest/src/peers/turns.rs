@@ -1,0 +1,205 @@
+//! pgmill and the peers take turns, and pgmill is held against the best of them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::Result;
+use queue::operate::share_commits;
+
+use super::adapter::Adapter;
+use super::catalog::Variant;
+use super::fresh_database;
+use crate::bench::Bench;
+use crate::database::{Database, QUEUE};
+use crate::result::{Better, Case, Scenario};
+
+/// pgmill's own ways to run a backlog: label, budget of shared commits.
+pub(crate) const OWN: [(&str, Option<Duration>); 2] = [
+    ("pgmill, one commit per task", None),
+    ("pgmill, shared commits, 20 ms", Some(Duration::from_millis(20))),
+];
+
+/// Who takes part in a scenario.
+#[derive(Clone, Copy)]
+pub(crate) enum Player<'a> {
+    /// pgmill, in one of its own ways.
+    Own(usize),
+    Peer(&'a Adapter, &'static Variant),
+}
+
+/// A player with what it has done.
+pub(crate) struct Entry<'a> {
+    pub(crate) player: Player<'a>,
+    name: String,
+    /// One for each number that a round gives.
+    pub(crate) cases: Vec<Case>,
+    /// Why it gave up.
+    pub(crate) failed: Option<String>,
+}
+
+impl<'a> Entry<'a> {
+    pub(crate) fn own(way: usize, name: &str, cases: Vec<Case>) -> Self {
+        Self { player: Player::Own(way), name: name.to_owned(), cases, failed: None }
+    }
+
+    /// With the cases that there are for its name.
+    pub(crate) fn peer(
+        adapter: &'a Adapter,
+        variant: &'static Variant,
+        cases: impl Fn(&str) -> Vec<Case>,
+    ) -> Self {
+        let name = adapter.peer.case(variant);
+        Self { player: Player::Peer(adapter, variant), cases: cases(&name), name, failed: None }
+    }
+
+    fn own_case(&self) -> bool {
+        matches!(self.player, Player::Own(_))
+    }
+
+    /// What it has measured before stays.
+    fn give_up(&mut self, round: usize, error: &anyhow::Error) {
+        self.failed = Some(format!("{} failed in round {round}: {error:#}", self.name));
+        for case in &mut self.cases {
+            let _ = write!(case.name, ": failed in round {round}");
+        }
+    }
+}
+
+/// Each entry once per round, forth in odd rounds and back in even ones. A peer that fails is out,
+/// and its cases say so; pgmill must not fail. `measure` gets a new database, the entry's place, the
+/// player and the round, and gives a value for each case.
+pub(crate) async fn take_turns(
+    bench: &Bench,
+    scenario: &str,
+    entries: &mut [Entry<'_>],
+    mut measure: impl AsyncFnMut(&Database, usize, Player<'_>, usize) -> Result<Vec<f64>>,
+) -> Result<()> {
+    let rounds = bench.rounds();
+    for (round, n) in turns(rounds, entries.len()) {
+        let entry = &mut entries[n];
+        if entry.failed.is_some() {
+            continue;
+        }
+        let when = format!("round {round} of {rounds}");
+        bench.progress.stage(&format!("{scenario}: {}, {when}", entry.name));
+        // Trouble with the server is nobody's failure.
+        let database = fresh_database(bench, &format!("{n}_{round}")).await?;
+        let measured = measure(&database, n, entry.player, round).await;
+        bench.drop_database(database).await?;
+        match measured {
+            Ok(values) => {
+                for (case, value) in entry.cases.iter_mut().zip(values) {
+                    let Case { name, unit, .. } = &case;
+                    bench.progress.line(&format!("{scenario}: {name}, {when}: {value:.2} {unit}"));
+                    case.rounds.push(value);
+                }
+            }
+            Err(error) if entry.own_case() => return Err(error),
+            Err(error) => {
+                entry.give_up(round, &error);
+                bench.progress.line(entry.failed.as_deref().unwrap_or_default());
+            }
+        }
+        let cases: Vec<Case> = entries.iter().flat_map(|entry| entry.cases.clone()).collect();
+        bench.keep(&cases);
+    }
+    Ok(())
+}
+
+/// Rounds from 1, and places.
+fn turns(rounds: usize, entries: usize) -> impl Iterator<Item = (usize, usize)> {
+    (1..=rounds).flat_map(move |round| {
+        (0..entries).map(move |n| (round, if round % 2 == 1 { n } else { entries - 1 - n }))
+    })
+}
+
+/// Lets the readers of this database do as the way of [`OWN`] has it.
+pub(crate) async fn choose_way(database: &Database, way: usize) -> Result<()> {
+    let (_, budget) = OWN[way];
+    Ok(share_commits(&*database.session, QUEUE, budget).await?)
+}
+
+/// The entries' cases and what there is to say about them. Each case of pgmill gets for its reference
+/// the peers' best at the same thing; without a peer there is no goal either.
+pub(crate) fn conclude(mut entries: Vec<Entry<'_>>) -> Scenario {
+    let most = entries.iter().map(|entry| entry.cases.len()).max().unwrap_or(0);
+    for place in 0..most {
+        let best = best_peer(&entries, place);
+        let own = entries.iter_mut().filter(|entry| entry.own_case());
+        for case in own.filter_map(|entry| entry.cases.get_mut(place)) {
+            case.reference.clone_from(&best);
+            case.goal = case.goal.filter(|_| best.is_some());
+        }
+    }
+    let mut scenario = Scenario::default();
+    for entry in entries {
+        scenario.notes.extend(entry.failed);
+        if let Player::Peer(adapter, variant) = entry.player {
+            let settings: Vec<&str> = variant.settings.split_whitespace().collect();
+            let (settings, promise) = (settings.join(" "), adapter.peer.promise);
+            scenario.notes.push(format!("{}: {settings}; {promise}", entry.name));
+        }
+        scenario.cases.extend(entry.cases);
+    }
+    scenario
+}
+
+fn best_peer(entries: &[Entry<'_>], place: usize) -> Option<String> {
+    let peers = entries.iter().filter(|entry| !entry.own_case() && entry.failed.is_none());
+    let cases = peers.filter_map(|entry| entry.cases.get(place));
+    let best = cases.reduce(|best, case| {
+        let (Some(a), Some(b)) = (case.median(), best.median()) else { return best };
+        let better = match case.better {
+            Better::Higher => a > b,
+            Better::Lower => a < b,
+        };
+        if better { case } else { best }
+    });
+    best.map(|case| case.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::catalog::PEERS;
+    use crate::rounds::rate;
+
+    fn case(name: &str, rounds: &[f64]) -> Case {
+        Case { rounds: rounds.to_vec(), ..rate(name) }
+    }
+
+    fn own(goal: Option<f64>) -> Entry<'static> {
+        Entry::own(0, "pgmill", vec![Case { goal, ..case("pgmill", &[500.0]) }])
+    }
+
+    fn peer<'a>(adapter: &'a Adapter, name: &str, rounds: &[f64]) -> Entry<'a> {
+        Entry::peer(adapter, &PEERS[0].backlog[0], |_| vec![case(name, rounds)])
+    }
+
+    #[test]
+    fn odd_rounds_go_forth_and_even_ones_back() {
+        let all: Vec<_> = turns(2, 3).collect();
+        assert_eq!(all, [(1, 0), (1, 1), (1, 2), (2, 2), (2, 1), (2, 0)]);
+    }
+
+    #[test]
+    fn pgmill_is_held_against_the_best_peer_that_did_not_fail() {
+        let adapter = Adapter::new(PEERS[0], "true".into(), None);
+        let mut failed = peer(&adapter, "broken", &[900.0]);
+        failed.give_up(2, &anyhow::anyhow!("it broke"));
+        let slow = peer(&adapter, "slow", &[100.0]);
+        let fast = peer(&adapter, "fast", &[200.0]);
+        let scenario = conclude(vec![own(Some(2.5)), slow, fast, failed]);
+        assert_eq!(scenario.cases[0].reference.as_deref(), Some("fast"));
+        assert_eq!(scenario.met(&scenario.cases[0]), Some(true));
+        assert_eq!(scenario.cases[3].name, "broken: failed in round 2");
+        assert_eq!(scenario.cases[3].rounds, [900.0]);
+        assert!(scenario.notes.iter().any(|note| note.ends_with("failed in round 2: it broke")));
+    }
+
+    #[test]
+    fn without_a_peer_there_is_nothing_to_be_better_than() {
+        let alone = conclude(vec![own(Some(2.5))]);
+        assert_eq!((alone.cases[0].reference.clone(), alone.cases[0].goal), (None, None));
+    }
+}

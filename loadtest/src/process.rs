@@ -1,0 +1,51 @@
+//! What the kernel says about a process.
+
+use std::fs;
+use std::time::Duration;
+
+/// Memory that the process holds now, in bytes; `None` if it is gone.
+pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
+    status_kb(pid, "VmRSS:").map(|kb| kb * 1024)
+}
+
+/// The most it ever held, in bytes.
+pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
+    status_kb(pid, "VmHWM:").map(|kb| kb * 1024)
+}
+
+/// Processor time it has used, of all its threads.
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold spaces; after it come state, parent, …: utime is the 12th.
+    let (_, after) = stat.rsplit_once(") ")?;
+    let mut fields = after.split_ascii_whitespace().skip(11);
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    Some(Duration::from_millis(ticks * 1000 / per_second))
+}
+
+/// The processes that it started and that still run.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+fn status_kb(pid: u32, name: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(name))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_memory_and_has_used_time() {
+        let pid = std::process::id();
+        let resident = resident_bytes(pid).unwrap();
+        assert!(resident > 100_000 && peak_bytes(pid).unwrap() >= resident);
+        cpu_time(pid).unwrap();
+        assert_eq!(resident_bytes(u32::MAX), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! What is looked at first: are the goals met, and how far is it to the ceiling.
+
+use maud::{Markup, html};
+
+use super::anchor;
+use crate::figure::{figure, goal, percent, ratio, with_unit};
+use crate::result::{Better, Results};
+use crate::standing::{Standing, checks_passed, goals, goals_met};
+
+/// The bars end at this multiple of the goal; what is longer is cut off and marked.
+const LONGEST: f64 = 2.1;
+
+/// The run in four numbers.
+pub(crate) fn tiles(run: &Results) -> Markup {
+    let ((met, goals), (passed, checks)) = (goals_met(run), checks_passed(run));
+    html! {
+        ul.tiles {
+            (tile("goals met", met, goals))
+            (tile("checks passed", passed, checks))
+            li {
+                b { (run.machine.cores) @if run.machine.cores == 1 { " core" } @else { " cores" } }
+                span { (run.machine.processor) ", PostgreSQL " (run.server.version) }
+            }
+            li { b { (figure(run.server.commit_ms)) " ms" } span { "for a durable commit of one row" } }
+        }
+    }
+}
+
+fn tile(what: &str, count: usize, all: usize) -> Markup {
+    html! {
+        li class=[(all > 0).then_some(if count == all { "good" } else { "bad" })] {
+            b { (count) small { " of " (all) } }
+            span { (what) }
+        }
+    }
+}
+
+/// Rates of wrong results are worth nothing: this stands above them.
+pub(crate) fn failed_checks(run: &Results) -> Markup {
+    let checks = run.scenarios.iter().flat_map(|scenario| {
+        scenario.checks.iter().filter(|check| !check.passed).map(move |check| (scenario, check))
+    });
+    let failed: Vec<_> = checks.collect();
+    html! {
+        @if !failed.is_empty() {
+            div.alarm role="alert" {
+                strong { "Failed checks" }
+                ul {
+                    @for (scenario, check) in failed {
+                        li { (check.what) @if !check.detail.is_empty() { " (" (check.detail) ")" } ", in: " (scenario.title) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every goal with a bar; `number` is the run's place among the runs of the page.
+pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
+    let goals = goals(run);
+    let of = |better| goals.iter().filter(move |standing| standing.case.better == better);
+    html! {
+        @if !goals.is_empty() {
+            section.goals {
+                h2 { "Goals" }
+                p.key {
+                    span { (sample("bar good")) "median, met" }
+                    span { (sample("bar bad")) "median, missed" }
+                    span { (sample("range")) "lowest and highest round" }
+                    span { (sample("goal")) "goal" }
+                    span { (sample("reference")) "reference (1 ×)" }
+                }
+                @for (better, title) in [(Better::Higher, "At least: the bar has to reach the line"), (Better::Lower, "At most: the bar has to end before the line")] {
+                    @if of(better).next().is_some() {
+                        table.goals {
+                            caption { (title) }
+                            thead { tr { th scope="col" { "what" } th scope="col" { "result" } th.axis scope="col" { (scale()) } th scope="col" { "goal" } th scope="col" {} } }
+                            tbody { @for standing in of(better) { (row(run, standing, number)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn row(run: &Results, standing: &Standing<'_>, number: usize) -> Markup {
+    let Standing { scenario, case, .. } = standing;
+    let nth = run.scenarios.iter().position(|other| other.name == scenario.name);
+    html! {
+        tr {
+            th.what scope="row" {
+                a href={"#" (anchor(number, nth.unwrap_or_default()))} { (case.name) }
+                small { (scenario.title) }
+            }
+            td.result { (result(standing)) }
+            td.bar { (bar(standing)) }
+            td.goal { (goal(case).unwrap_or_default()) @if let Some(margin) = margin(standing) { small { (margin) } } }
+            td.verdict { (verdict(standing)) }
+        }
+    }
+}
+
+fn result(standing: &Standing<'_>) -> Markup {
+    let case = standing.case;
+    let median = case.median().map(|median| with_unit(median, &case.unit)).unwrap_or_default();
+    html! {
+        @match (standing.value, &case.reference) {
+            (Some(value), Some(reference)) => { b { (ratio(value)) } small { "of " (reference) " · " (median) } },
+            (Some(value), None) => b { (with_unit(value, &case.unit)) },
+            (None, _) => "–",
+        }
+    }
+}
+
+/// How far from the goal, as a share of it.
+fn margin(standing: &Standing<'_>) -> Option<String> {
+    let margin = share(standing, standing.value?)? - 1.0;
+    let side = if margin < 0.0 { "below" } else { "above" };
+    Some(if margin.abs() < 0.0005 {
+        "just there".to_owned()
+    } else {
+        format!("{} {side}", percent(margin.abs()))
+    })
+}
+
+/// The value as a multiple of the goal.
+fn share(standing: &Standing<'_>, value: f64) -> Option<f64> {
+    let share = value / standing.case.goal?;
+    share.is_finite().then_some(share)
+}
+
+/// Met or missed: sign, word and colour.
+pub(crate) fn verdict(standing: &Standing<'_>) -> Markup {
+    html! {
+        @match (standing.case.goal, standing.met) {
+            (None, _) => {},
+            (_, Some(true)) => span.good { "✓ met" },
+            (_, Some(false)) => span.bad { "✗ missed" },
+            (_, None) => span.bad { "not measured" },
+        }
+    }
+}
+
+/// Where a multiple of the goal lies on the bars.
+fn at(share: f64) -> String {
+    format!("{:.2}%", share.clamp(0.0, LONGEST) / LONGEST * 100.0)
+}
+
+fn bar(standing: &Standing<'_>) -> Markup {
+    let case = standing.case;
+    let value = standing.value.and_then(|value| share(standing, value));
+    let range =
+        standing.range().and_then(|(low, high)| share(standing, low).zip(share(standing, high)));
+    let reference = case.reference.as_ref().zip(share(standing, 1.0));
+    let (from, width) = match case.better {
+        Better::Higher => (at(1.0), at(LONGEST - 1.0)),
+        Better::Lower => (at(0.0), at(1.0)),
+    };
+    let look = if standing.met == Some(true) { "bar good" } else { "bar bad" };
+    html! {
+        svg.bar width="100%" height="34" aria-hidden="true" {
+            rect.wanted x=(from) y="0" width=(width) height="34" {}
+            @if let Some(value) = value {
+                rect class=(look) x="0" y="8" width=(at(value)) height="14" {
+                    title { (percent(value)) " of the goal" }
+                }
+                @if value > LONGEST { text.cut x="99.5%" y="19.5" text-anchor="end" { "▸" } }
+            }
+            @if let Some((low, high)) = range.filter(|(low, high)| high > low && *low < LONGEST) {
+                line.range x1=(at(low)) x2=(at(high)) y1="27" y2="27" {
+                    title { "rounds: " (percent(low)) " to " (percent(high)) " of the goal" }
+                }
+            }
+            @if let Some((name, share)) = reference.filter(|(_, share)| *share <= LONGEST) {
+                line.reference x1=(at(share)) x2=(at(share)) y1="3" y2="31" { title { (name) " = 1 ×" } }
+            }
+            line.goal x1=(at(1.0)) x2=(at(1.0)) y1="0" y2="34" {}
+        }
+    }
+}
+
+/// The ruler above the bars.
+fn scale() -> Markup {
+    html! {
+        svg.bar width="100%" height="18" role="img" aria-label="share of the goal" {
+            @for (share, text) in [(0.0, "0"), (0.5, "½"), (1.0, "goal"), (1.5, "1½"), (2.0, "2")] {
+                text.tick x=(at(share)) y="13" text-anchor=(if share == 0.0 { "start" } else { "middle" }) { (text) }
+            }
+        }
+    }
+}
+
+/// One sign of the key.
+fn sample(class: &str) -> Markup {
+    html! {
+        svg.sample width="22" height="14" aria-hidden="true" {
+            @match class {
+                "range" => line.range x1="1" x2="21" y1="7" y2="7" {},
+                "goal" | "reference" => line class=(class) x1="11" x2="11" y1="0" y2="14" {},
+                _ => rect class=(class) x="0" y="2" width="22" height="10" {},
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Several runs on one page: how each case went from run to run, and what the latest changed.
+
+use maud::{Markup, html};
+
+use super::lines::looks;
+use super::{started, when};
+use crate::compare::{Comparison, Judgement, compare, signed};
+use crate::figure::{figure, percent, ratio};
+use crate::plot::axis::Axis;
+use crate::plot::{Line, Plot};
+use crate::result::{Case, Results, Scenario};
+use crate::standing::{Standing, only_compared_with};
+
+/// The runs in the order of time, two at least.
+pub(crate) fn section(runs: &[&Results]) -> Markup {
+    let Some([before, latest]) = runs.last_chunk::<2>() else { return html! {} };
+    let plots: Vec<Plot> =
+        latest.scenarios.iter().flat_map(|scenario| plots(runs, scenario)).collect();
+    html! {
+        section.trend {
+            h2 { "From run to run" }
+            (changes(&compare(before, latest), &when(before)))
+            @if !plots.is_empty() {
+                div.figures { @for plot in plots { (plot.render()) } }
+            }
+        }
+    }
+}
+
+fn changes(comparison: &Comparison, before: &str) -> Markup {
+    let of = |judgement| comparison.changes.iter().filter(move |it| it.judgement == judgement);
+    let (worse, better) = (of(Judgement::Worse).count(), of(Judgement::Better).count());
+    html! {
+        p {
+            "Against the run of " (before) ": "
+            @if worse > 0 { span.bad { "✗ " (worse) " worse" } } @else { span.good { "✓ none worse" } }
+            ", " (better) " better, " (of(Judgement::Same).count()) " without a change that is greater than the noise."
+        }
+        @if worse + better > 0 {
+            div.scroll {
+                table {
+                    thead { tr { th scope="col" { "case" } th.number scope="col" { "before" } th.number scope="col" { "now" } th.number scope="col" { "change" } th.number scope="col" { "noise" } } }
+                    tbody {
+                        @for change in of(Judgement::Worse).chain(of(Judgement::Better)) {
+                            tr {
+                                th scope="row" { (change.case) small { (change.scenario) } }
+                                td.number { (number(change.ratio.0, change.median.0, &change.unit)) }
+                                td.number { (number(change.ratio.1, change.median.1, &change.unit)) }
+                                td.number { (change.gain.map(signed).unwrap_or_default()) " " (word(change.judgement)) }
+                                td.number { (percent(change.noise)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if !comparison.remarks.is_empty() {
+            ul.notes { @for remark in &comparison.remarks { li { (remark) } } }
+        }
+    }
+}
+
+fn number(ratio_to: Option<f64>, median: Option<f64>, unit: &str) -> Markup {
+    let median = median.map(figure).unwrap_or_default();
+    html! {
+        @match ratio_to {
+            Some(value) => { (ratio(value)) small { (median) " " (unit) } },
+            None => { (median) " " (unit) },
+        }
+    }
+}
+
+fn word(judgement: Judgement) -> Markup {
+    html! {
+        @match judgement {
+            Judgement::Worse => span.bad { "✗ worse" },
+            Judgement::Better => span.good { "✓ better" },
+            Judgement::Same => {},
+        }
+    }
+}
+
+/// The measure of what has a goal, but no reference.
+const OF_GOAL: &str = "× goal";
+
+/// What lines of one plot have in common: they are ratios, shares of their goals, or counted in one
+/// unit.
+fn measure(case: &Case) -> &str {
+    match (&case.reference, case.goal) {
+        (Some(_), _) => "× reference",
+        (None, Some(goal)) if goal != 0.0 => OF_GOAL,
+        _ => &case.unit,
+    }
+}
+
+/// The cases of a scenario that an earlier run has, too. What is only a reference tells about the
+/// day, not about the program.
+fn plots(runs: &[&Results], scenario: &Scenario) -> Vec<Plot> {
+    let mut plots: Vec<(&str, Vec<Line>)> = Vec::new();
+    for (case, look) in scenario.cases.iter().zip(looks(scenario)) {
+        let points = points(runs, scenario, case);
+        if only_compared_with(scenario, case) || points.len() < 2 {
+            continue;
+        }
+        let line = Line { name: case.name.clone(), look, points, rounds: Vec::new() };
+        match plots.iter_mut().find(|(measure_of, _)| *measure_of == measure(case)) {
+            Some((_, lines)) => lines.push(line),
+            None => plots.push((measure(case), vec![line])),
+        }
+    }
+    let plot = |(measure, lines): (&str, Vec<Line>)| {
+        let values: Vec<f64> = lines.iter().flat_map(|it| &it.points).map(|it| it.1).collect();
+        let highest = values.iter().copied().fold(0.0, f64::max);
+        let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
+        Plot {
+            title: scenario.title.clone(),
+            note: "median of each run".to_owned(),
+            x: Axis::places("run", names(runs)),
+            y: Axis::fitting(measure, &values, (lowest, highest)),
+            lines,
+        }
+    };
+    plots.into_iter().map(plot).collect()
+}
+
+fn points(runs: &[&Results], scenario: &Scenario, case: &Case) -> Vec<(f64, f64)> {
+    let in_run = |run: &Results| {
+        let there = run.scenarios.iter().find(|other| other.name == scenario.name)?;
+        let it = there.cases.iter().find(|it| {
+            (&it.name, &it.unit, &it.reference) == (&case.name, &case.unit, &case.reference)
+        })?;
+        let value = Standing::new(there, it).value?;
+        // All by the goal of the latest run: an earlier one may have had another.
+        Some(if measure(case) == OF_GOAL { value / case.goal? } else { value })
+    };
+    let numbered = (0_u32..).zip(runs);
+    numbered.filter_map(|(n, run)| Some((f64::from(n), in_run(run)?))).collect()
+}
+
+/// As short as tells the runs apart: day, or day and time.
+fn names(runs: &[&Results]) -> Vec<String> {
+    let written = |form: &str| -> Vec<String> {
+        let name = |run: &&Results| {
+            started(run).map_or_else(|| run.started_at.clone(), |at| at.strftime(form).to_string())
+        };
+        runs.iter().map(name).collect()
+    };
+    let days = written("%m-%d");
+    if days.windows(2).any(|pair| pair[0] == pair[1]) { written("%d. %H:%M") } else { days }
+}

@@ -1,0 +1,120 @@
+//! What can be measured.
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::bench::Bench;
+use crate::result::Scenario;
+
+mod backlog;
+mod beside;
+mod chaos;
+mod drain;
+mod enqueue;
+mod fleet;
+mod history;
+mod idle;
+mod latency;
+mod memory;
+mod noop;
+mod pinned;
+mod program;
+mod recovery;
+mod scheduled;
+mod soak;
+
+/// A scenario, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    Drain,
+    Noop,
+    Enqueue,
+    Latency,
+    Backlog,
+    History,
+    Pinned,
+    Scheduled,
+    Fleet,
+    Idle,
+    Recovery,
+    Memory,
+    Chaos,
+    Soak,
+}
+
+impl Kind {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Noop => "noop",
+            Self::Enqueue => "enqueue",
+            Self::Latency => "latency",
+            Self::Backlog => "backlog",
+            Self::History => "history",
+            Self::Pinned => "pinned",
+            Self::Scheduled => "scheduled",
+            Self::Fleet => "fleet",
+            Self::Idle => "idle",
+            Self::Recovery => "recovery",
+            Self::Memory => "memory",
+            Self::Chaos => "chaos",
+            Self::Soak => "soak",
+        }
+    }
+
+    /// One line for people.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Drain => "a backlog of tasks, each one INSERT, exactly once",
+            Self::Noop => "a backlog of SELECT 1: the queue's own work",
+            Self::Enqueue => "submitting: one by one, in bulk, by the program",
+            Self::Latency => "from the commit of an enqueue to the start of its statement",
+            Self::Backlog => "the rate in front of a small and of a large backlog",
+            Self::History => "the rate with and without finished tasks on record",
+            Self::Pinned => "the rate while an old snapshot stays open",
+            Self::Scheduled => "the rate with and without tasks that are due later",
+            Self::Fleet => "1 to 64 worker processes on one backlog",
+            Self::Idle => "what a fleet costs that has nothing to do",
+            Self::Recovery => {
+                "until work goes on: a worker killed, stopped, the database restarted"
+            }
+            Self::Memory => "memory of a worker: a long drain, a huge result, many notices",
+            Self::Chaos => "a drain with a worker killed every two seconds, exactly once",
+            Self::Soak => "a mixed load for long: what is not flat",
+        }
+    }
+
+    /// Measures it.
+    pub(crate) async fn run(self, bench: &Bench) -> Result<Scenario> {
+        let scenario = match self {
+            Self::Drain => drain::run(bench).await,
+            Self::Noop => noop::run(bench).await,
+            Self::Enqueue => enqueue::run(bench).await,
+            Self::Latency => latency::run(bench).await,
+            Self::Backlog => backlog::run(bench).await,
+            Self::History => history::run(bench).await,
+            Self::Pinned => pinned::run(bench).await,
+            Self::Scheduled => scheduled::run(bench).await,
+            Self::Fleet => fleet::run(bench).await,
+            Self::Idle => idle::run(bench).await,
+            Self::Recovery => recovery::run(bench).await,
+            Self::Memory => memory::run(bench).await,
+            Self::Chaos => chaos::run(bench).await,
+            Self::Soak => soak::run(bench).await,
+        }?;
+        Ok(Scenario { name: self.name().to_owned(), title: self.title().to_owned(), ..scenario })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for kind in Kind::value_variants() {
+            assert_eq!(Kind::from_str(kind.name(), false), Ok(*kind));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Does it matter how much is waiting? The same fleet at the head of a small backlog and of large
+//! ones. Each backlog has a database of its own, filled once; a round takes some off the head, and
+//! what it took is put back at the end.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT};
+use crate::drain::{Drained, Until, close_queue, drain};
+use crate::effects;
+use crate::fleet::Crew;
+use crate::result::{Case, Check, Scenario};
+use crate::rounds::{against, alternate, rate};
+use crate::words::count_words;
+
+/// The small backlog is drained and filled again until it has taken as long as a round, but not
+/// more often than this.
+const REFILLS: usize = 5;
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let crew = Crew::usual(bench);
+    let length = bench.duration(Duration::from_secs(20), Duration::from_secs(4));
+    let small = 10_000;
+    let sizes = bench.size(vec![small, 1_000_000, 10_000_000], vec![small, 200_000]);
+    let reference = name(small);
+    let mut cases: Vec<Case> = Vec::new();
+    let mut backlogs = Vec::new();
+    for size in sizes {
+        bench.progress.stage(&format!("backlog: filling {}", count_words(size)));
+        let database = bench.database(&format!("backlog_{size}")).await?;
+        close_queue(&database).await?;
+        backlogs.push(Backlog { database, size, filled: 0 });
+        let case = rate(name(size));
+        let goal = Some(0.9);
+        cases.push(if size == small { case } else { against(case, &reference, goal) });
+    }
+    for backlog in backlogs.iter_mut().filter(|backlog| backlog.size > small) {
+        backlog.top_up(bench, backlog.size).await?;
+    }
+    alternate(bench, "backlog", &mut cases, async |n, round| {
+        let backlog = &mut backlogs[n];
+        if backlog.size == small {
+            return Ok(backlog.again_and_again(bench, &crew, length, round).await?.into());
+        }
+        let drained = backlog.head(bench, &crew, Until::Passed(length), round).await?;
+        let gone = backlog.gone().await?;
+        backlog.top_up(bench, gone).await?;
+        Ok(drained.into())
+    })
+    .await?;
+    let mut checks = Vec::new();
+    for Backlog { database, size, .. } in backlogs {
+        let check = effects::of_successes(&*database.session).await?;
+        checks.push(Check { what: format!("{}, {}", check.what, name(size)), ..check });
+        bench.drop_database(database).await?;
+    }
+    let notes = vec![format!(
+        "rounds of {} s at the head, {}; {} are drained up to {REFILLS} times a round, counting the \
+         time of the drains only",
+        length.as_secs(),
+        crew.words(),
+        name(small)
+    )];
+    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+}
+
+fn name(size: i64) -> String {
+    format!("{} pending", count_words(size))
+}
+
+struct Backlog {
+    database: Database,
+    size: i64,
+    /// Tasks that were ever put in; they are numbered through.
+    filled: i64,
+}
+
+impl Backlog {
+    async fn top_up(&mut self, bench: &Bench, tasks: i64) -> Result<()> {
+        let range = (self.filled + 1, self.filled + tasks);
+        self.database.fill(bench, range, EFFECT).await?;
+        self.filled += tasks;
+        Ok(())
+    }
+
+    /// Tasks that are missing from the full size.
+    async fn gone(&self) -> Result<i64> {
+        const LIVE: &str = "/* loadtest.live */ SELECT count(*) FROM mill.tasks";
+        let live: i64 = self.database.session.query_typed(LIVE, &[]).await?[0].get(0);
+        Ok(self.size - live)
+    }
+
+    async fn head(
+        &self,
+        bench: &Bench,
+        crew: &Crew,
+        until: Until,
+        round: usize,
+    ) -> Result<Drained> {
+        self.database.settle().await?;
+        let drained = drain(bench, &self.database, crew, until, round).await?;
+        close_queue(&self.database).await?;
+        Ok(drained)
+    }
+
+    async fn again_and_again(
+        &mut self,
+        bench: &Bench,
+        crew: &Crew,
+        length: Duration,
+        round: usize,
+    ) -> Result<Drained> {
+        let mut all = Drained { tasks: 0, seconds: 0.0, series: Vec::new() };
+        for _ in 0..REFILLS {
+            self.top_up(bench, self.size).await?;
+            let drained = self.head(bench, crew, Until::Empty, round).await?;
+            all.tasks += drained.tasks;
+            all.seconds += drained.seconds;
+            if all.series.is_empty() {
+                all.series = drained.series;
+            }
+            if all.seconds >= length.as_secs_f64() {
+                break;
+            }
+        }
+        Ok(all)
+    }
+}

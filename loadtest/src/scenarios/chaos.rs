@@ -1,0 +1,132 @@
+//! Every two seconds the oldest worker is killed and another one started, while the fleet drains a
+//! backlog. Whatever that does to the rate, every effect has to be there once.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use queue::operate::share_commits;
+use tokio::time::sleep;
+
+use super::drain::BUDGET;
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT, QUEUE};
+use crate::drain::{FLEET, Gauge, close_queue, done, open_queue, throughput, until_empty};
+use crate::effects;
+use crate::fleet::{Crew, Fleet};
+use crate::result::{Check, Scenario};
+use crate::rounds::{Measured, against, alternate, rate};
+use crate::sample::Sampler;
+
+const CALM: &str = "no kills";
+const CHAOS: &str = "a kill every 2 s";
+const SHARED: &str = "a kill every 2 s, shared commits";
+const NAMES: [&str; 3] = [CALM, CHAOS, SHARED];
+
+const KILL_EVERY: Duration = Duration::from_secs(2);
+
+/// After how long 99 of 100 tasks were done: the last ones wait for the reclaim of the last victim.
+const NEARLY_ALL: &str = "/* loadtest.nearly_all */
+SELECT extract(epoch FROM percentile_disc(0.99) WITHIN GROUP (ORDER BY a.finished_at) - $1)::float8
+FROM mill.attempts a WHERE a.outcome = 'succeeded'";
+
+const LOST: &str = "/* loadtest.lost */
+SELECT count(*) FROM mill.attempts a WHERE a.outcome = 'lost'";
+
+/// Kills end when about this many tasks are left.
+const ENOUGH_LEFT: i64 = 1000;
+
+/// Claims go by id, so what is gone of the last ones tells how near the end is; and a look at them
+/// costs no more than a page or two.
+const LEFT: &str = "/* loadtest.left_behind */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
+
+const NEWEST: &str =
+    "/* loadtest.newest_in_chaos */ SELECT coalesce(max(t.id), 0) FROM mill.tasks t";
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let run = &bench.run;
+    let crew = Crew::of(run.workers.unwrap_or(4), run.readers.unwrap_or(8));
+    let tasks = bench.tasks(200_000, 30_000);
+    let database = bench.database("chaos").await?;
+    let mut cases = [rate(CALM), against(rate(CHAOS), CALM, None), rate(SHARED)];
+    let (mut checks, mut kills, mut lost) = (Vec::new(), 0, 0);
+    alternate(bench, "chaos", &mut cases, async |n, round| {
+        let round_ = Round { bench, database: &database, crew: &crew, tasks, round };
+        let budget = if NAMES[n] == SHARED { Some(BUDGET) } else { bench.run.share_commits };
+        share_commits(&*database.session, QUEUE, budget).await?;
+        let (measured, killed) = round_.run(NAMES[n] != CALM).await?;
+        kills += killed;
+        lost += database.session.query_typed(LOST, &[]).await?[0].get::<_, i64>(0);
+        let check = effects::all(&*database.session, 1, tasks).await?;
+        let what = format!("{}, {}, round {round}", check.what, NAMES[n]);
+        checks.push(Check { what, ..check });
+        Ok(measured)
+    })
+    .await?;
+    checks.push(Check {
+        what: "the kills hit running tasks".to_owned(),
+        passed: kills > 0 && lost > 0,
+        detail: format!("{kills} kills, {lost} attempts lost"),
+    });
+    bench.drop_database(database).await?;
+    let notes = vec![
+        format!("{tasks} tasks a round, {}", crew.words()),
+        "the rate is that of the first 99 % of the tasks".to_owned(),
+    ];
+    Ok(Scenario { cases: cases.to_vec(), checks, notes, ..Scenario::default() })
+}
+
+struct Round<'a> {
+    bench: &'a Bench,
+    database: &'a Database,
+    crew: &'a Crew,
+    tasks: i64,
+    round: usize,
+}
+
+impl Round<'_> {
+    async fn run(&self, chaos: bool) -> Result<(Measured, usize)> {
+        let Self { bench, database, crew, tasks, round } = *self;
+        let session = &database.session;
+        database.empty().await?;
+        close_queue(database).await?;
+        database.fill(bench, (1, tasks), EFFECT).await?;
+        database.settle().await?;
+        let mut fleet = Fleet::start(bench, database, crew).await?;
+        let sampler = Sampler::start(bench, database, fleet.pids()).await?;
+        let opened_at = open_queue(database).await?;
+        let kills = if chaos { self.kill(&mut fleet).await? } else { 0 };
+        until_empty(bench, database, &mut fleet).await?;
+        let mut series = sampler.end(round);
+        fleet.stop().await?;
+        let drained = done(session, FLEET, opened_at, None).await?;
+        series.extend(throughput(session, FLEET, opened_at, &drained, round).await?);
+        let seconds: f64 = session.query_one(NEARLY_ALL, &[&opened_at]).await?.get(0);
+        #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+        let value = tasks as f64 * 0.99 / seconds;
+        Ok((Measured { value, series }, kills))
+    }
+
+    /// One after the other, as long as enough is left to do.
+    async fn kill(&self, fleet: &mut Fleet<'_>) -> Result<usize> {
+        let session = &self.database.session;
+        let mut gauge = Gauge::new(self.bench, session).await?;
+        let newest: i64 = session.query_typed(NEWEST, &[]).await?[0].get(0);
+        let left = session.prepare(LEFT).await?;
+        let mut kills = 0;
+        let mut last = Instant::now();
+        loop {
+            sleep(Duration::from_millis(100)).await;
+            gauge.look().await?;
+            let near: i64 = session.query_one(&left, &[&(newest - ENOUGH_LEFT)]).await?.get(0);
+            if near < ENOUGH_LEFT {
+                return Ok(kills);
+            }
+            if last.elapsed() >= KILL_EVERY {
+                last = Instant::now();
+                fleet.kill_oldest().await?;
+                fleet.start_one()?;
+                kills += 1;
+            }
+        }
+    }
+}

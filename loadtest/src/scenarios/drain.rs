@@ -1,0 +1,141 @@
+//! A backlog of tasks, each of which inserts one row, until the queue is empty; afterwards every row
+//! has to be there once. With one commit per task and with shared commits, each beside its ceiling:
+//! the same transactions with no queue around them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use queue::operate::share_commits;
+
+use crate::bench::Bench;
+use crate::ceiling::Ceiling;
+use crate::database::{Database, EFFECT, QUEUE};
+use crate::drain::{Drained, Until, close_queue, drain};
+use crate::effects;
+use crate::fleet::Crew;
+use crate::result::{Better, Check, Scenario};
+use crate::rounds::{against, alternate, case, rate};
+
+/// For how long a reader takes tasks into one transaction, where commits are shared.
+pub(crate) const BUDGET: Duration = Duration::from_millis(20);
+
+const CEILING: &str = "ceiling, one commit per task";
+const FLEET: &str = "one commit per task";
+const SHARED: &str = "shared commits, 20 ms";
+const SHARED_CEILING: &str = "ceiling, shared commits";
+
+/// Tasks in one transaction of the ceiling for shared commits, unless the fleet's have more: were it
+/// always as many as the fleet's, a fleet that shares badly would lower the bar for itself.
+const LEAST_GROUP: usize = 32;
+
+/// The completions of a transaction carry its number. Of those that are all there, the last round's.
+const PER_COMMIT: &str = "/* loadtest.per_commit */
+SELECT count(*)::float8 / greatest(count(DISTINCT a.xmin::text), 1) FROM mill.attempts a";
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    beside_ceilings(bench, "drain", EFFECT, [Some(0.85), Some(0.7)]).await
+}
+
+/// The cases of a backlog of this statement; `goals` are those of one commit per task and of shared
+/// commits, as ratios to their ceilings.
+pub(crate) async fn beside_ceilings(
+    bench: &Bench,
+    scenario: &str,
+    statement: &'static str,
+    goals: [Option<f64>; 2],
+) -> Result<Scenario> {
+    let crew = Crew::usual(bench);
+    let tasks = bench.tasks(100_000, 20_000);
+    let database = bench.database(scenario).await?;
+    // In this order, so that the last ceiling knows from the first round on what the fleet does.
+    let mut cases = vec![
+        rate(CEILING),
+        against(rate(FLEET), CEILING, goals[0]),
+        against(rate(SHARED), SHARED_CEILING, goals[1]),
+        rate(SHARED_CEILING),
+    ];
+    let names = [CEILING, FLEET, SHARED, SHARED_CEILING];
+    let mut per_commit = case("shared commits: tasks per commit", "tasks", Better::Higher);
+    let mut checks = Vec::new();
+    let mut group = LEAST_GROUP;
+    alternate(bench, scenario, &mut cases, async |n, round| {
+        let ceiling = Ceiling { connections: crew.readers(), group: 1, last: tasks, statement };
+        let drained = match n {
+            0 => ceiling_round(bench, &database, ceiling, round).await?,
+            3 => ceiling_round(bench, &database, Ceiling { group, ..ceiling }, round).await?,
+            _ => {
+                let budget = (n == 2).then_some(BUDGET);
+                share_commits(&*database.session, QUEUE, budget).await?;
+                fleet_round(bench, &database, &crew, (tasks, statement), round).await?
+            }
+        };
+        if n == 2 {
+            let reached = database.session.query_typed(PER_COMMIT, &[]).await?[0].get(0);
+            per_commit.rounds.push(reached);
+            group = LEAST_GROUP.max(whole(reached));
+        }
+        let mut check = succeeded(&drained, tasks);
+        if statement == EFFECT && check.passed {
+            check = effects::all(&*database.session, 1, tasks).await?;
+        }
+        checks
+            .push(Check { what: format!("{}, {}, round {round}", check.what, names[n]), ..check });
+        Ok(drained.into())
+    })
+    .await?;
+    bench.drop_database(database).await?;
+    cases.push(per_commit);
+    let notes = vec![
+        format!("{tasks} tasks a round, {}", crew.words()),
+        format!(
+            "ceiling of shared commits: as many tasks in a transaction as the fleet had in its, \
+             {LEAST_GROUP} at least; {group} at last"
+        ),
+    ];
+    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a small number of tasks"
+)]
+fn whole(tasks: f64) -> usize {
+    tasks.round() as usize
+}
+
+fn succeeded(drained: &Drained, tasks: i64) -> Check {
+    Check {
+        what: "every task succeeded".to_owned(),
+        passed: drained.tasks == tasks,
+        detail: format!("{tasks} tasks, {} succeeded", drained.tasks),
+    }
+}
+
+/// Fills the queue with so many tasks and lets a fleet loose on them.
+pub(crate) async fn fleet_round(
+    bench: &Bench,
+    database: &Database,
+    crew: &Crew,
+    (tasks, statement): (i64, &str),
+    round: usize,
+) -> Result<Drained> {
+    database.empty().await?;
+    close_queue(database).await?;
+    database.fill(bench, (1, tasks), statement).await?;
+    database.settle().await?;
+    drain(bench, database, crew, Until::Empty, round).await
+}
+
+/// The same without a queue.
+async fn ceiling_round(
+    bench: &Bench,
+    database: &Database,
+    ceiling: Ceiling,
+    round: usize,
+) -> Result<Drained> {
+    database.empty().await?;
+    database.fill_bare(bench, (1, ceiling.last), ceiling.statement).await?;
+    database.settle().await?;
+    ceiling.run(bench, database, round).await
+}

@@ -1,0 +1,208 @@
+//! How fast tasks are submitted: through the library, one by one and many at once, beside inserts
+//! into a table of the same shape; and through the program `enqueue`, beside `psql`.
+//!
+//! No worker runs. Every commit waits for the disk.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use futures_util::SinkExt;
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, ring};
+use tokio::task::JoinSet;
+use tokio_postgres::types::Type;
+
+use super::program;
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT};
+use crate::result::{Case, Check, Scenario};
+use crate::rounds::{Measured, against, alternate, rate};
+use crate::session::Session;
+
+const BARE: &str = "/* loadtest.bare_one */ INSERT INTO bare.tasks (statement) VALUES ($1)";
+
+const BARE_MANY: &str = "/* loadtest.bare_many */
+INSERT INTO bare.tasks (statement) SELECT s FROM unnest($1) AS s";
+
+const COPY: &str = "/* loadtest.bare_copy */ COPY bare.tasks (statement) FROM STDIN";
+
+const COUNT: &str = "/* loadtest.enqueued */
+SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM bare.tasks)";
+
+/// Tasks in one statement of a bulk, as the program `enqueue` sends them.
+const CHUNK: usize = 1000;
+
+/// Lines that are handed to COPY at once.
+const COPY_LINES: usize = 1000;
+
+/// What is done.
+#[derive(Clone, Copy)]
+enum Way {
+    Bare,
+    Enqueue,
+    EnqueueAndRing,
+    BareMany,
+    EnqueueMany,
+    Copy,
+    Bulk,
+}
+
+/// A case: what is done on how many connections, and what it is held against.
+struct Step {
+    name: &'static str,
+    way: Way,
+    connections: usize,
+    reference: Option<&'static str>,
+    goal: Option<f64>,
+}
+
+impl Step {
+    const fn bare(name: &'static str, way: Way, connections: usize) -> Self {
+        Self { name, way, connections, reference: None, goal: None }
+    }
+
+    const fn beside(bare: &Self, name: &'static str, way: Way, goal: Option<f64>) -> Self {
+        Self { name, way, connections: bare.connections, reference: Some(bare.name), goal }
+    }
+}
+
+const ONE: Step = Step::bare("bare INSERT, 1 connection", Way::Bare, 1);
+const TEN: Step = Step::bare("bare INSERT, 10 connections", Way::Bare, 10);
+const HUNDRED: Step = Step::bare("bare INSERT of 100 at once", Way::BareMany, 1);
+const COPIED: Step = Step::bare("COPY into the bare table", Way::Copy, 1);
+
+const STEPS: [Step; 9] = [
+    ONE,
+    Step::beside(&ONE, "enqueue, 1 connection", Way::Enqueue, Some(0.9)),
+    Step::beside(&ONE, "enqueue and ring, 1 connection", Way::EnqueueAndRing, None),
+    TEN,
+    Step::beside(&TEN, "enqueue, 10 connections", Way::Enqueue, Some(0.9)),
+    HUNDRED,
+    Step::beside(&HUNDRED, "enqueue of 100 at once", Way::EnqueueMany, None),
+    COPIED,
+    Step::beside(&COPIED, "bulk enqueue", Way::Bulk, Some(0.5)),
+];
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let database = bench.database("enqueue").await?;
+    let mut cases: Vec<Case> = STEPS
+        .iter()
+        .map(|step| match step.reference {
+            Some(reference) => against(rate(step.name), reference, step.goal),
+            None => rate(step.name),
+        })
+        .collect();
+    let mut checks = Vec::new();
+    alternate(bench, "enqueue", &mut cases, async |n, round| {
+        let Step { name, way, connections, .. } = STEPS[n];
+        let tasks = count(bench, way);
+        database.empty().await?;
+        database.settle().await?;
+        let value = submit(bench, &database, way, connections, tasks).await?;
+        let there: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
+        checks.push(Check {
+            what: format!("every task is there, {name}, round {round}"),
+            passed: usize::try_from(there)? == tasks,
+            detail: format!("{tasks} submitted, {there} there"),
+        });
+        Ok(Measured { value, ..Measured::default() })
+    })
+    .await?;
+    let mut scenario = Scenario { cases, checks, ..Scenario::default() };
+    program::measure(bench, &database, &mut scenario).await?;
+    bench.drop_database(database).await?;
+    Ok(scenario)
+}
+
+/// How many in a round.
+fn count(bench: &Bench, way: Way) -> usize {
+    match way {
+        Way::Bare | Way::Enqueue | Way::EnqueueAndRing => bench.size(10_000, 1_000),
+        Way::BareMany | Way::EnqueueMany => bench.size(100_000, 20_000),
+        Way::Copy | Way::Bulk => bench.size(500_000, 50_000),
+    }
+}
+
+/// Tasks per second, over connections that are open already.
+#[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+async fn submit(
+    bench: &Bench,
+    database: &Database,
+    way: Way,
+    connections: usize,
+    tasks: usize,
+) -> Result<f64> {
+    let mut sessions = Vec::new();
+    for _ in 0..connections {
+        sessions.push(bench.connect(database.url()).await?);
+    }
+    let begun = Instant::now();
+    let mut running = JoinSet::new();
+    for (n, session) in sessions.into_iter().enumerate() {
+        let each = tasks / connections;
+        running.spawn(on_one(session, way, n * each + 1..(n + 1) * each + 1));
+    }
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(tasks as f64 / begun.elapsed().as_secs_f64())
+}
+
+fn task(n: usize) -> NewTask {
+    NewTask { statement: statement(n), ..NewTask::default() }
+}
+
+fn statement(n: usize) -> String {
+    EFFECT.replace("%s", &n.to_string())
+}
+
+/// Each commits as it goes, but for the bulk and COPY: those are one transaction.
+async fn on_one(mut session: Session, way: Way, numbers: std::ops::Range<usize>) -> Result<()> {
+    let options = TaskOptions::default();
+    match way {
+        Way::Bare => {
+            for n in numbers {
+                // Unnamed, as the library sends its own: one round trip, nothing prepared.
+                let statement = statement(n);
+                session.query_typed(BARE, &[(&statement, Type::TEXT)]).await?;
+            }
+        }
+        Way::Enqueue | Way::EnqueueAndRing => {
+            for n in numbers {
+                enqueue(&*session, &task(n), &options, None).await?;
+                if matches!(way, Way::EnqueueAndRing) {
+                    ring(&*session).await?;
+                }
+            }
+        }
+        Way::BareMany => {
+            for first in numbers.step_by(100) {
+                let many: Vec<String> = (first..first + 100).map(statement).collect();
+                session.query_typed(BARE_MANY, &[(&many, Type::TEXT_ARRAY)]).await?;
+            }
+        }
+        Way::EnqueueMany => {
+            for first in numbers.step_by(100) {
+                let many: Vec<NewTask> = (first..first + 100).map(task).collect();
+                enqueue_many(&*session, &many, &options).await?;
+            }
+        }
+        Way::Bulk => {
+            let transaction = session.transaction().await?;
+            for first in numbers.step_by(CHUNK) {
+                let many: Vec<NewTask> = (first..first + CHUNK).map(task).collect();
+                enqueue_many(&transaction, &many, &options).await?;
+            }
+            transaction.commit().await?;
+        }
+        Way::Copy => {
+            let mut sink = Box::pin(session.copy_in::<_, bytes::Bytes>(COPY).await?);
+            for first in numbers.step_by(COPY_LINES) {
+                let lines: String =
+                    (first..first + COPY_LINES).map(|n| statement(n) + "\n").collect();
+                sink.send(lines.into()).await?;
+            }
+            sink.close().await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! One process or many? The same backlog, drained by fleets of more and more worker processes that
+//! have the same number of readers in all.
+
+use anyhow::Result;
+
+use super::drain::fleet_round;
+use crate::bench::Bench;
+use crate::database::EFFECT;
+use crate::effects;
+use crate::fleet::Crew;
+use crate::result::{Case, Check, Scenario};
+use crate::rounds::{alternate, rate};
+
+const PROCESSES: [u32; 5] = [1, 2, 4, 16, 64];
+
+/// Readers of the whole fleet, one for each of the most processes.
+const READERS: u32 = 64;
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let readers = bench.run.readers.unwrap_or(READERS).max(READERS);
+    let tasks = bench.tasks(100_000, 10_000);
+    let database = bench.database("fleet").await?;
+    let mut cases: Vec<Case> = PROCESSES.iter().map(|workers| rate(name(*workers))).collect();
+    let mut checks = Vec::new();
+    alternate(bench, "fleet", &mut cases, async |n, round| {
+        let crew = Crew::of(PROCESSES[n], readers / PROCESSES[n]);
+        let drained = fleet_round(bench, &database, &crew, (tasks, EFFECT), round).await?;
+        let check = effects::all(&*database.session, 1, tasks).await?;
+        let what = format!("{}, {}, round {round}", check.what, name(PROCESSES[n]));
+        checks.push(Check { what, ..check });
+        Ok(drained.into())
+    })
+    .await?;
+    bench.drop_database(database).await?;
+    judge(&mut cases);
+    let notes = vec![format!(
+        "{tasks} tasks a round, {readers} readers in all; each is a ratio to the fleet with the best \
+         median"
+    )];
+    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+}
+
+fn name(workers: u32) -> String {
+    if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") }
+}
+
+/// The best becomes the reference, and the largest fleet has to come close to it.
+fn judge(cases: &mut [Case]) {
+    let best = cases.iter().max_by(|a, b| {
+        let medians = (a.median().unwrap_or(0.0), b.median().unwrap_or(0.0));
+        medians.0.total_cmp(&medians.1)
+    });
+    let Some(best) = best.map(|case| case.name.clone()) else { return };
+    let largest = cases.len() - 1;
+    for (n, case) in cases.iter_mut().enumerate() {
+        if case.name != best {
+            case.reference = Some(best.clone());
+            case.goal = (n == largest).then_some(0.8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_fleet_is_the_reference_of_the_others() {
+        let case = |name: &str, rounds: &[f64]| Case { rounds: rounds.to_vec(), ..rate(name) };
+        let mut cases =
+            [case("a", &[1.0, 2.0, 3.0]), case("b", &[5.0, 1.0, 5.0]), case("c", &[4.0, 4.0, 4.0])];
+        judge(&mut cases);
+        let references: Vec<Option<&str>> =
+            cases.iter().map(|case| case.reference.as_deref()).collect();
+        assert_eq!(references, [Some("b"), None, Some("b")]);
+        assert_eq!(cases.each_ref().map(|case| case.goal), [None, None, Some(0.8)]);
+    }
+}

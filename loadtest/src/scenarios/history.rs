@@ -1,0 +1,73 @@
+//! Does it matter how much was ever done? The same drain with an empty history and with millions of
+//! finished tasks on record, spread over the days up to now.
+
+use anyhow::Result;
+
+use super::beside::{Beside, compare};
+use crate::bench::Bench;
+use crate::database::Database;
+use crate::result::Scenario;
+use crate::words::count_words;
+
+/// Days with history, today among them.
+const DAYS: i64 = 20;
+
+/// A day's partition as `mill.prepare_history` makes those of the days to come.
+const PARTITION: &str = "/* loadtest.history_partition */
+DO $$
+DECLARE
+    day date;
+    partition_name text;
+BEGIN
+    SET LOCAL timezone = 'UTC';
+    FOR ago IN 1..{days} LOOP
+        day := current_date - ago;
+        partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
+        EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
+        EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
+            partition_name, day::timestamptz, (day + 1)::timestamptz);
+    END LOOP;
+END
+$$";
+
+/// Finished tasks numbered $2 to $3, evenly over the day $1 days ago, or over what there is of today.
+const DAY: &str = "/* loadtest.history_day */
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
+    attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,
+    at_most_once, external, queue, rows, statement)
+SELECT at.finished, n, at.finished, at.finished, at.finished, '10 seconds', 1, 'succeeded', 'normal',
+    'transaction', 'exponential', 3, 0, true, true, false, false, 'default', 1,
+    format('INSERT INTO loadtest.effects (task) VALUES (%s)', n)
+FROM (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - $1::int * interval '1 day'
+        AS first) AS day,
+    generate_series($2::bigint, $3) AS n,
+    LATERAL (SELECT day.first + least(interval '1 day', now() - day.first)
+        * ((n - $2)::float8 / ($3 - $2 + 1)) AS finished) AS at";
+
+/// The live tasks' ids go on after those of history.
+const AFTER: &str = "/* loadtest.history_ids */ SELECT setval('mill.tasks_id_seq', $1)";
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let size = bench.size(20_000_000, 500_000);
+    let beside = Beside {
+        scenario: "history",
+        without: "0 finished tasks on record".to_owned(),
+        with: format!("{} finished tasks on record", count_words(size)),
+        tasks: bench.tasks(100_000, 20_000),
+    };
+    compare(bench, &beside, async |database| record(bench, database, size).await).await
+}
+
+async fn record(bench: &Bench, database: &Database, size: i64) -> Result<()> {
+    let session = &database.session;
+    session.batch_execute(&PARTITION.replace("{days}", &(DAYS - 1).to_string())).await?;
+    let of_day = size / DAYS;
+    for (number, ago) in (0..DAYS).rev().enumerate() {
+        let first = i64::try_from(number)? * of_day + 1;
+        let days_ago = i32::try_from(ago)?;
+        session.execute(DAY, &[&days_ago, &first, &(first + of_day - 1)]).await?;
+        bench.progress.state(&format!("{} of {DAYS} days", number + 1));
+    }
+    session.query_one(AFTER, &[&size]).await?;
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! What a fleet costs that has nothing to do: statements, log, processor time. The server's own part
+//! is measured first, without any worker, and taken off.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::sleep;
+
+use crate::bench::Bench;
+use crate::database::Database;
+use crate::fleet::{Crew, Fleet};
+use crate::process::children;
+use crate::result::{Better, Case, Scenario};
+use crate::rounds::case;
+use crate::sample::cpu_seconds;
+
+/// Statements of this database but for the load test's own, and bytes of log written by anybody.
+const COUNTED: &str = "/* loadtest.idle */
+SELECT coalesce(sum(s.calls), 0)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
+FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+WHERE d.datname = current_database() AND s.query NOT LIKE '/* loadtest.%'";
+
+/// Transactions, where statements are not counted.
+const COMMITTED: &str = "/* loadtest.idle_commits */
+SELECT (d.xact_commit + d.xact_rollback)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
+FROM pg_stat_database d WHERE d.datname = current_database()";
+
+/// Until polls are as seldom as they get, and start-up is over.
+const CALM: Duration = Duration::from_secs(5);
+
+/// Counters at a moment.
+#[derive(Clone, Copy)]
+struct Cost {
+    statements: f64,
+    wal_bytes: f64,
+    worker_seconds: f64,
+    server_seconds: f64,
+}
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let run = &bench.run;
+    let crew = Crew::of(run.workers.unwrap_or(50), run.readers.unwrap_or(8));
+    let length = bench.duration(Duration::from_secs(60), Duration::from_secs(15));
+    let database = bench.database("idle").await?;
+    let mut cases = cases();
+    for round in 1..=bench.rounds() {
+        bench.progress.stage(&format!("idle: no worker, round {round}"));
+        database.settle().await?;
+        let empty = over(bench, &database, &[], length).await?;
+        bench.progress.stage(&format!("idle: {}, round {round}", crew.words()));
+        let fleet = Fleet::start(bench, &database, &crew).await?;
+        sleep(CALM).await;
+        let idle = over(bench, &database, &fleet.pids(), length).await?;
+        fleet.stop().await?;
+        let each = 60.0 / length.as_secs_f64() / f64::from(crew.workers);
+        let values = [
+            (idle.statements - empty.statements) * each,
+            (idle.wal_bytes - empty.wal_bytes) / 1024.0 * each,
+            idle.worker_seconds * 1000.0 * each,
+            (idle.server_seconds - empty.server_seconds) * 1000.0 * each,
+        ];
+        for (case, value) in cases.iter_mut().zip(values) {
+            case.rounds.push(value.max(0.0));
+        }
+        bench.keep(&cases);
+        bench.progress.line(&format!("idle, round {round}: {:.1} statements", values[0]));
+    }
+    let mut notes = vec![format!("{}, {} s a round", crew.words(), length.as_secs())];
+    if !database.counts_statements {
+        cases[0].name = "transactions".to_owned();
+        notes.push("no statements: the server has no pg_stat_statements".to_owned());
+    }
+    if bench.postmaster().is_none() {
+        cases.pop();
+    }
+    bench.drop_database(database).await?;
+    Ok(Scenario { cases, notes, ..Scenario::default() })
+}
+
+fn cases() -> Vec<Case> {
+    let each = |name: &str, unit: &str, goal: Option<f64>| Case {
+        goal,
+        ..case(name, &format!("{unit} per worker and minute"), Better::Lower)
+    };
+    vec![
+        each("statements", "statements", Some(60.0)),
+        each("WAL", "kB", Some(10.0)),
+        each("processor time of the worker", "ms", None),
+        each("processor time of the server", "ms", None),
+    ]
+}
+
+/// What the counters gained over this long.
+async fn over(bench: &Bench, database: &Database, pids: &[u32], length: Duration) -> Result<Cost> {
+    let before = look(bench, database, pids).await?;
+    sleep(length).await;
+    let after = look(bench, database, pids).await?;
+    Ok(Cost {
+        statements: after.statements - before.statements,
+        wal_bytes: after.wal_bytes - before.wal_bytes,
+        worker_seconds: after.worker_seconds - before.worker_seconds,
+        server_seconds: after.server_seconds - before.server_seconds,
+    })
+}
+
+async fn look(bench: &Bench, database: &Database, pids: &[u32]) -> Result<Cost> {
+    let sql = if database.counts_statements { COUNTED } else { COMMITTED };
+    let row = database.session.query_typed(sql, &[]).await?;
+    Ok(Cost {
+        statements: row[0].get(0),
+        wal_bytes: row[0].get(1),
+        worker_seconds: cpu_seconds(pids),
+        server_seconds: bench.postmaster().map_or(0.0, |pid| cpu_seconds(&children(pid))),
+    })
+}

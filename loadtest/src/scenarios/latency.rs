@@ -1,0 +1,220 @@
+//! How long after its enqueue a task starts: on an idle fleet, one task at a time, and on one that
+//! works at half of what it can.
+//!
+//! Both ends are read from the server's clock: `clock_timestamp()` right after the commit of the
+//! enqueue, on the same connection, and `clock_timestamp()` in the task's own statement.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use futures_util::future;
+use jiff::Timestamp;
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, ring};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_postgres::types::Type;
+
+use super::drain::fleet_round;
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT};
+use crate::drain::{open_queue, until_empty};
+use crate::effects;
+use crate::fleet::{Crew, Fleet};
+use crate::latency::Times;
+use crate::result::{Better, Case, Check, Scenario};
+use crate::rounds::{Measured, against, alternate, case};
+use crate::session::Session;
+
+const TABLE: &str = "/* loadtest.starts */
+CREATE TABLE loadtest.starts (probe bigint NOT NULL PRIMARY KEY, at timestamptz NOT NULL)";
+
+/// The clock when the server gets to it, which is right after the commit.
+const COMMITTED: &str = "/* loadtest.committed */ SELECT clock_timestamp()";
+
+const STARTED: &str =
+    "/* loadtest.started */ SELECT s.at FROM loadtest.starts s WHERE s.probe = $1";
+
+const COUNT: &str = "/* loadtest.probes */ SELECT count(*) FROM loadtest.starts";
+
+/// Between two probes; varied, so that they do not fall in step with anything.
+const PAUSE_MS: std::ops::Range<u64> = 5..15;
+
+/// The load comes in this rhythm.
+const TICK: Duration = Duration::from_millis(5);
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const IDLE: &str = "idle";
+const LOADED: &str = "50 % load";
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let crew = Crew::usual(bench);
+    let database = bench.database("latency").await?;
+    database.session.batch_execute(TABLE).await?;
+    bench.progress.stage("latency: what the fleet can do");
+    let tasks = bench.size(50_000, 10_000);
+    let can = fleet_round(bench, &database, &crew, (tasks, EFFECT), 0).await?.rate();
+    let probes = bench.tasks(3_000, 500);
+    let mut kinds = [Kind::new(IDLE, None)?, Kind::new(LOADED, Some(can / 2.0))?];
+    let mut medians = kinds.each_ref().map(Kind::case);
+    let mut checks = Vec::new();
+    alternate(bench, "latency", &mut medians, async |n, round| {
+        let kind = &mut kinds[n];
+        let setting = Setting { bench, database: &database, crew: &crew, probes };
+        let check = setting.round(kind, round).await?;
+        checks.push(check);
+        let value = kind.rounds.last().map_or(f64::NAN, |times| times.at(50.0));
+        Ok(Measured { value, ..Measured::default() })
+    })
+    .await?;
+    bench.drop_database(database).await?;
+    let mut cases = Vec::new();
+    for (kind, median) in kinds.iter().zip(medians) {
+        let mut all = Times::new()?;
+        kind.rounds.iter().try_for_each(|times| all.merge(times))?;
+        cases.push(Case { percentiles: Some(all.percentiles()), ..median });
+        cases.push(kind.tail());
+    }
+    let notes = vec![
+        format!("{probes} probes a round, {}", crew.words()),
+        format!("the load: {:.0} tasks/s, half of what the fleet drained just before", can / 2.0),
+    ];
+    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+}
+
+/// One of the two, with its rounds.
+struct Kind {
+    name: &'static str,
+    /// Tasks per second beside the probes.
+    load: Option<f64>,
+    rounds: Vec<Times>,
+}
+
+impl Kind {
+    fn new(name: &'static str, load: Option<f64>) -> Result<Self> {
+        Ok(Self { name, load, rounds: Vec::new() })
+    }
+
+    fn case(&self) -> Case {
+        let goal = self.load.is_none().then_some(1.0);
+        Case { goal, ..case(format!("{}, p50", self.name), "ms", Better::Lower) }
+    }
+
+    fn tail(&self) -> Case {
+        let mut tail = case(format!("{}, p99", self.name), "ms", Better::Lower);
+        tail.goal = Some(3.0);
+        if self.load.is_some() {
+            // Three times as long as on an idle fleet.
+            tail = against(tail, &format!("{IDLE}, p99"), Some(3.0));
+        }
+        tail.rounds = self.rounds.iter().map(|times| times.at(99.0)).collect();
+        tail
+    }
+}
+
+struct Setting<'a> {
+    bench: &'a Bench,
+    database: &'a Database,
+    crew: &'a Crew,
+    probes: i64,
+}
+
+impl Setting<'_> {
+    async fn round(&self, kind: &mut Kind, round: usize) -> Result<Check> {
+        let Self { bench, database, crew, probes } = *self;
+        database.empty().await?;
+        database.session.batch_execute("/* loadtest.no_starts */ TRUNCATE loadtest.starts").await?;
+        database.settle().await?;
+        let mut fleet = Fleet::start(bench, database, crew).await?;
+        open_queue(database).await?;
+        let mut load = JoinSet::new();
+        let stop = tokio_util::sync::CancellationToken::new();
+        if let Some(rate) = kind.load {
+            let session = bench.connect(database.url()).await?;
+            load.spawn(keep_busy(session, rate, stop.clone()));
+            // Until it flows.
+            sleep(Duration::from_secs(1)).await;
+        }
+        let mut times = Times::new()?;
+        let session = bench.connect(database.url()).await?;
+        for n in 1..=probes {
+            times.add(probe(&session, n).await?);
+            sleep(Duration::from_millis(PAUSE_MS.start + n.cast_unsigned() * 7 % 10)).await;
+            if n % 100 == 0 {
+                fleet.check()?;
+                bench.progress.state(&format!("{n} of {probes}, p50 {:.2} ms", times.at(50.0)));
+            }
+        }
+        kind.rounds.push(times);
+        stop.cancel();
+        let mut sent = 0;
+        while let Some(ended) = load.join_next().await {
+            sent = ended??;
+        }
+        until_empty(bench, database, &mut fleet).await?;
+        fleet.stop().await?;
+        let check = effects::all(&*database.session, 1, sent).await?;
+        let ran: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
+        Ok(Check {
+            what: format!("{}, {}, round {round}", check.what, kind.name),
+            passed: check.passed && ran == probes,
+            detail: format!("{ran} of {probes} probes ran; the load: {}", check.detail),
+        })
+    }
+}
+
+/// Milliseconds from the commit of an enqueue to the start of the task's statement.
+async fn probe(session: &Session, n: i64) -> Result<f64> {
+    let statement =
+        format!("INSERT INTO loadtest.starts (probe, at) VALUES ({n}, clock_timestamp())");
+    let task = NewTask { statement, ..NewTask::default() };
+    let options = TaskOptions::default();
+    let (enqueued, committed) = future::join(
+        enqueue(&**session, &task, &options, None),
+        session.query_typed(COMMITTED, &[]),
+    )
+    .await;
+    enqueued?;
+    let committed_at: Timestamp = committed?[0].get(0);
+    ring(&**session).await?;
+    let begun = Instant::now();
+    loop {
+        // Long enough for most, so that the looking is over when the next one begins.
+        sleep(Duration::from_millis(4)).await;
+        let rows = session.query_typed(STARTED, &[(&n, Type::INT8)]).await?;
+        if let Some(row) = rows.first() {
+            let started_at: Timestamp = row.get(0);
+            let took = started_at.duration_since(committed_at);
+            return Ok(took.as_secs_f64() * 1000.0);
+        }
+        ensure!(begun.elapsed() < PATIENCE, "probe {n} has not run after {PATIENCE:?}");
+    }
+}
+
+/// Enqueues numbered effects at a steady rate until it is told to stop; returns how many.
+#[expect(clippy::cast_possible_truncation, reason = "a rate times a time, in tasks")]
+async fn keep_busy(
+    session: Session,
+    rate: f64,
+    stop: tokio_util::sync::CancellationToken,
+) -> Result<i64> {
+    let begun = Instant::now();
+    let options = TaskOptions::default();
+    let mut sent = 0;
+    while !stop.is_cancelled() {
+        let due = (begun.elapsed().as_secs_f64() * rate) as i64;
+        if due > sent {
+            let tasks: Vec<NewTask> = (sent + 1..=due)
+                .map(|n| NewTask {
+                    statement: EFFECT.replace("%s", &n.to_string()),
+                    ..NewTask::default()
+                })
+                .collect();
+            enqueue_many(&*session, &tasks, &options).await?;
+            ring(&*session).await?;
+            sent = due;
+        }
+        sleep(TICK).await;
+    }
+    Ok(sent)
+}

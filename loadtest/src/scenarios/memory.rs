@@ -1,0 +1,121 @@
+//! A worker's memory: over a long drain, under a result of ten million rows, under 100,000 notices.
+
+use anyhow::{Context, Result};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, ring};
+
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT};
+use crate::drain::{Until, close_queue, drain, open_queue, until_empty};
+use crate::effects;
+use crate::fleet::{Crew, Fleet};
+use crate::process::peak_bytes;
+use crate::result::{Better, Case, Check, Scenario, Series};
+use crate::rounds::case;
+
+const ROWS: &str = "SELECT generate_series(1, 10000000)";
+
+const NOTICES: &str =
+    "DO $$ BEGIN FOR i IN 1..100000 LOOP RAISE NOTICE 'notice %', i; END LOOP; END $$";
+
+/// What both do, on a small scale: buffers are there before it counts.
+const WARM: &str = "DO $$ BEGIN RAISE NOTICE 'warm'; END $$; SELECT generate_series(1, 1000)";
+
+/// Between the second fifth of a drain and the last one.
+const FLAT_MB: f64 = 2.0;
+
+const MB: f64 = 1024.0 * 1024.0;
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let crew = Crew::usual(bench);
+    let tasks = bench.tasks(1_000_000, 30_000);
+    let database = bench.database("memory").await?;
+    let mb = |name: &str, goal| Case { goal: Some(goal), ..case(name, "MB", Better::Lower) };
+    let mut most = mb("most over a drain", 40.0);
+    let mut growth = mb("growth from the second to the last fifth of a drain", FLAT_MB);
+    let mut rows = mb("added by a result of ten million rows", 10.0);
+    let mut notices = mb("added by 100,000 notices", 10.0);
+    let mut checks = Vec::new();
+    for round in 1..=bench.rounds() {
+        bench.progress.stage(&format!("memory: {tasks} tasks, round {round}"));
+        database.empty().await?;
+        close_queue(&database).await?;
+        database.fill(bench, (1, tasks), EFFECT).await?;
+        database.settle().await?;
+        let drained = drain(bench, &database, &crew, Until::Empty, round).await?;
+        let check = effects::all(&*database.session, 1, tasks).await?;
+        checks.push(Check { what: format!("{}, round {round}", check.what), ..check });
+        let curve = drained.series.iter().find(|series| series.name == "worker memory");
+        if let Some((highest, grown)) = curve.and_then(shape) {
+            most.rounds.push(highest);
+            growth.rounds.push(grown);
+        }
+        most.series.extend(drained.series.into_iter().filter(|it| it.name == "worker memory"));
+        for (case, statement) in [(&mut rows, ROWS), (&mut notices, NOTICES)] {
+            bench.progress.stage(&format!("memory: {}, round {round}", case.name));
+            case.rounds.push(added(bench, &database, statement).await?);
+        }
+        bench.keep(&[&most, &growth, &rows, &notices].map(Clone::clone));
+    }
+    bench.drop_database(database).await?;
+    let notes = vec![format!("{tasks} tasks a round, {}", crew.words())];
+    Ok(Scenario { cases: vec![most, growth, rows, notices], checks, notes, ..Scenario::default() })
+}
+
+/// The highest point, and the rise between two fifths; `None` if it is too short to have fifths.
+fn shape(curve: &Series) -> Option<(f64, f64)> {
+    let values: Vec<f64> = curve.points.iter().map(|(_, value)| *value).collect();
+    let fifth = values.len() / 5;
+    let highest = values.iter().copied().max_by(f64::total_cmp)?;
+    if fifth == 0 {
+        return Some((highest, highest - values[0]));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a handful of points")]
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let rise = mean(&values[values.len() - fifth..]) - mean(&values[fifth..2 * fifth]);
+    Some((highest, rise))
+}
+
+/// By how much a statement raises the peak of a worker that has run something before, in MB.
+async fn added(bench: &Bench, database: &Database, statement: &str) -> Result<f64> {
+    database.empty().await?;
+    let mut fleet = Fleet::start(bench, database, &Crew::of(1, 1)).await?;
+    open_queue(database).await?;
+    let pid = fleet.pids()[0];
+    run_one(bench, database, &mut fleet, WARM).await?;
+    let before = peak_bytes(pid).context("the worker is gone")?;
+    run_one(bench, database, &mut fleet, statement).await?;
+    let after = peak_bytes(pid).context("the worker is gone")?;
+    fleet.stop().await?;
+    #[expect(clippy::cast_precision_loss, reason = "a size in MB")]
+    Ok((after - before) as f64 / MB)
+}
+
+async fn run_one(
+    bench: &Bench,
+    database: &Database,
+    fleet: &mut Fleet<'_>,
+    statement: &str,
+) -> Result<()> {
+    let task = NewTask { statement: statement.to_owned(), ..NewTask::default() };
+    enqueue(&*database.session, &task, &TaskOptions::default(), None).await?;
+    ring(&*database.session).await?;
+    until_empty(bench, database, fleet).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rise_is_seen_between_the_fifths() {
+        let curve = |values: &[f64]| Series {
+            points: (0..).map(f64::from).zip(values.iter().copied()).collect(),
+            ..Series::default()
+        };
+        let rising: Vec<f64> = (0..10).map(f64::from).collect();
+        assert_eq!(shape(&curve(&rising)), Some((9.0, 6.0)));
+        assert_eq!(shape(&curve(&[5.0; 10])), Some((5.0, 0.0)));
+        assert_eq!(shape(&curve(&[1.0, 3.0])), Some((3.0, 2.0)));
+        assert_eq!(shape(&curve(&[])), None);
+    }
+}

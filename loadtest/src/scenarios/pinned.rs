@@ -1,0 +1,124 @@
+//! A transaction with an old snapshot stays open while a long backlog passes: nothing that dies can
+//! be cleaned up. Does the rate hold, from the first tasks to the last?
+
+use anyhow::Result;
+
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT};
+use crate::drain::{Drained, Until, close_queue, drain};
+use crate::effects;
+use crate::fleet::Crew;
+use crate::result::{Better, Case, Check, Scenario};
+use crate::rounds::{against, alternate, case, rate};
+use crate::sample::{Claims, claims};
+use crate::session::Session;
+
+const UNPINNED: &str = "no old snapshot";
+const PINNED: &str = "old snapshot open";
+
+/// The snapshot is taken by the first statement.
+const SNAPSHOT: &str = "/* loadtest.snapshot */
+BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM loadtest.effects";
+
+/// When a fifth, four fifths and all of the tasks were done, in seconds after the first.
+const FIFTHS: &str = "/* loadtest.fifths */
+SELECT array(SELECT extract(epoch FROM at - f.first)::float8 FROM unnest(f.at) AS at)
+FROM (SELECT min(a.started_at) AS first,
+        percentile_disc(ARRAY[0.2, 0.8, 1.0]) WITHIN GROUP (ORDER BY a.finished_at) AS at
+    FROM mill.attempts a WHERE a.outcome = 'succeeded') AS f";
+
+/// Numbers beside the rate, one per round and case.
+#[derive(Default)]
+struct Beside {
+    first_fifth: Vec<f64>,
+    last_fifth: Vec<f64>,
+    buffers: Vec<f64>,
+}
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let crew = Crew::usual(bench);
+    let tasks = bench.tasks(1_000_000, 30_000);
+    let database = bench.database("pinned").await?;
+    let mut cases = vec![rate(UNPINNED), against(rate(PINNED), UNPINNED, Some(0.85))];
+    let mut beside = [Beside::default(), Beside::default()];
+    let mut checks = Vec::new();
+    alternate(bench, "pinned", &mut cases, async |n, round| {
+        let (drained, claimed) = one(bench, &database, &crew, tasks, (n == 1, round)).await?;
+        let row = database.session.query_typed(FIFTHS, &[]).await?;
+        let at: Vec<f64> = row[0].get(0);
+        #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+        let fifth = tasks as f64 / 5.0;
+        beside[n].first_fifth.push(fifth / at[0]);
+        beside[n].last_fifth.push(fifth / (at[2] - at[1]));
+        if claimed.rows > 0.0 {
+            beside[n].buffers.push(claimed.buffers / claimed.rows);
+        }
+        let check = effects::all(&*database.session, 1, tasks).await?;
+        let what = format!("{}, {}, round {round}", check.what, [UNPINNED, PINNED][n]);
+        checks.push(Check { what, ..check });
+        Ok(drained.into())
+    })
+    .await?;
+    let counted = database.counts_statements;
+    bench.drop_database(database).await?;
+    let [unpinned, pinned] = beside;
+    cases.extend(further(unpinned, pinned));
+    let mut notes = vec![format!("{tasks} tasks a round, {}", crew.words())];
+    if !counted {
+        notes.push("no buffers: the server has no pg_stat_statements".to_owned());
+    }
+    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+}
+
+/// The slope, and what a claim reads.
+fn further(unpinned: Beside, pinned: Beside) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (what, beside) in [(UNPINNED, unpinned), (PINNED, pinned)] {
+        let first = format!("{what}: first fifth");
+        let goal = (what == PINNED).then_some(0.9);
+        let last = against(rate(format!("{what}: last fifth")), &first, goal);
+        cases.push(Case { rounds: beside.first_fifth, ..rate(first) });
+        cases.push(Case { rounds: beside.last_fifth, ..last });
+        if !beside.buffers.is_empty() {
+            let name = format!("{what}: buffers per claimed task");
+            let goal = (what == PINNED).then_some(30.0);
+            let buffers = case(name, "buffers", Better::Lower);
+            cases.push(Case { rounds: beside.buffers, goal, ..buffers });
+        }
+    }
+    cases
+}
+
+async fn one(
+    bench: &Bench,
+    database: &Database,
+    crew: &Crew,
+    tasks: i64,
+    (pinned, round): (bool, usize),
+) -> Result<(Drained, Claims)> {
+    database.empty().await?;
+    close_queue(database).await?;
+    database.fill(bench, (1, tasks), EFFECT).await?;
+    database.settle().await?;
+    let snapshot: Option<Session> = match pinned {
+        true => Some(bench.connect(database.url()).await?),
+        false => None,
+    };
+    if let Some(session) = &snapshot {
+        session.batch_execute(SNAPSHOT).await?;
+    }
+    let before = counted(database).await?;
+    let drained = drain(bench, database, crew, Until::Empty, round).await?;
+    let after = counted(database).await?;
+    if let Some(session) = &snapshot {
+        session.batch_execute("/* loadtest.let_go */ ROLLBACK").await?;
+    }
+    Ok((drained, after.since(before)))
+}
+
+async fn counted(database: &Database) -> Result<Claims> {
+    match database.counts_statements {
+        true => claims(&database.session).await,
+        false => Ok(Claims::default()),
+    }
+}

@@ -1,0 +1,201 @@
+//! The program `enqueue`, from start to end as a shell sees it: one task beside `psql -c`, and a long
+//! list of statements with the memory it takes.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT};
+use crate::latency::Times;
+use crate::process::{peak_bytes, resident_bytes};
+use crate::result::{Better, Case, Check, Scenario, Series};
+use crate::rounds::{case, rate};
+
+const ONE: &str = "enqueue program, one task";
+const PSQL: &str = "psql -c, one task";
+
+const PSQL_STATEMENT: &str = "SELECT mill.enqueue('SELECT 1')";
+
+/// Memory may grow by this much after the first fifth of a list.
+const FLAT_MB: f64 = 2.0;
+
+const MB: f64 = 1024.0 * 1024.0;
+
+const COUNT: &str = "/* loadtest.submitted */ SELECT count(*) FROM mill.tasks";
+
+/// Adds its cases and checks to the scenario.
+pub(crate) async fn measure(
+    bench: &Bench,
+    database: &Database,
+    scenario: &mut Scenario,
+) -> Result<()> {
+    let starts = bench.size(100, 30);
+    let (mut one, mut psql) = (Times::new()?, Times::new()?);
+    let mut one_case = Case { goal: Some(15.0), ..case(ONE, "ms", Better::Lower) };
+    let mut psql_case = case(PSQL, "ms", Better::Lower);
+    let lines = bench.size(1_000_000, 100_000);
+    let mut lines_rate = rate("enqueue program, --lines");
+    let mut memory = case("enqueue program, --lines: most memory", "MB", Better::Lower);
+    let list = write_list(bench, lines)?;
+    let psql_program = psql_program(bench).await;
+    for round in 1..=bench.rounds() {
+        bench.progress.stage(&format!("enqueue: {ONE}, round {round}"));
+        let (mut ones, mut psqls) = (Times::new()?, Times::new()?);
+        for _ in 0..starts {
+            ones.add(start_to_end(enqueue_one(bench, database)).await?);
+            if let Some(psql) = &psql_program {
+                psqls.add(start_to_end(psql_one(psql, database)?).await?);
+            }
+        }
+        one_case.rounds.push(ones.at(50.0));
+        psql_case.rounds.push(psqls.at(50.0));
+        one.merge(&ones)?;
+        psql.merge(&psqls)?;
+        bench.progress.stage(&format!("enqueue: {lines} lines, round {round}"));
+        database.empty().await?;
+        let long = submit_list(bench, database, &list, round).await?;
+        lines_rate.rounds.push(f64::from(lines) / long.seconds);
+        memory.rounds.push(long.peak_mb);
+        scenario.checks.push(long.flat);
+        scenario.checks.push(count(database, lines, round).await?);
+        memory.series.push(long.series);
+        let measured = [&one_case, &psql_case, &lines_rate, &memory].map(Clone::clone);
+        bench.keep(&[&scenario.cases[..], &measured].concat());
+    }
+    one_case.percentiles = Some(one.percentiles());
+    scenario.cases.push(one_case);
+    if psql_program.is_some() {
+        psql_case.percentiles = Some(psql.percentiles());
+        scenario.cases.push(psql_case);
+    } else {
+        scenario.notes.push("no psql was found, or no way to tell it the password".to_owned());
+    }
+    scenario.cases.extend([lines_rate, memory]);
+    scenario.notes.push(format!("programs: {starts} starts a round; --lines: {lines} statements"));
+    Ok(())
+}
+
+async fn count(database: &Database, lines: u32, round: usize) -> Result<Check> {
+    let there: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
+    Ok(Check {
+        what: format!("every line is a task, round {round}"),
+        passed: there == i64::from(lines),
+        detail: format!("{lines} lines, {there} tasks"),
+    })
+}
+
+/// One statement per line.
+fn write_list(bench: &Bench, lines: u32) -> Result<PathBuf> {
+    let path = bench.directory.join("statements.sql");
+    let mut file = BufWriter::new(File::create(&path)?);
+    for n in 1..=lines {
+        writeln!(file, "{}", EFFECT.replace("%s", &n.to_string()))?;
+    }
+    file.flush()?;
+    Ok(path)
+}
+
+fn quiet(mut command: Command) -> Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+fn enqueue_one(bench: &Bench, database: &Database) -> Command {
+    let mut command = Command::new(bench.program("enqueue"));
+    command.arg("SELECT 1").env("DATABASE_URL", database.url());
+    quiet(command)
+}
+
+/// That of the own cluster's server; else whichever is in PATH.
+async fn psql_program(bench: &Bench) -> Option<PathBuf> {
+    let cluster = bench.cluster()?;
+    let beside = {
+        let cluster = cluster.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        cluster.binaries().directory().join("psql")
+    };
+    let program = if beside.is_file() { beside } else { PathBuf::from("psql") };
+    let mut version = Command::new(&program);
+    version.arg("--version");
+    start_to_end(quiet(version)).await.is_ok().then_some(program)
+}
+
+/// `psql` gets the password of the own cluster through the environment, the rest as arguments.
+fn psql_one(program: &PathBuf, database: &Database) -> Result<Command> {
+    let (before, rest) = database.url().split_once("//").context("not a URL")?;
+    let (credentials, place) = rest.split_once('@').context("no user in the URL")?;
+    let (user, password) = credentials.split_once(':').context("no password in the URL")?;
+    let mut command = Command::new(program);
+    command
+        .args(["--no-psqlrc", "--quiet", "--no-password", "--command", PSQL_STATEMENT])
+        .args(["--dbname", &format!("{before}//{user}@{place}")])
+        .env("PGPASSWORD", password);
+    Ok(quiet(command))
+}
+
+/// Milliseconds from the start of a program to its end.
+async fn start_to_end(mut command: Command) -> Result<f64> {
+    let begun = Instant::now();
+    let output = command.spawn().context("could not run a program")?.wait_with_output().await?;
+    let took = begun.elapsed();
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "a program ended with {}: {told}", output.status);
+    Ok(took.as_secs_f64() * 1000.0)
+}
+
+/// A long list, submitted.
+struct Long {
+    seconds: f64,
+    peak_mb: f64,
+    flat: Check,
+    series: Series,
+}
+
+async fn submit_list(
+    bench: &Bench,
+    database: &Database,
+    list: &PathBuf,
+    round: usize,
+) -> Result<Long> {
+    let mut command = Command::new(bench.program("enqueue"));
+    command.arg("--lines").arg("--file").arg(list).env("DATABASE_URL", database.url());
+    let begun = Instant::now();
+    let mut child = quiet(command).spawn()?;
+    let pid = child.id().context("a program without a pid")?;
+    let mut points = Vec::new();
+    let mut peak = 0;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        peak = peak_bytes(pid).unwrap_or(peak);
+        if let Some(bytes) = resident_bytes(pid) {
+            points.push((begun.elapsed().as_secs_f64(), mb(bytes)));
+        }
+        sleep(Duration::from_millis(20)).await;
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    ensure!(status.success(), "enqueue --lines ended with {status}");
+    let most = |points: &[(f64, f64)]| points.iter().map(|(_, mb)| *mb).fold(0.0, f64::max);
+    // The ids are kept until the commit, and printed after it.
+    let fifth = (points.len() / 5).max(1).min(points.len());
+    let (early, late) = (most(&points[..fifth]), most(&points[fifth..]));
+    let flat = Check {
+        what: format!("the memory of enqueue --lines is flat, round {round}"),
+        passed: late - early <= FLAT_MB,
+        detail: format!("at most {early:.1} MB in the first fifth, {late:.1} MB after it"),
+    };
+    let series = Series { name: "enqueue memory".to_owned(), unit: "MB".to_owned(), round, points };
+    Ok(Long { seconds, peak_mb: mb(peak), flat, series })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a size in MB")]
+fn mb(bytes: u64) -> f64 {
+    bytes as f64 / MB
+}

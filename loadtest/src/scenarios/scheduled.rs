@@ -1,0 +1,37 @@
+//! Does it matter how much is due later? The same drain with nothing else in the table of live
+//! tasks, and with millions of tasks in it that are due from tomorrow on.
+
+use anyhow::Result;
+
+use super::beside::{Beside, compare};
+use crate::bench::Bench;
+use crate::database::Database;
+use crate::result::Scenario;
+use crate::words::count_words;
+
+const LATER: &str = "/* loadtest.later */
+INSERT INTO mill.tasks (statement, state, due_at)
+SELECT 'SELECT 1', 'scheduled', now() + interval '1 day' + n * interval '1 millisecond'
+FROM generate_series($1::bigint, $2) AS n";
+
+const CHUNK: i64 = 250_000;
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let size = bench.size(5_000_000, 250_000);
+    let beside = Beside {
+        scenario: "scheduled",
+        without: "0 tasks due later".to_owned(),
+        with: format!("{} tasks due later", count_words(size)),
+        tasks: bench.tasks(100_000, 20_000),
+    };
+    compare(bench, &beside, async |database| schedule(bench, database, size).await).await
+}
+
+async fn schedule(bench: &Bench, database: &Database, size: i64) -> Result<()> {
+    for chunk in 0..size / CHUNK {
+        let last = (chunk + 1) * CHUNK;
+        database.session.execute(LATER, &[&(chunk * CHUNK + 1), &last]).await?;
+        bench.progress.state(&format!("{last} of {size}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! The load test, built along with the tests.
+fn main() -> std::process::ExitCode {
+    loadtest::main()
+}
