@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::notices::Notices;
 
 const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
-const XACT: &str = "SELECT pg_current_xact_id()";
+const XACT: &str = "pg_catalog.pg_current_xact_id()";
 
 const IDENTITY: &str = "/* worker.identity */
 SELECT a.pid, a.backend_start, current_setting('application_name'),
@@ -31,11 +31,12 @@ FROM pg_stat_get_activity(pg_backend_pid()) AS a";
 /// temporary tables, sequence values, locks. DISCARD ALL does the same and drops cached plans too,
 /// which hold nothing of the task's: planning the completion anew each time took ten times as long
 /// (0.49 ms) as running it.
-const FORGET: &str = "SELECT pg_advisory_unlock_all() AS mill_border; CLOSE ALL; \
-    SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; UNLISTEN *; DISCARD TEMP; \
-    DISCARD SEQUENCES";
+const FORGET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
+    UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES";
+const UNLOCK: &str = "pg_catalog.pg_advisory_unlock_all()";
 
-/// The one column of the result set with which [`FORGET`] begins: what comes before is the task's.
+/// First column of the one result set at the border between two tasks: what comes before is the
+/// task's.
 pub(crate) const BORDER: &str = "mill_border";
 
 /// Where a task of a shared transaction begins.
@@ -115,15 +116,14 @@ impl Session {
     /// next. Returns the transaction's id. The completion writes in it, whatever the database's
     /// default for new transactions is.
     pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
-        let told = announcement(claim, "SET LOCAL");
-        let begin = format!("{BEGIN}; {told}; {XACT}");
+        let begin = format!("{BEGIN}; SELECT {}, {XACT}", announcement(claim, true));
         let answers = self.client.simple_query(&begin).await?;
         Ok(last_value(&answers).unwrap_or_default())
     }
 
     /// As [`Session::begin`], for the first of several tasks in one transaction. Only sends.
     pub(crate) async fn begin_shared(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
-        let begin = format!("{BEGIN}; {XACT}; {SAVEPOINT}; {}", self.beginning(claim));
+        let begin = format!("{BEGIN}; {SAVEPOINT}; SELECT {}, {XACT}", self.beginning(claim));
         self.client.simple_query_raw(&begin).await
     }
 
@@ -138,7 +138,8 @@ impl Session {
     ) -> Result<SimpleQueryStream, Error> {
         let Some(next) = next else { return self.client.simple_query_raw(statement).await };
         let statement = format!(
-            "{statement}\n; {FORGET}; RELEASE {SAVEPOINT}; {SAVEPOINT}; {}",
+            "{statement}\n; {FORGET}; RELEASE {SAVEPOINT}; {SAVEPOINT}; \
+             SELECT {UNLOCK} AS {BORDER}, {}",
             self.beginning(next)
         );
         self.client.simple_query_raw(&statement).await
@@ -147,19 +148,19 @@ impl Session {
     /// Undoes the last task of a shared transaction, and only that. What no savepoint takes back is
     /// forgotten.
     pub(crate) async fn undo_last(&self) -> Result<(), Error> {
-        let undo = format!("/* worker.undo */ ROLLBACK TO {SAVEPOINT}; {FORGET}");
+        let undo = format!("/* worker.undo */ ROLLBACK TO {SAVEPOINT}; {FORGET}; SELECT {UNLOCK}");
         self.client.batch_execute(&undo).await
     }
 
     /// The next task takes the place of an undone one. Only sends.
     pub(crate) async fn begin_again(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
-        let begin = format!("/* worker.begin_again */ {}", self.beginning(claim));
+        let begin = format!("/* worker.begin_again */ SELECT {}", self.beginning(claim));
         self.client.simple_query_raw(&begin).await
     }
 
     fn beginning(&self, claim: &Claim) -> String {
-        let (told, owner) = (announcement(claim, "SET LOCAL"), self.owner(claim));
-        format!("{told}; SET LOCAL application_name = {}", escape_literal(&owner))
+        let named = set("application_name", &self.owner(claim), true);
+        format!("{}, {named}", announcement(claim, true))
     }
 
     /// What the session is called while it runs the task inside a shared transaction: the server
@@ -177,7 +178,7 @@ impl Session {
     /// Tells a task without a transaction of its own who it is.
     pub(crate) async fn announce(&self, claim: &Claim) -> Result<(), Error> {
         self.client
-            .batch_execute(&format!("/* worker.announce */ {}", announcement(claim, "SET")))
+            .batch_execute(&format!("/* worker.announce */ SELECT {}", announcement(claim, false)))
             .await
     }
 
@@ -200,7 +201,7 @@ impl Session {
     }
 
     async fn forget(&self) -> Result<(), Error> {
-        self.client.batch_execute(&format!("/* worker.forget */ {FORGET}")).await
+        self.client.batch_execute(&format!("/* worker.forget */ {FORGET}; SELECT {UNLOCK}")).await
     }
 
     /// COMMIT and the reset after it, in one message. `true`: COMMIT was carried out, whatever became
@@ -208,7 +209,7 @@ impl Session {
     async fn commit(&self) -> (bool, Result<(), Error>) {
         let mut ended = false;
         let all = async {
-            let commit = format!("/* worker.commit */ COMMIT; {FORGET}");
+            let commit = format!("/* worker.commit */ COMMIT; {FORGET}; SELECT {UNLOCK}");
             let mut answers = pin!(self.client.simple_query_raw(&commit).await?);
             while answers.try_next().await?.is_some() {
                 ended = true;
@@ -236,20 +237,25 @@ impl Session {
 const USUAL: [(&str, &str); 3] =
     [("mill.attempt", "1"), ("mill.queue", "default"), ("mill.name", "")];
 
-/// Readable by the task's SQL: `current_setting('mill.task_id')`. `SET LOCAL`: until the transaction's
-/// end; `SET`: until the reset after the task. A string and no bound parameters, so that it travels in
-/// one message with what stands before it; SET takes half the time of `SELECT set_config(…)`.
-fn announcement(claim: &Claim, set: &str) -> String {
-    let mut told = format!("{set} mill.task_id = '{}'", claim.id());
+/// Readable by the task's SQL: `current_setting('mill.task_id')`. `local`: until the transaction's end,
+/// else until the reset after the task. Expressions for a SELECT, in one message with what stands before
+/// it; SET would be faster by some microseconds, but pg_stat_statements keeps an entry for each of its
+/// texts.
+fn announcement(claim: &Claim, local: bool) -> String {
+    let mut told = set("mill.task_id", &claim.id().to_string(), local);
     let attempt = claim.attempt().to_string();
     let values = [attempt.as_str(), claim.queue(), claim.name().unwrap_or_default()];
     for ((setting, usual), value) in USUAL.into_iter().zip(values) {
         if value != usual {
-            let value = escape_literal(value);
-            told.push_str(&format!("; {set} {setting} = {value}"));
+            told.push_str(", ");
+            told.push_str(&set(setting, value, local));
         }
     }
     told
+}
+
+fn set(setting: &str, value: &str, local: bool) -> String {
+    format!("pg_catalog.set_config('{setting}', {}, {local})", escape_literal(value))
 }
 
 /// The last column of the last row.

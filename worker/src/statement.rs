@@ -73,7 +73,7 @@ pub(crate) async fn drain(stream: SimpleQueryStream, rows: &mut Rows) -> Result<
         match message {
             _ if !own => {}
             SimpleQueryMessage::RowDescription(columns) => {
-                own = columns.len() != 1 || columns[0].name() != BORDER;
+                own = columns.first().is_none_or(|column| column.name() != BORDER);
                 if own {
                     rows.begin(columns.iter().map(SimpleColumn::name));
                 }
