@@ -812,7 +812,7 @@ BEGIN
         ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
 END
 $$;
-COMMENT ON FUNCTION mill.share_commits IS 'Lets readers run short tasks of a queue one after another in one transaction, for up to this budget (1 to 100 ms); null: each task commits alone. Workers see it within a second';
+COMMENT ON FUNCTION mill.share_commits IS 'Lets readers run short tasks of a queue one after another in one transaction, for up to this budget (1 to 100 ms); null: each task commits alone. Workers see it within two seconds';
 
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -869,7 +869,8 @@ CREATE OR REPLACE VIEW mill.queue_status AS
         coalesce(t.blocked, 0) AS blocked,
         t.oldest_pending_at,
         now() - t.oldest_pending_at AS oldest_pending_age,
-        now() - t.oldest_running_at AS longest_running
+        now() - t.oldest_running_at AS longest_running,
+        q.shared_commit
     FROM mill.queues q FULL JOIN (
         SELECT queue AS name,
             count(*) FILTER (WHERE state = 'pending') AS pending,
@@ -879,7 +880,7 @@ CREATE OR REPLACE VIEW mill.queue_status AS
             min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at,
             min(claimed_at) FILTER (WHERE state = 'running') AS oldest_running_at
         FROM mill.tasks GROUP BY queue) t USING (name);
-COMMENT ON VIEW mill.queue_status IS 'Per queue: tasks by state, age of the oldest pending one, whether paused';
+COMMENT ON VIEW mill.queue_status IS 'Per queue: tasks by state, age of the oldest pending one, and what somebody has set';
 
 CREATE OR REPLACE VIEW mill.history AS
     SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,

@@ -15,6 +15,7 @@ mod cli;
 mod docs;
 mod exactly_once;
 mod fence;
+mod frugal;
 mod harness;
 mod loadtest;
 mod memory;

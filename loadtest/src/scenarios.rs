@@ -9,7 +9,7 @@ use crate::result::Scenario;
 mod backlog;
 mod beside;
 mod chaos;
-mod drain;
+pub(crate) mod drain;
 mod enqueue;
 mod fleet;
 mod history;

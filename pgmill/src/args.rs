@@ -127,7 +127,7 @@ impl Command {
             | Self::Queue(QueueVerb::List)
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
-            | Self::Queue(QueueVerb::Pause(_) | QueueVerb::Resume(_))
+            | Self::Queue(QueueVerb::Pause(_) | QueueVerb::Resume(_) | QueueVerb::Set(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
         }
     }
@@ -269,6 +269,17 @@ pub(crate) enum QueueVerb {
     /// Let claims from a paused queue go on
     #[command(after_help = "Examples:\n  pgmill queue resume etl")]
     Resume(QueueArgs),
+    /// Change how a queue is served
+    #[command(after_help = "\
+Examples:
+  pgmill queue set etl --shared-commit 20ms
+  pgmill queue set etl --shared-commit off
+
+With shared commits a reader takes short tasks one after another into one transaction, each behind a
+savepoint of its own, until the budget (1ms to 100ms) is used up. A task that fails is undone and run
+again alone. Workers see a change within two seconds. What that means for the tasks:
+docs/tasks.md.")]
+    Set(SetArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -280,6 +291,23 @@ pub(crate) struct QueueArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SetArgs {
+    /// The queue
+    #[arg(value_parser = queue_name)]
+    pub(crate) name: String,
+    /// For how long tasks may be taken into one transaction; off: each commits alone
+    #[arg(long, value_name = "DURATION|off", value_parser = budget)]
+    pub(crate) shared_commit: Budget,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Of shared commits; `None`: off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget(pub(crate) Option<Duration>);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
@@ -355,6 +383,17 @@ fn queue_name(text: &str) -> Result<String, &'static str> {
         return Ok(text.to_owned());
     }
     Err("a queue's name is 1 to 128 letters, digits or any of _ . : -")
+}
+
+fn budget(text: &str) -> Result<Budget, String> {
+    if text == "off" {
+        return Ok(Budget(None));
+    }
+    let budget = duration(text)?;
+    if (Duration::from_millis(1)..=Duration::from_millis(100)).contains(&budget) {
+        return Ok(Budget(Some(budget)));
+    }
+    Err("it is not between 1ms and 100ms, nor \"off\"".to_owned())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

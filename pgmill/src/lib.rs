@@ -76,6 +76,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         Command::Task(TaskVerb::Retry(args)) => act::retry(&session.client, &out, args).await,
         Command::Queue(QueueVerb::List) => queues::list(&session.client, &out).await,
         Command::Queue(QueueVerb::Pause(args)) => queues::pause(&session.client, &out, args).await,
+        Command::Queue(QueueVerb::Set(args)) => queues::set(&session.client, &out, args).await,
         Command::Queue(QueueVerb::Resume(args)) => {
             queues::resume(&session.client, &out, args).await
         }

@@ -6,7 +6,7 @@ use serde_json::json;
 use terminal::tell;
 use tokio_postgres::Client;
 
-use crate::args::QueueArgs;
+use crate::args::{QueueArgs, SetArgs};
 use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
 use crate::words::{counted, span};
@@ -41,7 +41,7 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
             Field::or_blank(status.longest_running_seconds.map(span)),
             Field::count(status.scheduled),
             Field::count(status.blocked),
-            Field::or_blank(status.paused.then_some("paused")).tone(Tone::Odd),
+            Field::new(settings(status)).tone(if status.paused { Tone::Odd } else { Tone::Plain }),
         ]
     };
     out.table(&HEADINGS, queues.iter().map(row).collect())
@@ -110,6 +110,46 @@ pub(crate) async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> R
         (true, false) => format!("queue {} resumed, with {pending}", args.name),
     })?;
     Ok(exit::OK)
+}
+
+/// Changes how a queue is served.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn set(client: &Client, out: &Output, args: &SetArgs) -> Result<u8, Failure> {
+    let found = find(client, &args.name).await?;
+    let was = found.as_ref().and_then(|queue| queue.shared_commit_seconds);
+    let budget = args.shared_commit.0.map(|budget| budget.as_secs_f64());
+    if !args.dry_run {
+        operate::share_commits(client, &args.name, args.shared_commit.0).await?;
+    }
+    if out.json {
+        out.document(&json!({
+            "queue": args.name, "dry_run": args.dry_run,
+            "was_shared_commit_seconds": was, "shared_commit_seconds": budget,
+        }))?;
+        return Ok(exit::OK);
+    }
+    let would = if args.dry_run { "would " } else { "" };
+    out.text(&match budget {
+        Some(budget) => {
+            format!(
+                "short tasks of queue {} {would}share commits for up to {}",
+                args.name,
+                span(budget)
+            )
+        }
+        None => format!("each task of queue {} {would}commits alone", args.name),
+    })?;
+    Ok(exit::OK)
+}
+
+/// What somebody has set on the queue.
+fn settings(status: &QueueStatus) -> String {
+    let paused = status.paused.then(|| "paused".to_owned());
+    let shared =
+        status.shared_commit_seconds.map(|budget| format!("shares commits for {}", span(budget)));
+    paused.into_iter().chain(shared).collect::<Vec<_>>().join(", ")
 }
 
 async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {

@@ -211,6 +211,7 @@ mod tests {
             blocked: 0,
             oldest_pending_seconds: Some(oldest),
             longest_running_seconds: None,
+            shared_commit_seconds: None,
         }
     }
 

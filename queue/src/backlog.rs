@@ -7,7 +7,8 @@ use crate::error::QueueError;
 
 const QUEUES: &str = "/* queue.queue_status */
 SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
-    extract(epoch FROM s.oldest_pending_age)::float8, extract(epoch FROM s.longest_running)::float8
+    extract(epoch FROM s.oldest_pending_age)::float8, extract(epoch FROM s.longest_running)::float8,
+    extract(epoch FROM s.shared_commit)::float8
 FROM mill.queue_status s ORDER BY s.queue";
 
 const FLEET: &str = "/* queue.fleet */
@@ -40,6 +41,8 @@ pub struct QueueStatus {
     pub oldest_pending_seconds: Option<f64>,
     /// Seconds since the longest-running task was claimed.
     pub longest_running_seconds: Option<f64>,
+    /// Budget of its shared commits, in seconds; `None`: each task commits alone.
+    pub shared_commit_seconds: Option<f64>,
 }
 
 /// The fleet and its table.
@@ -74,6 +77,7 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, Que
                 blocked: row.try_get(5)?,
                 oldest_pending_seconds: row.try_get(6)?,
                 longest_running_seconds: row.try_get(7)?,
+                shared_commit_seconds: row.try_get(8)?,
             })
         })
         .collect()

@@ -12,12 +12,11 @@ use super::fresh_database;
 use crate::bench::Bench;
 use crate::database::{Database, QUEUE};
 use crate::result::{Better, Case, Scenario};
+use crate::scenarios::drain::BUDGET;
 
 /// pgmill's own ways to run a backlog: label, budget of shared commits.
-pub(crate) const OWN: [(&str, Option<Duration>); 2] = [
-    ("pgmill, one commit per task", None),
-    ("pgmill, shared commits, 20 ms", Some(Duration::from_millis(20))),
-];
+pub(crate) const OWN: [(&str, Option<Duration>); 2] =
+    [("pgmill, one commit per task", None), ("pgmill, shared commits, 50 ms", Some(BUDGET))];
 
 /// Who takes part in a scenario.
 #[derive(Clone, Copy)]

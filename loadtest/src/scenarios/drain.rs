@@ -17,11 +17,11 @@ use crate::result::{Better, Check, Scenario};
 use crate::rounds::{against, alternate, case, rate};
 
 /// For how long a reader takes tasks into one transaction, where commits are shared.
-pub(crate) const BUDGET: Duration = Duration::from_millis(20);
+pub(crate) const BUDGET: Duration = Duration::from_millis(50);
 
 const CEILING: &str = "ceiling, one commit per task";
 const FLEET: &str = "one commit per task";
-const SHARED: &str = "shared commits, 20 ms";
+const SHARED: &str = "shared commits, 50 ms";
 const SHARED_CEILING: &str = "ceiling, shared commits";
 
 /// Tasks in one transaction of the ceiling for shared commits, unless the fleet's have more: were it
