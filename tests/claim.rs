@@ -137,7 +137,10 @@ async fn it_is_one_index_range_whatever_the_statistics_say() {
             panic!("{case}: the head is not read through tasks_pending\n{plan}")
         });
         let condition = plan[at..].lines().nth(1).unwrap();
-        for part in ["Index Cond: ((ROW(queue, priority, id) > ", "AND (ROW(queue, priority) <= "] {
+        for part in [
+            "Index Cond: ((ROW((queue)::text, priority, id) > ",
+            "AND (ROW((queue)::text, priority) <= ",
+        ] {
             assert!(condition.contains(part), "{case}: no \"{part}\" in {condition}\n{plan}");
         }
         let flat = plan.lines().map(str::trim_start).collect::<Vec<_>>().join(", ");
