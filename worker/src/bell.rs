@@ -39,8 +39,13 @@ impl Bell {
         self.work.notify_one();
     }
 
-    /// Whether somebody asked for a sweep since the last call.
-    pub(crate) fn sweep_wanted(&self) -> bool {
+    /// Whether somebody asked for a sweep that has not been taken up.
+    pub(crate) fn sweep_is_wanted(&self) -> bool {
+        self.sweep.load(Ordering::Relaxed)
+    }
+
+    /// As [`Bell::sweep_is_wanted`], and takes it up.
+    pub(crate) fn take_sweep(&self) -> bool {
         self.sweep.swap(false, Ordering::Relaxed)
     }
 

@@ -117,7 +117,10 @@ impl Claimer {
                     Some(offer) => state.idle.push(offer),
                     None => return Ok(()),
                 },
-                () = self.bell.rung() => {}
+                // What is rung for may lie where the last sweep looked a moment too early.
+                () = self.bell.rung() => if !self.bell.sweep_is_wanted() {
+                    poll = Backoff::up_to(self.poll);
+                },
                 // Soon after the last work; then the looks ring.
                 () = sleep(poll.step()), if !state.idle.is_empty() && !poll.at_most() => {}
             }
@@ -127,7 +130,7 @@ impl Claimer {
     /// Claims for the idle readers; `true` if it found anything. What lies below the watermarks is
     /// looked at once a second, and when the rest does not suffice.
     async fn claim(&self, claims: &Claims, state: &mut State) -> Result<bool, QueueError> {
-        let sweep = self.bell.sweep_wanted() || state.lanes.sweep_due();
+        let sweep = self.bell.take_sweep() || state.lanes.sweep_due();
         let mut found = self.claim_once(claims, state, sweep).await?;
         if !sweep && !state.idle.is_empty() && state.lanes.sweep_allowed() {
             found |= self.claim_once(claims, state, true).await?;

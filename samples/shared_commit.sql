@@ -1,0 +1,12 @@
+-- Many short tasks: a reader takes several of them into one transaction. Each is still a task of its
+-- own, with its own history; one that fails is undone and fails alone.
+DROP TABLE IF EXISTS sample_hits;
+CREATE TABLE sample_hits (n integer NOT NULL);
+SELECT mill.share_commits('samples', '20 ms');
+
+SELECT mill.enqueue_many(
+    array_agg(format('INSERT INTO sample_hits VALUES (%s)', n) ORDER BY n), queue => 'samples')
+FROM generate_series(1, 500) AS n;
+SELECT mill.enqueue('SELECT 1 / 0', queue => 'samples', name => 'fatal', max_attempts => 1);
+
+-- Back to a commit for each task: SELECT mill.share_commits('samples', NULL)
