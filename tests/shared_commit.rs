@@ -140,3 +140,26 @@ async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cance
     let row = &database.rows(attempts, &[]).await[0];
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (299, 300));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_must_not_share_a_transaction_does_not() {
+    let database = database("20ms").await;
+    // Short enough to be cut off by the patience with a group, which is ten budgets.
+    let options = [", timeout => '200ms'", ", external => true", ", params => '[]'"];
+    let mut alone = Vec::new();
+    for options in options {
+        alone.extend(enqueue(&database, &vec![MARK.to_owned(); 20], options).await);
+    }
+    let mentions = format!("SET CONSTRAINTS ALL IMMEDIATE; {MARK}");
+    alone.extend(enqueue(&database, &vec![mentions; 20], "").await);
+    let many = enqueue(&database, &vec![MARK.to_owned(); 200], "").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    database.until_empty().await;
+    let sql = "SELECT count(*), count(DISTINCT xact) FROM effect WHERE task = ANY ($1)";
+    let row = &database.rows(sql, &[&alone]).await[0];
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (80, 80));
+    let row = &database.rows(sql, &[&many]).await[0];
+    assert_eq!(row.get::<_, i64>(0), 200);
+    let transactions: i64 = row.get(1);
+    assert!(transactions < 100, "{transactions} transactions: the test shows little");
+}

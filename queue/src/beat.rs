@@ -95,7 +95,8 @@ pub async fn register(
     Ok(())
 }
 
-/// One beat of a worker with so many busy readers. `None`: the fleet does not know this worker (any more), it has to register.
+/// One beat of a worker with so many busy readers. `None`: the fleet does not know this worker (any
+/// more), it has to register.
 ///
 /// # Errors
 /// Database trouble.

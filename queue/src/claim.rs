@@ -157,9 +157,8 @@ impl Claimer {
         self.client.is_closed()
     }
 
-    /// Claims at most one task per named session (which may be named more than once), from the
-    /// first lanes that have any, each lane from its
-    /// oldest task after the given id on.
+    /// Claims at most one task per named session (which may be named more than once), from the first
+    /// lanes that have any, each lane from its oldest task after the given id on.
     ///
     /// # Errors
     /// Database trouble. Then the claim may have happened all the same: see

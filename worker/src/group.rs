@@ -6,23 +6,21 @@
 //!
 //! All goes out in one flight, and the completion of all that went well, with COMMIT, in a second.
 
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures_util::TryStreamExt;
 use queue::complete::Success;
 use queue::fail::Report;
 use queue::settle::Settled;
 use queue::{Mode, scan};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio_postgres::{Error, SimpleQueryMessage, SimpleQueryStream};
+use tokio_postgres::Error;
 
 use crate::execute::{Completion, Executor, completion_trouble};
 use crate::guard::{Guard, Guarded};
-use crate::held::Work;
+use crate::held::{Stop, Work};
 use crate::rows::Rows;
-use crate::session::Session;
+use crate::session::{Session, last_value};
 use crate::statement::drain;
 use crate::trouble::Trouble;
 
@@ -197,7 +195,7 @@ impl Executor {
         &'a self,
         session: &Session,
         patience: Duration,
-        told: &'a mut watch::Receiver<Option<crate::held::Stop>>,
+        told: &'a mut watch::Receiver<Option<Stop>>,
     ) -> Guard<'a> {
         Guard {
             canceller: session.canceller(),
@@ -267,18 +265,6 @@ async fn flight(
         }
     }
     Ok(runs.len())
-}
-
-/// The last value of the last row.
-async fn last_value(stream: SimpleQueryStream) -> Result<Option<String>, Trouble> {
-    let mut stream = pin!(stream);
-    let mut value = None;
-    while let Some(message) = stream.try_next().await? {
-        if let SimpleQueryMessage::Row(row) = message {
-            value = row.get(row.len() - 1).map(str::to_owned);
-        }
-    }
-    Ok(value)
 }
 
 /// Those that are through, with what they leave in history, and the others.

@@ -48,8 +48,9 @@ impl Lanes {
         let at = Instant::now();
         self.swept_at = Some(at);
         for (lane, shared) in lanes {
-            let watermark = self.seen.get(&lane).map_or(TaskId(0), |seen| seen.watermark);
-            self.seen.insert(lane, Seen { watermark, shared, at });
+            let unread = Seen { watermark: TaskId(0), shared, at };
+            let seen = self.seen.entry(lane).or_insert(unread);
+            (seen.shared, seen.at) = (shared, at);
         }
         self.seen.retain(|_, seen| seen.at.elapsed() < MEMORY);
     }

@@ -15,8 +15,8 @@ use crate::bell::Bell;
 use crate::control::Control;
 use crate::shutdown::Shutdown;
 
-/// Between looks, unless `--poll` asks for more: with the beats, 60 statements a minute. A killed worker's
-/// tasks are pending again within grace + this + a moment.
+/// Between looks, unless `--poll` asks for more: with the beats, 60 statements a minute. A killed
+/// worker's tasks are pending again within grace + this + a moment.
 pub(crate) const EVERY: Duration = Duration::from_millis(1250);
 
 /// What promoter and reclaimer go by.

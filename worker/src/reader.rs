@@ -59,22 +59,20 @@ impl Reader {
     /// Runs what came in one claim: the short tasks of a queue with shared commits together, another
     /// one alone. Returns the session if it is clean.
     async fn serve(&self, session: Session, works: Vec<Work>) -> Option<Session> {
-        let mut kept = Some(session);
-        let mut alone = works;
-        let mut waiting = Vec::new();
-        if alone.len() > 1 {
-            let together: Vec<Work>;
-            let share = kept.as_ref().is_some_and(Session::may_share);
-            (together, alone) = alone.into_iter().partition(|work| share && group::may_share(work));
-            // Of those that must not share only one can run now.
-            waiting = alone.split_off(alone.len().min(1));
-            if let Some(budget) = together.first().and_then(|work| work.shared) {
-                let (session, undone, left) = self.together(kept.take(), together, budget).await;
-                kept = session;
+        let share = works.len() > 1 && session.may_share();
+        let (together, mut alone): (Vec<Work>, Vec<Work>) =
+            works.into_iter().partition(|work| share && group::may_share(work));
+        // Of those that must not share only one can run now.
+        let mut waiting = alone.split_off(alone.len().min(1));
+        let mut kept = match together.first().and_then(|work| work.shared) {
+            Some(budget) => {
+                let (kept, undone, left) = self.together(session, together, budget).await;
                 alone.splice(..0, undone);
                 waiting.extend(left);
+                kept
             }
-        }
+            None => Some(session),
+        };
         for work in waiting {
             self.hand_back(work).await;
         }
@@ -92,15 +90,11 @@ impl Reader {
     /// and those that were not begun.
     async fn together(
         &self,
-        session: Option<Session>,
+        mut session: Session,
         works: Vec<Work>,
         budget: Duration,
     ) -> (Option<Session>, Vec<Work>, Vec<Work>) {
-        let Some(mut session) = session else { return (None, Vec::new(), works) };
         let queue = works[0].claim.queue().to_owned();
-        for work in &works {
-            self.metrics.task_started(&queue, work.claim.waited());
-        }
         let (tasks, timer) = (works.len(), std::time::Instant::now());
         let grouped = self.executor.together(&mut session, works, budget).await;
         self.metrics.grouped(grouped.succeeded.len(), grouped.undone.len());
@@ -110,8 +104,10 @@ impl Reader {
         } else {
             self.paces.ran(&queue, tasks, timer.elapsed(), budget);
         }
+        // Tasks that are run again, here or elsewhere, start there.
         for (work, ran) in grouped.succeeded {
             let span = span(&work);
+            self.metrics.task_started(&queue, work.claim.waited());
             drop(work.holding);
             let finished = Finished::As(queue::Outcome::Succeeded);
             self.metrics.task_finished(&queue, finished, ran, None);
@@ -119,6 +115,7 @@ impl Reader {
         }
         for work in grouped.lost {
             let span = span(&work);
+            self.metrics.task_started(&queue, work.claim.waited());
             drop(work.holding);
             self.metrics.task_finished(&queue, Finished::Lost, timer.elapsed(), None);
             tracing::warn!(parent: &span, "the claim was lost, nothing was committed or recorded");

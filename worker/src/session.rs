@@ -117,8 +117,8 @@ impl Session {
     /// default for new transactions is.
     pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
         let begin = format!("{BEGIN}; SELECT {}, {XACT}", announcement(claim, true));
-        let answers = self.client.simple_query(&begin).await?;
-        Ok(last_value(&answers).unwrap_or_default())
+        let answers = self.client.simple_query_raw(&begin).await?;
+        Ok(last_value(answers).await?.unwrap_or_default())
     }
 
     /// As [`Session::begin`], for the first of several tasks in one transaction. Only sends.
@@ -259,11 +259,18 @@ fn set(setting: &str, value: &str, local: bool) -> String {
 }
 
 /// The last column of the last row.
-fn last_value(answers: &[SimpleQueryMessage]) -> Option<String> {
-    answers.iter().rev().find_map(|answer| match answer {
-        SimpleQueryMessage::Row(row) => row.get(row.len() - 1).map(str::to_owned),
-        _ => None,
-    })
+///
+/// # Errors
+/// The server's or the connection's.
+pub(crate) async fn last_value(answers: SimpleQueryStream) -> Result<Option<String>, Error> {
+    let mut answers = pin!(answers);
+    let mut value = None;
+    while let Some(answer) = answers.try_next().await? {
+        if let SimpleQueryMessage::Row(row) = answer {
+            value = row.get(row.len() - 1).map(str::to_owned);
+        }
+    }
+    Ok(value)
 }
 
 /// Sends cancel requests for one session.
