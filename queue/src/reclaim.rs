@@ -36,7 +36,7 @@ SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $
 
 /// Only if it holds no claim any more, and has not begun to beat again.
 const FORGET: &str = "/* queue.forget */
-DELETE FROM mill.workers w WHERE w.id = $1
+DELETE FROM mill.workers w WHERE w.id = $1 AND w.beat_at < now() - interval '1 second'
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)";
 
 /// Another worker, as the database shows it.

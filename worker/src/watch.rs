@@ -55,7 +55,10 @@ impl Watch {
             seen.still_since = now;
         }
         seen.absent_since = if peer.present { None } else { seen.absent_since.or(Some(now)) };
-        let silent = now.duration_since(seen.still_since) >= self.orphan_timeout;
+        // A worker that registered again counts its beats from the start, and may have come to the
+        // same number: the age tells.
+        let silent = now.duration_since(seen.still_since) >= self.orphan_timeout
+            && peer.beat_age.is_none_or(|age| age >= self.orphan_timeout);
         let gone = match (seen.absent_since, peer.beat_age) {
             // Its last beat tells how long it may have been gone: seconds of one server's clock.
             (Some(_), Some(age)) => age >= GRACE,
@@ -95,6 +98,11 @@ mod tests {
     #[test]
     fn a_stopped_worker_is_dead_after_the_orphan_timeout() {
         assert_eq!(dies_after(300, |n| peer(Some(1), true, n)), Some(30));
+    }
+
+    #[test]
+    fn a_worker_that_registered_again_lives_even_if_its_counter_stands_where_it_stood() {
+        assert_eq!(dies_after(50, |n| peer(Some(1), true, if n < 30 { n } else { 0 })), None);
     }
 
     #[test]
