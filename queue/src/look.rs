@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::reclaim::Peer;
@@ -14,7 +14,8 @@ use crate::task::WorkerId;
 /// `tasks_running`): after a crash of the server nobody is registered.
 const LOOK: &str = "/* queue.look */
 WITH RECURSIVE holder (id) AS (
-    (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' ORDER BY t.claimed_by LIMIT 1)
+    (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $3
+     ORDER BY t.claimed_by LIMIT 1)
     UNION ALL
     SELECT next.claimed_by FROM holder CROSS JOIN LATERAL (
         SELECT t.claimed_by FROM mill.tasks t
@@ -23,7 +24,7 @@ WITH RECURSIVE holder (id) AS (
 ), peer (id, beat, present, beat_age) AS (
     SELECT w.id, w.beat, w.presence IN (SELECT mill.presences()),
         extract(epoch FROM now() - w.beat_at)::float8
-    FROM mill.workers w WHERE w.id <> $1
+    FROM mill.workers w WHERE w.id <> $1 AND $3
     UNION ALL
     SELECT h.id, NULL, false, NULL FROM holder h
     WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)
@@ -45,11 +46,12 @@ pub struct Look {
     pub pending: bool,
     /// Until the next scheduled task is due, if there is one; zero: it is.
     pub next_due_in: Option<Duration>,
-    /// Every other worker that is registered or holds claims.
-    pub peers: Vec<Peer>,
+    /// Every other worker that is registered or holds claims; `None`: not asked for.
+    pub peers: Option<Vec<Peer>>,
 }
 
-/// Looks on behalf of a worker that serves these queues; `None`: all.
+/// Looks on behalf of a worker that serves these queues (`None`: all), at its peers too if it wants
+/// them: that costs in proportion to their number.
 ///
 /// # Errors
 /// Database trouble.
@@ -57,15 +59,17 @@ pub async fn look(
     client: &impl GenericClient,
     me: WorkerId,
     queues: Option<&[String]>,
+    peers: bool,
 ) -> Result<Look, QueueError> {
-    let rows =
-        client.query_typed(LOOK, &[(&me.0, Type::UUID), (&queues, Type::TEXT_ARRAY)]).await?;
+    let params: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&me.0, Type::UUID), (&queues, Type::TEXT_ARRAY), (&peers, Type::BOOL)];
+    let rows = client.query_typed(LOOK, &params).await?;
     let row = &rows[0];
     let ids: Vec<uuid::Uuid> = row.try_get(2)?;
     let beats: Vec<Option<i64>> = row.try_get(3)?;
     let present: Vec<bool> = row.try_get(4)?;
     let beat_ages: Vec<Option<f64>> = row.try_get(5)?;
-    let peers = ids.into_iter().zip(beats).zip(present).zip(beat_ages).map(
+    let seen = ids.into_iter().zip(beats).zip(present).zip(beat_ages).map(
         |(((id, beat), present), beat_age)| Peer {
             worker: WorkerId(id),
             beat,
@@ -76,7 +80,7 @@ pub async fn look(
     Ok(Look {
         pending: row.try_get(0)?,
         next_due_in: row.try_get::<_, Option<f64>>(1)?.map(seconds),
-        peers: peers.collect(),
+        peers: peers.then(|| seen.collect()),
     })
 }
 

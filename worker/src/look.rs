@@ -19,13 +19,10 @@ use crate::shutdown::Shutdown;
 /// worker's tasks are pending again within grace + this + a moment.
 pub(crate) const EVERY: Duration = Duration::from_millis(1250);
 
-/// What promoter and reclaimer go by.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
-    /// When the next scheduled task is due.
-    pub(crate) due_at: Option<Instant>,
-    /// The other workers.
-    pub(crate) peers: Vec<Peer>,
+/// Looks between two looks at the peers, by their number: a fleet looks a few times a second at each
+/// worker, however many there are, and does not spend its time with looking.
+fn looks_between(peers: usize) -> usize {
+    (peers / 8).min(3)
 }
 
 /// The looker and all that it is given.
@@ -37,15 +34,23 @@ pub(crate) struct Looker {
     pub(crate) control: Control,
     pub(crate) bell: Arc<Bell>,
     pub(crate) shutdown: Shutdown,
-    pub(crate) seen: watch::Sender<Seen>,
+    /// To the promoter: when the next scheduled task is due.
+    pub(crate) next_due: watch::Sender<Option<Instant>>,
+    /// To the reclaimer: the other workers.
+    pub(crate) peers: watch::Sender<Vec<Peer>>,
 }
 
 impl Looker {
     /// Runs until the worker has ended.
     pub(crate) async fn run(self) {
+        let mut without_peers = 0;
         loop {
-            if let Err(error) = self.run_once().await {
-                tracing::warn!(%error, "looking for work and at the other workers failed");
+            match self.run_once(without_peers == 0).await {
+                Ok(Some(peers)) => without_peers = looks_between(peers),
+                Ok(None) => without_peers -= 1,
+                Err(error) => {
+                    tracing::warn!(%error, "looking for work and at the other workers failed");
+                }
             }
             let jitter = rand::rng().random_range(0.95..1.05);
             tokio::select! {
@@ -55,18 +60,22 @@ impl Looker {
         }
     }
 
-    async fn run_once(&self) -> Result<(), QueueError> {
+    /// Returns how many peers there are, if they are wanted.
+    async fn run_once(&self, peers: bool) -> Result<Option<usize>, QueueError> {
         let client = self.control.get().await?;
         let asked = Instant::now();
-        let look = look(&**client, self.worker, self.queues.as_deref()).await?;
+        let look = look(&**client, self.worker, self.queues.as_deref(), peers).await?;
         if look.pending {
             self.bell.sweep();
         }
+        let count = look.peers.as_ref().map(Vec::len);
         // An answer that took this long says little about now: the server had stalled.
         if asked.elapsed() <= EVERY * 2 {
-            let due_at = look.next_due_in.map(|wait| asked + wait);
-            self.seen.send_replace(Seen { due_at, peers: look.peers });
+            self.next_due.send_replace(look.next_due_in.map(|wait| asked + wait));
+            if let Some(peers) = look.peers {
+                self.peers.send_replace(peers);
+            }
         }
-        Ok(())
+        Ok(count)
     }
 }

@@ -22,7 +22,7 @@ use crate::execute::Executor;
 use crate::gauges::Gauges;
 use crate::held::Held;
 use crate::http::{self, Http};
-use crate::look::{Looker, Seen};
+use crate::look::Looker;
 use crate::metrics::Metrics;
 use crate::pace::Paces;
 use crate::reader::Reader;
@@ -163,7 +163,8 @@ impl Process {
         let (control, bell, shutdown) = (&self.control, &self.bell, &self.shutdown);
         tasks.spawn(self.beat().run(control_session));
         tasks.spawn(listener::run(control.clone(), Arc::clone(bell), shutdown.clone()));
-        let (seen, looks) = watch::channel(Seen::default());
+        let (next_due, dues) = watch::channel(None);
+        let (peers, looks) = watch::channel(Vec::new());
         let looker = Looker {
             worker: self.worker,
             queues: self.config.queues.clone(),
@@ -171,11 +172,11 @@ impl Process {
             control: control.clone(),
             bell: Arc::clone(bell),
             shutdown: shutdown.clone(),
-            seen,
+            next_due,
+            peers,
         };
         tasks.spawn(looker.run());
-        let promoted =
-            promoter::run(control.clone(), Arc::clone(bell), looks.clone(), shutdown.clone());
+        let promoted = promoter::run(control.clone(), Arc::clone(bell), dues, shutdown.clone());
         tasks.spawn(promoted);
         tasks.spawn(maintenance::run(control.clone(), shutdown.clone()));
         let reclaimer = Reclaimer {

@@ -10,14 +10,13 @@ use tokio::time::sleep_until;
 
 use crate::bell::Bell;
 use crate::control::{Backoff, Control};
-use crate::look::Seen;
 use crate::shutdown::Shutdown;
 
 /// Runs until the worker drains. Any number of workers promote side by side.
 pub(crate) async fn run(
     control: Control,
     bell: Arc<Bell>,
-    mut looks: watch::Receiver<Seen>,
+    mut next_due: watch::Receiver<Option<Instant>>,
     shutdown: Shutdown,
 ) {
     let mut backoff = Backoff::default();
@@ -25,8 +24,8 @@ pub(crate) async fn run(
     loop {
         tokio::select! {
             () = shutdown.drain.cancelled() => return,
-            looked = looks.changed() => match looked {
-                Ok(()) => due_at = looks.borrow_and_update().due_at,
+            looked = next_due.changed() => match looked {
+                Ok(()) => due_at = *next_due.borrow_and_update(),
                 Err(_) => return,
             },
             () = until(due_at) => match run_once(&control, &bell).await {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue::reclaim::{end_backends, reclaim};
+use queue::reclaim::{Peer, end_backends, reclaim};
 use queue::{QueueError, WorkerId};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::bell::Bell;
 use crate::control::Control;
-use crate::look::{EVERY, Seen};
+use crate::look::EVERY;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 use crate::watch::Watch;
@@ -32,16 +32,16 @@ pub(crate) struct Reclaimer {
 impl Reclaimer {
     /// Runs until the worker has ended. No leader: row locks with SKIP LOCKED let any number of
     /// reclaimers share one dead worker's tasks.
-    pub(crate) async fn run(self, mut looks: watch::Receiver<Seen>) {
+    pub(crate) async fn run(self, mut peers: watch::Receiver<Vec<Peer>>) {
         let mut watch = Watch::new(self.orphan_timeout, EVERY * 5);
         loop {
             tokio::select! {
                 () = self.shutdown.end.cancelled() => return,
-                looked = looks.changed() => if looked.is_err() {
+                looked = peers.changed() => if looked.is_err() {
                     return;
                 },
             }
-            let dead = watch.look(&looks.borrow_and_update().peers, Instant::now());
+            let dead = watch.look(&peers.borrow_and_update(), Instant::now());
             for dead in dead {
                 if let Err(error) = self.bury(dead).await {
                     tracing::warn!(%error, worker = %dead, "reclaiming failed");
