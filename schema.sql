@@ -402,7 +402,7 @@ COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task; apa
 -- enqueue: -> scheduled | pending ----------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     limit_bytes integer;
 BEGIN
@@ -473,10 +473,23 @@ $$;
 COMMENT ON FUNCTION mill.enqueue_many IS 'Submits many tasks that share their options, in order; returns their ids. See mill.enqueue';
 
 CREATE OR REPLACE FUNCTION mill.submit(
-    statement text, params jsonb, name text, queue text, priority mill.priority,
-    due_at timestamptz, max_attempts integer, retry_interval interval, backoff mill.backoff,
-    jitter boolean, timeout interval, mode mill.mode, at_most_once boolean, external boolean,
-    key text, OUT id bigint, OUT created boolean
+    statement text,
+    params jsonb DEFAULT NULL,
+    name text DEFAULT NULL,
+    queue text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT NULL,
+    backoff mill.backoff DEFAULT NULL,
+    jitter boolean DEFAULT NULL,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT NULL,
+    at_most_once boolean DEFAULT NULL,
+    external boolean DEFAULT NULL,
+    key text DEFAULT NULL,
+    OUT id bigint,
+    OUT created boolean
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -528,7 +541,7 @@ CREATE OR REPLACE FUNCTION mill.enqueue(
     external boolean DEFAULT false,
     key text DEFAULT NULL
 ) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     submitted record;
 BEGIN

@@ -8,25 +8,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::task::{Backoff, Mode, Priority, TaskId};
 
-const SUBMIT: &str = "/* queue.submit */
-SELECT s.id, s.created FROM mill.submit(statement => $1, params => $2, name => $3, queue => $4,
-    priority => $5::text::mill.priority, due_at => coalesce($6, now() + make_interval(secs => $7)),
-    max_attempts => $8, retry_interval => make_interval(secs => $9),
-    backoff => $10::text::mill.backoff, jitter => $11, timeout => make_interval(secs => $12),
-    mode => $13::text::mill.mode, at_most_once => $14, external => $15, key => $16) AS s";
+const SUBMIT: &str = "/* queue.submit */ SELECT s.id, s.created FROM mill.submit";
 
-const ENQUEUE_MANY: &str = "/* queue.enqueue_many */
-SELECT id FROM mill.enqueue_many(statements => $1, params => $2, names => $3, queue => $4,
-    priority => $5::text::mill.priority, due_at => coalesce($6, now() + make_interval(secs => $7)),
-    max_attempts => $8, retry_interval => make_interval(secs => $9),
-    backoff => $10::text::mill.backoff, jitter => $11, timeout => make_interval(secs => $12),
-    mode => $13::text::mill.mode, at_most_once => $14, external => $15) AS id";
+const ENQUEUE_MANY: &str = "/* queue.enqueue_many */ SELECT s FROM mill.enqueue_many";
 
 /// Folded by the server when several are pending; a lost bell costs one poll interval.
 const RING: &str = "/* queue.ring */ SELECT pg_notify('mill', 'work')";
@@ -104,13 +94,13 @@ pub async fn enqueue(
     options: &TaskOptions,
     key: Option<&str>,
 ) -> Result<Enqueued, QueueError> {
-    let params = task.params.clone().map(Value::Array);
-    let columns = Columns::of(options);
-    let mut values: Vec<(&(dyn ToSql + Sync), Type)> =
-        vec![(&task.statement, Type::TEXT), (&params, Type::JSONB), (&task.name, Type::TEXT)];
-    values.extend(columns.bound());
-    values.push((&key, Type::TEXT));
-    let row = &client.query_typed(SUBMIT, &values).await?[0];
+    let mut call = Call::default();
+    call.give("statement", "$", &task.statement, Type::TEXT);
+    call.give_some("params", "$", task.params.clone().map(Value::Array), Type::JSONB);
+    call.give_some("name", "$", task.name.as_deref(), Type::TEXT);
+    call.give_options(options);
+    call.give_some("key", "$", key, Type::TEXT);
+    let row = &call.of(client, SUBMIT).await?[0];
     Ok(Enqueued { id: TaskId(row.try_get(0)?), created: row.try_get(1)? })
 }
 
@@ -132,14 +122,12 @@ pub async fn enqueue_many(
         .iter()
         .any(|task| task.name.is_some())
         .then(|| tasks.iter().map(|task| task.name.as_deref()).collect());
-    let columns = Columns::of(options);
-    let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-        (&statements, Type::TEXT_ARRAY),
-        (&params, Type::JSONB_ARRAY),
-        (&names, Type::TEXT_ARRAY),
-    ];
-    values.extend(columns.bound());
-    let rows = client.query_typed(ENQUEUE_MANY, &values).await?;
+    let mut call = Call::default();
+    call.give("statements", "$", statements, Type::TEXT_ARRAY);
+    call.give_some("params", "$", params, Type::JSONB_ARRAY);
+    call.give_some("names", "$", names, Type::TEXT_ARRAY);
+    call.give_options(options);
+    let rows = call.of(client, ENQUEUE_MANY).await?;
     rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
 }
 
@@ -169,59 +157,76 @@ pub async fn database_now(client: &impl GenericClient) -> Result<Timestamp, Queu
     Ok(client.query_typed(NOW, &[]).await?[0].try_get(0)?)
 }
 
-/// [`TaskOptions`] as the statements bind them, $4 to $15.
-struct Columns<'a> {
-    queue: Option<&'a str>,
-    priority: Option<&'static str>,
-    due_at: Option<Timestamp>,
-    due_in: Option<f64>,
-    max_attempts: Option<i32>,
-    retry_interval: Option<f64>,
-    backoff: Option<&'static str>,
-    jitter: Option<bool>,
-    timeout: Option<f64>,
-    mode: Option<&'static str>,
-    at_most_once: bool,
-    external: bool,
+/// A call of a function in the schema that names only what it is given: for the rest the function's
+/// defaults hold, and the server has a fifth less to do than with an argument for each.
+#[derive(Default)]
+struct Call<'a> {
+    arguments: Vec<String>,
+    values: Vec<(Box<dyn ToSql + Sync + Send + 'a>, Type)>,
 }
 
-impl<'a> Columns<'a> {
-    fn of(options: &'a TaskOptions) -> Self {
-        let (due_at, due_in) = match options.due {
-            Due::Now => (None, None),
-            Due::At(instant) => (Some(instant), None),
-            Due::In(wait) => (None, Some(wait.as_secs_f64())),
-        };
-        Self {
-            queue: options.queue.as_deref(),
-            priority: options.priority.map(Priority::as_str),
-            due_at,
-            due_in,
-            max_attempts: options.max_attempts,
-            retry_interval: options.retry_interval.map(|wait| wait.as_secs_f64()),
-            backoff: options.backoff.map(Backoff::as_str),
-            jitter: options.jitter,
-            timeout: options.timeout.map(|limit| limit.as_secs_f64()),
-            mode: options.mode.map(Mode::as_str),
-            at_most_once: options.at_most_once,
-            external: options.external,
+impl<'a> Call<'a> {
+    /// `expression`: what the argument is, with `$` where the value stands.
+    fn give(
+        &mut self,
+        name: &'static str,
+        expression: &'static str,
+        value: impl ToSql + Sync + Send + 'a,
+        value_type: Type,
+    ) {
+        self.values.push((Box::new(value), value_type));
+        let placeholder = format!("${}", self.values.len());
+        self.arguments.push(format!("{name} => {}", expression.replace('$', &placeholder)));
+    }
+
+    fn give_some(
+        &mut self,
+        name: &'static str,
+        expression: &'static str,
+        value: Option<impl ToSql + Sync + Send + 'a>,
+        value_type: Type,
+    ) {
+        if let Some(value) = value {
+            self.give(name, expression, value, value_type);
         }
     }
 
-    fn bound(&self) -> [(&(dyn ToSql + Sync), Type); 12] {
-        [
-            (&self.queue, Type::TEXT),
-            (&self.priority, Type::TEXT),
-            (&self.due_at, Type::TIMESTAMPTZ),
-            (&self.due_in, Type::FLOAT8),
-            (&self.max_attempts, Type::INT4),
-            (&self.retry_interval, Type::FLOAT8),
-            (&self.backoff, Type::TEXT),
-            (&self.jitter, Type::BOOL),
-            (&self.timeout, Type::FLOAT8),
-            (&self.mode, Type::TEXT),
-            (&self.at_most_once, Type::BOOL),
-            (&self.external, Type::BOOL),
-        ]
+    fn give_options(&mut self, options: &'a TaskOptions) {
+        const SECONDS: &str = "make_interval(secs => $)";
+        let seconds = |wait: Duration| wait.as_secs_f64();
+        self.give_some("queue", "$", options.queue.as_deref(), Type::TEXT);
+        let priority = options.priority.map(Priority::as_str);
+        self.give_some("priority", "$::text::mill.priority", priority, Type::TEXT);
+        match options.due {
+            Due::Now => {}
+            Due::At(instant) => self.give("due_at", "$", instant, Type::TIMESTAMPTZ),
+            Due::In(wait) => {
+                self.give(
+                    "due_at",
+                    "now() + make_interval(secs => $)",
+                    seconds(wait),
+                    Type::FLOAT8,
+                );
+            }
+        }
+        self.give_some("max_attempts", "$", options.max_attempts, Type::INT4);
+        let retry_interval = options.retry_interval.map(seconds);
+        self.give_some("retry_interval", SECONDS, retry_interval, Type::FLOAT8);
+        let backoff = options.backoff.map(Backoff::as_str);
+        self.give_some("backoff", "$::text::mill.backoff", backoff, Type::TEXT);
+        self.give_some("jitter", "$", options.jitter, Type::BOOL);
+        self.give_some("timeout", SECONDS, options.timeout.map(seconds), Type::FLOAT8);
+        let mode = options.mode.map(Mode::as_str);
+        self.give_some("mode", "$::text::mill.mode", mode, Type::TEXT);
+        self.give_some("at_most_once", "$", options.at_most_once.then_some(true), Type::BOOL);
+        self.give_some("external", "$", options.external.then_some(true), Type::BOOL);
+    }
+
+    /// Runs `select`, which ends with the function's name.
+    async fn of(&self, client: &impl GenericClient, select: &str) -> Result<Vec<Row>, QueueError> {
+        let values: Vec<(&(dyn ToSql + Sync), Type)> =
+            self.values.iter().map(|(value, ty)| (&**value as _, ty.clone())).collect();
+        let sql = format!("{select}({}) AS s", self.arguments.join(", "));
+        Ok(client.query_typed(&sql, &values).await?)
     }
 }
