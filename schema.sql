@@ -4,13 +4,14 @@
 -- CREATE on the database. Running it again changes nothing.
 --
 -- In the order of a task's way:
---   settings, queues            what an operator decides
+--   settings, priorities, queues, groups, limits    what an operator decides
 --   tasks                       live tasks only; a finished task leaves the table
 --   dedup_keys                  one live task per key
---   enqueue, enqueue_many       -> scheduled | pending
+--   enqueue, enqueue_many       -> scheduled | blocked | pending
+--   grant, regulate             blocked <-> pending, by permits
 --   (claim)                     pending -> running      queue/src/claim.rs
 --   complete                    running -> finished     in the task's own transaction
---   fail, give_back, reclaim    running -> scheduled | pending | finished
+--   fail, give_back, reclaim    running -> scheduled | blocked | pending | finished
 --   cancel, retry               what a person says about one task
 --   attempts                    one row per finished attempt, a partition per day
 --   workers, worker_starts      who is alive, who ever was
@@ -106,6 +107,8 @@ BEGIN
         CREATE TYPE mill.priority AS ENUM ('low', 'normal', 'high', 'critical', 'reserved');
         CREATE TYPE mill.mode AS ENUM ('transaction', 'autocommit');
         CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
+        CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue');
+        CREATE TYPE mill.reserved_capacity AS ENUM ('none', 'low', 'medium', 'high');
         -- Domains and not checks of the table: those would be parsed and run again by every claim,
         -- a third of its time.
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
@@ -142,6 +145,8 @@ COMMENT ON TYPE mill.state IS 'States of a live task: scheduled (not due), block
 COMMENT ON TYPE mill.outcome IS 'How an attempt ended: lost = its worker died; unknown = an at-most-once statement whose end nobody saw';
 COMMENT ON TYPE mill.priority IS 'Priorities, lowest first';
 COMMENT ON TYPE mill.mode IS 'transaction: the statement and its completion commit together (exactly once); autocommit: for VACUUM, CREATE INDEX CONCURRENTLY, CALL with COMMIT (at least once)';
+COMMENT ON TYPE mill.limit_kind IS 'What a limit is set on, in the order in which a task acquires its permits: the most special first, so that who waits holds up nobody but its like';
+COMMENT ON TYPE mill.reserved_capacity IS 'How many of the fleet''s readers serve reserved tasks only: none, 10, 15 or 25 percent';
 COMMENT ON TYPE mill.backoff IS 'How the wait before a retry grows: fixed, or doubled with each failure';
 
 -- What an operator decides -----------------------------------------------------------------------
@@ -160,13 +165,26 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     history_retention interval NOT NULL DEFAULT '30 days'
         CHECK (history_retention >= '1 day'),
     max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
+    reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row: UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Longer statements are refused at enqueue';
 COMMENT ON COLUMN mill.settings.history_retention IS 'Days of attempts older than this are dropped, a partition at a time';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'A task whose worker died this many times ends as lost';
+COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve reserved tasks only: mill.reserve';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+CREATE TABLE IF NOT EXISTS mill.priorities (
+    priority mill.priority PRIMARY KEY,
+    -- NaN and infinity are above every number here.
+    weight double precision NOT NULL CHECK (weight >= 0 AND weight <= 1000000)
+);
+COMMENT ON TABLE mill.priorities IS 'Weight of each priority: of the tasks picked, its share while all priorities have work. A probability and not a rank';
+COMMENT ON COLUMN mill.priorities.weight IS 'Relative to the others; 0 = only when no other has work';
+INSERT INTO mill.priorities (priority, weight)
+    VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
+    ON CONFLICT DO NOTHING;
 
 CREATE TABLE IF NOT EXISTS mill.queues (
     name mill.queue_name PRIMARY KEY,
@@ -177,6 +195,43 @@ CREATE TABLE IF NOT EXISTS mill.queues (
 COMMENT ON TABLE mill.queues IS 'Queues that somebody has set something on; a queue without a row has the defaults';
 COMMENT ON COLUMN mill.queues.paused IS 'No task of a paused queue is claimed; running ones go on';
 COMMENT ON COLUMN mill.queues.shared_commit IS 'How long a reader may go on taking short tasks of this queue into one transaction; null = each task commits alone';
+
+CREATE TABLE IF NOT EXISTS mill.groups (
+    name mill.label PRIMARY KEY,
+    description text,
+    priority mill.priority,
+    max_concurrency integer NOT NULL DEFAULT 0 CONSTRAINT max_concurrency_range CHECK (max_concurrency >= -1),
+    opens time,
+    closes time,
+    zone text,
+    CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
+    CONSTRAINT period_has_length CHECK (opens <> closes)
+);
+COMMENT ON TABLE mill.groups IS 'Tasks that belong together: default priority, concurrency within each run, active period';
+COMMENT ON COLUMN mill.groups.priority IS 'Of tasks that name none themselves';
+COMMENT ON COLUMN mill.groups.max_concurrency IS 'Tasks of one run that may run at once: 0 = any number, -1 = none are started, running ones go on. Tasks outside any run count as one run';
+COMMENT ON COLUMN mill.groups.opens IS 'Time of day in zone from which on tasks may start; with closes before it the period goes over midnight';
+
+CREATE TABLE IF NOT EXISTS mill.limits (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind mill.limit_kind NOT NULL,
+    name mill.label NOT NULL,
+    run_id bigint NOT NULL DEFAULT 0,
+    max_running integer CONSTRAINT max_running_range CHECK (max_running >= 0),
+    rate_starts integer CONSTRAINT rate_starts_range CHECK (rate_starts BETWEEN 1 AND 1000000),
+    rate_period interval
+        CONSTRAINT rate_period_range CHECK (rate_period BETWEEN '1 second' AND '365 days'),
+    window_starts integer,
+    window_length interval,
+    CONSTRAINT rate_whole
+        CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
+    UNIQUE (kind, name, run_id)
+);
+COMMENT ON TABLE mill.limits IS 'What limits tasks: a queue, a concurrency key, a group within one run. A task of a limit is blocked until it has a permit';
+COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 = tasks outside any run';
+COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: tasks that may run at once, null = any number. Groups: see mill.groups';
+COMMENT ON COLUMN mill.limits.rate_starts IS 'At most so many starts in any rate_period';
+COMMENT ON COLUMN mill.limits.window_starts IS 'The same rate in the shortest windows that are as exact: at most so many starts in any window_length';
 
 -- Live tasks -------------------------------------------------------------------------------------
 
@@ -207,8 +262,15 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     queue mill.queue_name NOT NULL DEFAULT 'default',
     name mill.label,
     key mill.label,
+    concurrency_key mill.label,
+    group_name mill.label,
+    run_id bigint,
+    limits bigint[],
+    waits_for bigint,
+    start_by timestamptz,
     params jsonb,
     statement mill.statement NOT NULL,
+    CONSTRAINT blocked_waits CHECK ((state = 'blocked') = (waits_for IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1)),
     CONSTRAINT running_is_claimed CHECK (
@@ -242,10 +304,19 @@ COMMENT ON COLUMN mill.tasks.jitter IS 'Wait a random part of the retry interval
 COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose end nobody saw ends as unknown and waits for a person';
 COMMENT ON COLUMN mill.tasks.external IS 'Has effects outside this cluster: its claim is made durable before it starts';
 COMMENT ON COLUMN mill.tasks.key IS 'Unique among live tasks, see mill.dedup_keys';
+COMMENT ON COLUMN mill.tasks.concurrency_key IS 'Tasks with the same key run one at a time, or as many as its limit says';
+COMMENT ON COLUMN mill.tasks.limits IS 'mill.limits.id of each permit that it needs, in the order in which it acquires them; null: none';
+COMMENT ON COLUMN mill.tasks.waits_for IS 'Blocked: the limit that it waits for; it holds the permits of those before it';
+COMMENT ON COLUMN mill.tasks.start_by IS 'Pending: the active period of its group closes then';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array, bound as $1, $2, …';
 
 -- queue/src/claim.rs: the head of each queue and priority is one index range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, id) WHERE state = 'pending';
+-- mill.grant: of each limit the oldest of each priority.
+CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (waits_for, priority, id)
+    WHERE state = 'blocked';
+-- What is set on a group reaches its tasks.
+CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name) WHERE group_name IS NOT NULL;
 -- queue/src/promote.rs
 CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
 -- queue/src/reclaim.rs, mill.running. Statements that finish a task name its id and token and never
@@ -287,6 +358,9 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     queue text NOT NULL,
     name text,
     key text,
+    concurrency_key text,
+    group_name text,
+    run_id bigint,
     sqlstate text,
     message text,
     detail text,
@@ -342,6 +416,7 @@ DECLARE
     dropped integer := 0;
     oldest date;
     partition_name text;
+    idle_limits bigint[];
 BEGIN
     SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
     FOR partition_name IN
@@ -357,6 +432,20 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
     DELETE FROM mill.worker_starts s
         WHERE s.started_at < oldest AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
+    DELETE FROM mill.permits p
+        WHERE p.counts_until < now() - interval '1 minute'
+            OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
+    -- Of concurrency keys and runs that are over. Who enqueues holds a lock on its limits until its
+    -- tasks are there, so the second look sees what the first could not.
+    WITH idle AS (
+        SELECT l.id FROM mill.limits l
+        WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL)
+            AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = l.id)
+            AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL)
+        FOR UPDATE OF l SKIP LOCKED)
+    SELECT array_agg(i.id) INTO idle_limits FROM idle i;
+    DELETE FROM mill.limits l WHERE l.id = ANY (idle_limits)
+        AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL);
     RETURN dropped;
 END
 $$;
@@ -399,7 +488,482 @@ CREATE TABLE IF NOT EXISTS mill.cancel_requests (
 );
 COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task; apart from tasks, because a write to a running task''s row would fail the finish of a REPEATABLE READ task';
 
--- enqueue: -> scheduled | pending ----------------------------------------------------------------
+-- Permits: blocked <-> pending ---------------------------------------------------------------------
+--
+-- A task that some limit applies to is blocked until it holds a permit of each of its limits; the
+-- claim knows nothing of it, and other tasks pay nothing. Permits are handed out under a lock on the
+-- row of their limit, which is what no count at the moment of a claim can replace. They end when the
+-- task stops being pending or running, in the same transaction and without that lock. Whoever then
+-- hands them on locks limits in the order (kind, id), and tasks only where nobody else holds them.
+
+CREATE TABLE IF NOT EXISTS mill.permits (
+    limit_id bigint NOT NULL,
+    task_id bigint NOT NULL,
+    counts_until timestamptz
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.permits IS 'Who may run: one row per limit and pending or running task; of a limit with a rate also the starts that still count';
+COMMENT ON COLUMN mill.permits.counts_until IS 'The task has ended, and its start counts towards the rate until then';
+CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
+CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.regulation (
+    at timestamptz NOT NULL,
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+COMMENT ON TABLE mill.regulation IS 'When the fleet last looked after all limits; after a crash of the server: never';
+
+CREATE OR REPLACE FUNCTION mill.first_instant(at_local timestamp, zone text) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        -- No change of the clock within three hours before, nor right here.
+        WHEN i.later AT TIME ZONE zone = at_local
+            AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
+        THEN i.later
+        ELSE (SELECT min(m) FROM generate_series(i.later - interval '3 hours', i.later, interval '1 minute') AS m
+            WHERE m AT TIME ZONE zone >= at_local)
+    END
+    FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
+$$;
+COMMENT ON FUNCTION mill.first_instant IS 'When the clocks of a zone first show this time or a later one: where they are put forward, the first instant after the gap; where they are put back, the first of two';
+
+CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
+    OUT open boolean, OUT until timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
+        coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
+            min(p.begins) FILTER (WHERE p.begins > at))
+    FROM (SELECT mill.first_instant(d.day + opens, zone) AS begins, mill.first_instant(
+            d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
+        FROM generate_series(-1, 2) AS n
+            CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
+        WHERE opens IS NOT NULL) AS p
+$$;
+COMMENT ON FUNCTION mill.active_period IS 'Whether a period of the day is open at an instant, and until when it stays so or stays closed; no period = always open, until null';
+
+CREATE OR REPLACE VIEW mill.limit_terms AS
+    SELECT l.id, l.kind, l.name, l.run_id,
+        CASE WHEN l.kind <> 'group' THEN l.max_running
+            WHEN g.max_concurrency = -1 THEN 0
+            WHEN g.max_concurrency > 0 THEN g.max_concurrency END AS max_running,
+        coalesce(g.max_concurrency = -1, false) AS paused,
+        l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
+    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name;
+COMMENT ON VIEW mill.limit_terms IS 'Each limit with what it says now; max_running null = any number';
+
+CREATE OR REPLACE FUNCTION mill.limit_chain(queue text, group_name text, run_id bigint,
+    concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    chain bigint[] := '{}';
+    found_id bigint;
+    found_max integer;
+    found_group mill.groups;
+BEGIN
+    -- Rows are locked against removal until the task is there, and against nothing else.
+    IF concurrency_key IS NOT NULL THEN
+        LOOP
+            SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
+                WHERE l.kind = 'key' AND l.name = concurrency_key AND l.run_id = 0 FOR KEY SHARE;
+            EXIT WHEN FOUND;
+            INSERT INTO mill.limits (kind, name, max_running)
+                VALUES ('key', concurrency_key, coalesce(concurrency, 1)) ON CONFLICT DO NOTHING;
+        END LOOP;
+        IF concurrency <> found_max THEN
+            RAISE EXCEPTION 'concurrency key "%" allows % tasks at once, not %', concurrency_key, found_max,
+                concurrency USING ERRCODE = '22023',
+                HINT = format('To change it for all its tasks: pgmill limit set %s --max-running %s', concurrency_key, concurrency);
+        END IF;
+        chain := chain || found_id;
+    ELSIF concurrency IS NOT NULL THEN
+        RAISE EXCEPTION 'a concurrency without a concurrency key' USING ERRCODE = '22023';
+    END IF;
+    IF group_name IS NOT NULL THEN
+        SELECT g.* INTO found_group FROM mill.groups g WHERE g.name = group_name FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
+                HINT = 'Make it with pgmill group set, or SELECT mill.set_group(…).';
+        END IF;
+        IF found_group.max_concurrency <> 0 OR found_group.opens IS NOT NULL THEN
+            LOOP
+                SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'group'
+                    AND l.name = group_name AND l.run_id = coalesce(run_id, 0) FOR KEY SHARE;
+                EXIT WHEN FOUND;
+                INSERT INTO mill.limits (kind, name, run_id)
+                    VALUES ('group', group_name, coalesce(run_id, 0)) ON CONFLICT DO NOTHING;
+            END LOOP;
+            chain := chain || found_id;
+        END IF;
+    END IF;
+    SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue
+        AND l.run_id = 0 AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL) FOR KEY SHARE;
+    IF FOUND THEN
+        chain := chain || found_id;
+    END IF;
+    RETURN nullif(chain, '{}');
+END
+$$;
+COMMENT ON FUNCTION mill.limit_chain IS 'The limits in force for such a task, in the order in which it acquires their permits; null: none';
+
+CREATE OR REPLACE FUNCTION mill.admits(group_name text, limits bigint[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = admits.group_name
+            AND (g.max_concurrency <> 0 OR g.opens IS NOT NULL))
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (admits.limits) AND l.kind = 'group');
+END
+$$;
+COMMENT ON FUNCTION mill.admits IS 'Whether a pending task of the group has the permit that the group asks for';
+
+CREATE OR REPLACE FUNCTION mill.release(task_ids bigint[], started_at timestamptz[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    UPDATE mill.permits p
+        SET counts_until = started_at[array_position(task_ids, p.task_id)] + l.window_length
+        FROM mill.limits l
+        WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL AND l.id = p.limit_id
+            AND started_at[array_position(task_ids, p.task_id)] + l.window_length > clock_timestamp();
+    DELETE FROM mill.permits p WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.release IS 'Ends the permits of tasks that are no longer pending or running; of a limit with a rate their starts go on counting for a while. started_at: null if never started';
+
+CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+DECLARE
+    kind_now mill.limit_kind;
+    limit_id bigint;
+    terms mill.limit_terms;
+    period record;
+    at timestamptz;
+    free integer;
+    next_at timestamptz;
+    onward bigint[];
+    passed integer;
+BEGIN
+    granted := 0;
+    -- As with a claim: WAL is ordered, so what a permit led to does not survive without the permit.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOREACH kind_now IN ARRAY enum_range(NULL::mill.limit_kind) LOOP
+        FOR limit_id IN SELECT l.id FROM mill.limits l
+            WHERE l.id = ANY (limit_ids) AND l.kind = kind_now ORDER BY l.id
+        LOOP
+            CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
+                WHERE t.state = 'blocked' AND t.waits_for = limit_id);
+            PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
+            -- From here on nobody else grants; each statement sees what those before have granted.
+            at := clock_timestamp();
+            SELECT t.* INTO terms FROM mill.limit_terms t WHERE t.id = limit_id;
+            DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
+            SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
+                INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
+            IF terms.window_starts IS NOT NULL THEN
+                -- A permit whose task has not started counts, and a start for one window.
+                SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
+                    least(next_at, at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
+                    INTO free, next_at
+                    FROM (SELECT coalesce(p.counts_until, CASE WHEN t.state = 'running'
+                            THEN t.claimed_at + terms.window_length ELSE 'infinity' END) AS until
+                        FROM mill.permits p LEFT JOIN mill.tasks t ON t.id = p.task_id
+                        WHERE p.limit_id = terms.id) AS s;
+            END IF;
+            SELECT a.open, a.until INTO period
+                FROM mill.active_period(terms.opens, terms.closes, terms.zone, at) AS a;
+            IF NOT period.open THEN
+                free := 0;
+                next_at := least(next_at, period.until);
+            END IF;
+            CONTINUE WHEN free <= 0;
+            WITH picked AS MATERIALIZED (
+                SELECT head.id FROM (
+                    -- A weighted random permutation, as the claim's.
+                    SELECT w.priority FROM mill.priorities w
+                    ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
+                ) AS ranked CROSS JOIN LATERAL (
+                    SELECT t.id FROM mill.tasks t
+                    WHERE t.state = 'blocked' AND (t.waits_for, t.priority) = (terms.id, ranked.priority)
+                    ORDER BY t.id LIMIT free FOR NO KEY UPDATE SKIP LOCKED
+                ) AS head LIMIT free
+            ), permitted AS (
+                INSERT INTO mill.permits (limit_id, task_id) SELECT terms.id, p.id FROM picked p
+            ), moved AS (
+                UPDATE mill.tasks t SET
+                    waits_for = t.limits[array_position(t.limits, terms.id) + 1],
+                    state = CASE WHEN t.limits[array_position(t.limits, terms.id) + 1] IS NULL
+                        THEN 'pending'::mill.state ELSE 'blocked' END,
+                    start_by = CASE WHEN terms.opens IS NULL THEN t.start_by ELSE period.until END
+                WHERE t.id = ANY (ARRAY(SELECT p.id FROM picked p))
+                RETURNING t.waits_for
+            )
+            SELECT count(*) FILTER (WHERE m.waits_for IS NULL), array_agg(DISTINCT m.waits_for)
+                    FILTER (WHERE m.waits_for IS NOT NULL)
+                INTO passed, onward FROM moved m;
+            granted := granted + passed;
+            -- Of a later kind always.
+            limit_ids := limit_ids || onward;
+        END LOOP;
+    END LOOP;
+    next_in := next_at - clock_timestamp();
+END
+$$;
+COMMENT ON FUNCTION mill.grant_permits IS 'Hands out what is free of these limits, up to 1000 permits of each. granted: how many tasks became pending; next_in: until more is free by the clock alone';
+
+CREATE OR REPLACE FUNCTION mill.grant_waiting(OUT granted integer, OUT next_in interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    waited_for bigint[];
+BEGIN
+    -- A walk over the distinct limits of the index, one probe each.
+    WITH RECURSIVE waited (id) AS (
+        (SELECT t.waits_for FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.waits_for LIMIT 1)
+        UNION ALL
+        SELECT next.waits_for FROM waited w CROSS JOIN LATERAL (
+            SELECT t.waits_for FROM mill.tasks t WHERE t.state = 'blocked' AND t.waits_for > w.id
+            ORDER BY t.waits_for LIMIT 1) AS next
+    )
+    SELECT array_agg(w.id) INTO waited_for FROM waited w JOIN mill.limit_terms l ON l.id = w.id
+        WHERE l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM mill.permits p
+            WHERE p.limit_id = w.id AND p.counts_until IS NULL);
+    SELECT g.granted, g.next_in INTO granted, next_in
+        FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
+END
+$$;
+COMMENT ON FUNCTION mill.grant_waiting IS 'mill.grant_permits for every limit that a task waits for and that has room';
+
+CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    revoked bigint[];
+BEGIN
+    PERFORM FROM mill.limits l WHERE l.id = ANY (limit_ids) ORDER BY l.kind, l.id FOR NO KEY UPDATE;
+    WITH waiting AS MATERIALIZED (
+        SELECT t.id FROM mill.tasks t JOIN mill.permits p ON p.task_id = t.id
+        WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state = 'pending'
+        ORDER BY t.id FOR NO KEY UPDATE OF t
+    ), back AS (
+        UPDATE mill.tasks t SET state = 'blocked', waits_for = t.limits[1], start_by = NULL
+        FROM waiting WHERE t.id = waiting.id AND t.state = 'pending' RETURNING t.id
+    )
+    SELECT array_agg(b.id) INTO revoked FROM back b;
+    PERFORM mill.release(revoked, NULL) WHERE revoked IS NOT NULL;
+    RETURN coalesce(cardinality(revoked), 0);
+END
+$$;
+COMMENT ON FUNCTION mill.revoke_permits IS 'pending -> blocked for the tasks that have a permit of these limits and have not started; returns how many';
+
+CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    chain bigint[];
+    blocked integer := 0;
+BEGIN
+    FOR task IN SELECT t.* FROM mill.tasks t
+        WHERE t.state = 'pending' AND (t.queue = block_pending.queue OR t.group_name = block_pending.group_name)
+        ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        chain := mill.limit_chain(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        CONTINUE WHEN chain IS NULL OR chain <@ task.limits;
+        PERFORM mill.release(ARRAY[task.id], NULL) WHERE task.limits IS NOT NULL;
+        UPDATE mill.tasks t SET state = 'blocked', limits = chain, waits_for = chain[1], start_by = NULL
+            WHERE t.id = task.id;
+        blocked := blocked + 1;
+    END LOOP;
+    RETURN blocked;
+END
+$$;
+COMMENT ON FUNCTION mill.block_pending IS 'pending -> blocked for tasks of a queue or a group that were enqueued before it got its limit; the claim passes them over';
+
+CREATE OR REPLACE FUNCTION mill.regulate() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    closed bigint[];
+BEGIN
+    -- One worker at a time, once a second for the whole fleet.
+    INSERT INTO mill.regulation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
+    PERFORM FROM mill.regulation r WHERE r.at < clock_timestamp() - interval '1 second'
+        FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE mill.regulation SET at = clock_timestamp();
+    SELECT array_agg(l.id) INTO closed FROM mill.limit_terms l
+        WHERE l.opens IS NOT NULL
+            AND NOT (SELECT a.open FROM mill.active_period(l.opens, l.closes, l.zone, clock_timestamp()) AS a);
+    PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
+    PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l
+        WHERE l.kind = 'queue' AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL);
+    PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g
+        WHERE g.max_concurrency <> 0 OR g.opens IS NOT NULL;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.regulate IS 'Looks after what no task''s end tells of: tasks that slipped in while a limit was set, periods that have closed. Workers call it, and then mill.grant_waiting; more often than once a second it does nothing, and says so';
+
+CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changed bigint;
+BEGIN
+    IF set_max_running.kind = 'group' THEN
+        RAISE EXCEPTION 'a group has max_concurrency' USING ERRCODE = '22023', HINT = 'SELECT mill.set_group(…)';
+    END IF;
+    INSERT INTO mill.limits AS l (kind, name, max_running)
+        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
+            DO UPDATE SET max_running = excluded.max_running
+        RETURNING l.id INTO changed;
+    PERFORM mill.enforce(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_max_running IS 'How many tasks of a queue or of a concurrency key may run at once; null = any number. Running ones go on';
+
+CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    seconds numeric := extract(epoch FROM period);
+    divisor integer;
+    changed bigint;
+BEGIN
+    IF set_rate.kind = 'group' THEN
+        RAISE EXCEPTION 'a group has no rate' USING ERRCODE = '22023', HINT = 'Set it on a queue or a concurrency key.';
+    ELSIF num_nonnulls(starts, period) = 1 THEN
+        RAISE EXCEPTION 'a rate is a number of starts and a period' USING ERRCODE = '22023';
+    END IF;
+    -- Windows that the period is a whole multiple of are as exact as the period itself, and smoother:
+    -- as short as they may be without being shorter than one second or holding less than one start.
+    SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
+        WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
+    INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
+        VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
+            SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
+                window_starts = excluded.window_starts, window_length = excluded.window_length
+        RETURNING l.id INTO changed;
+    PERFORM mill.enforce(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_rate IS 'At most so many starts of tasks of a queue or of a concurrency key in any period; null, null = any number';
+
+CREATE OR REPLACE FUNCTION mill.enforce(limit_ids bigint[], queue text, group_name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- First what locks limits, and no handing out after that: limits come before tasks.
+    PERFORM mill.revoke_permits(limit_ids);
+    PERFORM mill.block_pending(queue, group_name);
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.enforce IS 'Makes new terms of limits hold for the tasks that are there; workers then hand the permits out anew';
+
+CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL, max_concurrency integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    INSERT INTO mill.groups AS g (name, description, priority, max_concurrency)
+        VALUES (name, description, priority, coalesce(max_concurrency, 0))
+        ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
+            SET description = coalesce(excluded.description, g.description),
+                priority = coalesce(excluded.priority, g.priority),
+                max_concurrency = coalesce(set_group.max_concurrency, g.max_concurrency);
+    PERFORM mill.enforce(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_group IS 'Makes a group, or changes what is given of one';
+
+CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
+    zone text DEFAULT 'UTC') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF opens = closes THEN
+        RAISE EXCEPTION 'an active period of no length' USING ERRCODE = '22023',
+            HINT = 'null, null: tasks of the group may start at any time.';
+    END IF;
+    PERFORM now() AT TIME ZONE set_active_period.zone;
+    UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
+        zone = CASE WHEN set_active_period.opens IS NOT NULL THEN set_active_period.zone END
+        WHERE g.name = set_active_period.group_name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.enforce(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_active_period IS 'Between which times of day, in which zone, tasks of a group may start; closes before opens: over midnight; null, null = at any time';
+
+CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
+        RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
+            HINT = 'Cancel them or wait for their end; --max-concurrency -1 keeps them from starting.';
+    END IF;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
+    DELETE FROM mill.groups g WHERE g.name = drop_group.name;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that no live task belongs to; false: there is none of that name';
+
+CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
+    normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
+    critical double precision DEFAULT NULL, reserved double precision DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.priorities p ORDER BY p.priority FOR UPDATE;
+    UPDATE mill.priorities p SET weight = coalesce(w.weight, p.weight)
+        FROM (VALUES ('low'::mill.priority, low), ('normal', normal), ('high', high),
+            ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
+        WHERE p.priority = w.priority;
+    IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
+        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023', HINT = 'At least one must be above it.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.set_weights IS 'Changes the weights that are given: 0 to 1000000, not all of them 0. Workers see it within two seconds';
+
+CREATE OR REPLACE FUNCTION mill.reserve(capacity mill.reserved_capacity) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.settings SET reserved_capacity = capacity
+$$;
+COMMENT ON FUNCTION mill.reserve IS 'Which share of the fleet''s readers serves reserved tasks only; workers see it with their next beat';
+
+CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    percent integer;
+    reserved integer;
+BEGIN
+    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
+        INTO percent FROM mill.settings s;
+    IF percent = 0 THEN
+        RETURN 0;
+    END IF;
+    -- Worker after worker in the order of their ids gives all its readers, the last one some.
+    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
+        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
+                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
+            FROM mill.workers w WHERE NOT w.draining) AS fleet
+        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
+    RETURN coalesce(reserved, 0);
+END
+$$;
+COMMENT ON FUNCTION mill.reserved_readers IS 'How many readers of a live worker serve reserved tasks only. Each worker reads the same table, so all agree';
+
+-- enqueue: -> scheduled | blocked | pending ------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
@@ -427,12 +991,25 @@ END
 $$;
 COMMENT ON FUNCTION mill.check_statement IS 'Raises if the statement is empty or above the size limit, or if params is not a JSON array';
 
+CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
+        ELSE 'pending' END::mill.state
+$$;
+COMMENT ON FUNCTION mill.first_state IS 'State of a task that is due then, or at once if null, and needs the permits of these limits';
+
+CREATE OR REPLACE FUNCTION mill.priority_of(priority mill.priority, group_name text) RETURNS mill.priority
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name), 'normal')
+$$;
+COMMENT ON FUNCTION mill.priority_of IS 'The task''s own, or else its group''s, or else normal';
+
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
     params jsonb[] DEFAULT NULL,
     names text[] DEFAULT NULL,
     queue text DEFAULT 'default',
-    priority mill.priority DEFAULT 'normal',
+    priority mill.priority DEFAULT NULL,
     due_at timestamptz DEFAULT NULL,
     max_attempts integer DEFAULT NULL,
     retry_interval interval DEFAULT '10 seconds',
@@ -441,10 +1018,17 @@ CREATE OR REPLACE FUNCTION mill.enqueue_many(
     timeout interval DEFAULT NULL,
     mode mill.mode DEFAULT 'transaction',
     at_most_once boolean DEFAULT false,
-    external boolean DEFAULT false
+    external boolean DEFAULT false,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL
 ) RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
+DECLARE
+    queue_name text := coalesce(enqueue_many.queue, 'default');
+    chain bigint[];
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
@@ -453,17 +1037,23 @@ BEGIN
     END IF;
     PERFORM mill.check_statement(s.statement, s.params)
         FROM unnest(statements, enqueue_many.params) AS s(statement, params);
+    chain := mill.limit_chain(queue_name, enqueue_many.group_name, enqueue_many.run_id,
+        enqueue_many.concurrency_key, enqueue_many.concurrency);
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
-            max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external)
-        SELECT s.statement, s.params, s.name, coalesce(enqueue_many.queue, 'default'),
-            coalesce(enqueue_many.priority, 'normal'), coalesce(enqueue_many.due_at, clock_timestamp()),
-            CASE WHEN enqueue_many.due_at > now() THEN 'scheduled'::mill.state ELSE 'pending' END,
+            waits_for, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
+            external, concurrency_key, group_name, run_id, limits)
+        SELECT s.statement, s.params, s.name, queue_name,
+            mill.priority_of(enqueue_many.priority, enqueue_many.group_name),
+            coalesce(enqueue_many.due_at, clock_timestamp()),
+            mill.first_state(enqueue_many.due_at, chain),
+            CASE WHEN mill.first_state(enqueue_many.due_at, chain) = 'blocked' THEN chain[1] END,
             coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
             coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
-            coalesce(enqueue_many.external, false)
+            coalesce(enqueue_many.external, false), enqueue_many.concurrency_key,
+            enqueue_many.group_name, enqueue_many.run_id, chain
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -488,13 +1078,21 @@ CREATE OR REPLACE FUNCTION mill.submit(
     at_most_once boolean DEFAULT NULL,
     external boolean DEFAULT NULL,
     key text DEFAULT NULL,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
     OUT id bigint,
     OUT created boolean
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
+DECLARE
+    chain bigint[];
 BEGIN
     PERFORM mill.check_statement(statement, params);
+    queue := coalesce(queue, 'default');
+    chain := mill.limit_chain(queue, group_name, run_id, concurrency_key, concurrency);
     id := nextval('mill.tasks_id_seq');
     created := true;
     IF key IS NOT NULL THEN
@@ -511,15 +1109,17 @@ BEGIN
             created := true;
         END LOOP;
     END IF;
-    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state,
-        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, key)
-    VALUES (id, statement, params, name, coalesce(queue, 'default'), coalesce(priority, 'normal'),
-        coalesce(due_at, clock_timestamp()),
-        CASE WHEN due_at > now() THEN 'scheduled'::mill.state ELSE 'pending' END,
+    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, waits_for,
+        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, key,
+        concurrency_key, group_name, run_id, limits)
+    VALUES (id, statement, params, name, queue, mill.priority_of(priority, group_name),
+        coalesce(due_at, clock_timestamp()), mill.first_state(due_at, chain),
+        CASE WHEN mill.first_state(due_at, chain) = 'blocked' THEN chain[1] END,
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
-        coalesce(at_most_once, false), coalesce(external, false), key);
+        coalesce(at_most_once, false), coalesce(external, false), key, concurrency_key, group_name,
+        run_id, chain);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS 'mill.enqueue for programs: also says whether the task is new or the live one of its key';
@@ -529,7 +1129,7 @@ CREATE OR REPLACE FUNCTION mill.enqueue(
     params jsonb DEFAULT NULL,
     name text DEFAULT NULL,
     queue text DEFAULT 'default',
-    priority mill.priority DEFAULT 'normal',
+    priority mill.priority DEFAULT NULL,
     due_at timestamptz DEFAULT NULL,
     max_attempts integer DEFAULT NULL,
     retry_interval interval DEFAULT '10 seconds',
@@ -539,7 +1139,11 @@ CREATE OR REPLACE FUNCTION mill.enqueue(
     mode mill.mode DEFAULT 'transaction',
     at_most_once boolean DEFAULT false,
     external boolean DEFAULT false,
-    key text DEFAULT NULL
+    key text DEFAULT NULL,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -547,7 +1151,7 @@ DECLARE
 BEGIN
     SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
         due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-        external, key) s;
+        external, key, group_name, run_id, concurrency_key, concurrency) s;
     IF NOT submitted.created THEN
         RAISE NOTICE 'task % is live with key "%", no new task', submitted.id, key;
     END IF;
@@ -568,13 +1172,14 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
         token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
-        session_pid, final, jitter, at_most_once, external, queue, name, key, params, statement,
-        rows, position, sqlstate, message, detail, hint, context, notices, result)
+        session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
+        group_name, run_id, params, statement, rows, position, sqlstate, message, detail, hint, context, notices, result)
     VALUES (clock_timestamp(), task.id, task.enqueued_at, task.due_at, task.claimed_at,
         task.claimed_by, task.token, task.retry_interval, task.timeout, task.attempt,
         record_attempt.outcome, task.priority, task.mode, task.backoff, task.max_attempts,
         task.session_pid, record_attempt.final, task.jitter, task.at_most_once, task.external,
-        task.queue, task.name, task.key, task.params, task.statement,
+        task.queue, task.name, task.key, task.concurrency_key, task.group_name, task.run_id,
+        task.params, task.statement,
         (report->>'rows')::bigint, (report->>'position')::integer, report->>'sqlstate',
         report->>'message', report->>'detail', report->>'hint', report->>'context',
         report->'notices', report->'result');
@@ -601,6 +1206,8 @@ SET enable_indexscan = on AS $$
 DECLARE
     done bigint[];
     keys text[];
+    limited bigint[];
+    starts timestamptz[];
 BEGIN
     -- A statement that ended its transaction sits in another one now. What it committed stays;
     -- this attempt is not a success.
@@ -614,23 +1221,28 @@ BEGIN
     ), recorded AS (
         INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
             token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
-            session_pid, final, jitter, at_most_once, external, queue, name, key, params, statement,
-            rows, notices, result)
+            session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
+            group_name, run_id, params, statement, rows, notices, result)
         SELECT least(now() + make_interval(secs => ran_until[n]), clock_timestamp()), id, enqueued_at, due_at,
             claimed_at, claimed_by, token, retry_interval, timeout, attempt, 'succeeded', priority,
             mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, queue,
-            name, key, params, statement, row_counts[n], reports[n]->'notices', reports[n]->'result'
+            name, key, concurrency_key, group_name, run_id, params, statement, row_counts[n], reports[n]->'notices', reports[n]->'result'
         FROM gone
         RETURNING attempts.task_id, attempts.key
     )
-    SELECT array_agg(r.task_id), array_agg(r.key) FILTER (WHERE r.key IS NOT NULL)
-        INTO done, keys FROM recorded r;
+    SELECT array_agg(r.task_id), array_agg(r.key) FILTER (WHERE r.key IS NOT NULL),
+            (SELECT array_agg(g.id) FROM gone g WHERE g.limits IS NOT NULL),
+            (SELECT array_agg(g.claimed_at) FROM gone g WHERE g.limits IS NOT NULL)
+        INTO done, keys, limited, starts FROM recorded r;
     IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
         RAISE EXCEPTION 'task % is no longer claimed with this token', (SELECT min(i)
             FROM unnest(task_ids) AS i WHERE i <> ALL (coalesce(done, '{}'))) USING ERRCODE = 'MT001';
     END IF;
     IF keys IS NOT NULL THEN
         DELETE FROM mill.dedup_keys k WHERE k.key = ANY (keys);
+    END IF;
+    IF limited IS NOT NULL THEN
+        PERFORM mill.release(limited, starts);
     END IF;
 END
 $$;
@@ -648,6 +1260,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
     final boolean;
+    next_state mill.state;
 BEGIN
     SELECT t.* INTO task FROM mill.tasks t
         WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
@@ -661,13 +1274,19 @@ BEGIN
     END IF;
     final := verdict = 'final';
     PERFORM mill.record_attempt(task, outcome, final, report);
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release(ARRAY[task.id], ARRAY[task.claimed_at]);
+    END IF;
     IF final THEN
         DELETE FROM mill.tasks t WHERE t.id = task_id;
         DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
         RETURN 'finished';
     END IF;
+    next_state := mill.first_state(now() + retry_in, task.limits);
     UPDATE mill.tasks t SET
-        state = CASE WHEN retry_in > '0' THEN 'scheduled'::mill.state ELSE 'pending' END,
+        state = next_state,
+        waits_for = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        start_by = NULL,
         due_at = now() + retry_in,
         failures = t.failures + (verdict = 'failure')::integer,
         transients = t.transients + (verdict = 'transient')::integer,
@@ -678,13 +1297,17 @@ BEGIN
     RETURN 'retried';
 END
 $$;
-COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | pending (verdict failure, transient, crash: counted so) or finished (verdict final). Returns lost, retried or finished';
+COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | blocked | pending (verdict failure, transient, crash: counted so) or finished (verdict final). Returns lost, retried or finished';
 
 CREATE OR REPLACE FUNCTION mill.give_back(task_id bigint, claim_token uuid, wait interval)
 RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    next_state mill.state;
 BEGIN
-    PERFORM FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    SELECT t.* INTO task FROM mill.tasks t
+        WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -694,8 +1317,14 @@ BEGIN
             jsonb_build_object('message', 'cancelled on request'));
         RETURN true;
     END IF;
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release(ARRAY[task.id], ARRAY[task.claimed_at]);
+    END IF;
+    next_state := mill.first_state(now() + wait, task.limits);
     UPDATE mill.tasks t SET
-        state = CASE WHEN wait > '0' THEN 'scheduled'::mill.state ELSE 'pending' END,
+        state = next_state,
+        waits_for = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        start_by = NULL,
         due_at = CASE WHEN wait > '0' THEN now() + wait ELSE t.due_at END,
         attempt = t.attempt - 1,
         claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
@@ -704,7 +1333,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.give_back IS 'running -> pending, or scheduled after a wait, with the attempt given back; a task with a cancel request ends as cancelled. False: the claim is lost';
+COMMENT ON FUNCTION mill.give_back IS 'running -> blocked | pending, or scheduled after a wait, with the attempt given back; a task with a cancel request ends as cancelled. False: the claim is lost';
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, most integer DEFAULT 500)
 RETURNS TABLE (task_id bigint, given_back boolean)
@@ -760,6 +1389,9 @@ BEGIN
     PERFORM mill.prepare_history(0);
     PERFORM mill.record_attempt(task, 'cancelled', true,
         jsonb_build_object('message', format('cancelled by %s before it was claimed', session_user)));
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release(ARRAY[task.id], NULL);
+    END IF;
     DELETE FROM mill.tasks t WHERE t.id = task.id;
     RETURN 'cancelled';
 END
@@ -771,10 +1403,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     live mill.state;
     last_attempt mill.attempts;
+    chain bigint[];
 BEGIN
-    SELECT t.state INTO live FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
+    SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
     IF live = 'scheduled' THEN
-        UPDATE mill.tasks t SET state = 'pending', due_at = now() WHERE t.id = retry.id;
+        UPDATE mill.tasks t SET state = mill.first_state(NULL, chain), waits_for = chain[1], due_at = now()
+            WHERE t.id = retry.id;
         RETURN 'brought forward';
     ELSIF live IS NOT NULL THEN
         RETURN live::text;
@@ -793,13 +1427,17 @@ BEGIN
         END IF;
     END IF;
     DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
+    chain := mill.limit_chain(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
+        last_attempt.concurrency_key);
     INSERT INTO mill.tasks (id, enqueued_at, retry_interval, timeout, priority, mode, backoff,
-        attempt, max_attempts, jitter, at_most_once, external, queue, name, key, params, statement)
+        attempt, max_attempts, jitter, at_most_once, external, queue, name, key, concurrency_key,
+        group_name, run_id, limits, state, waits_for, params, statement)
     VALUES (retry.id, last_attempt.enqueued_at, last_attempt.retry_interval, last_attempt.timeout,
         last_attempt.priority, last_attempt.mode, last_attempt.backoff, last_attempt.attempt,
         last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
         last_attempt.external, last_attempt.queue, last_attempt.name, last_attempt.key,
-        last_attempt.params, last_attempt.statement);
+        last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
+        mill.first_state(NULL, chain), chain[1], last_attempt.params, last_attempt.statement);
     RETURN 'retried';
 EXCEPTION WHEN unique_violation THEN
     -- Two people retried at the same moment: the other one's task is there.
@@ -894,7 +1532,10 @@ CREATE OR REPLACE VIEW mill.queue_status AS
         t.oldest_pending_at,
         now() - t.oldest_pending_at AS oldest_pending_age,
         now() - t.oldest_running_at AS longest_running,
-        q.shared_commit
+        q.shared_commit,
+        l.max_running,
+        l.rate_starts,
+        l.rate_period
     FROM mill.queues q FULL JOIN (
         SELECT queue AS name,
             count(*) FILTER (WHERE state = 'pending') AS pending,
@@ -903,8 +1544,39 @@ CREATE OR REPLACE VIEW mill.queue_status AS
             count(*) FILTER (WHERE state = 'blocked') AS blocked,
             min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at,
             min(claimed_at) FILTER (WHERE state = 'running') AS oldest_running_at
-        FROM mill.tasks GROUP BY queue) t USING (name);
+        FROM mill.tasks GROUP BY queue) t USING (name)
+        FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name);
 COMMENT ON VIEW mill.queue_status IS 'Per queue: tasks by state, age of the oldest pending one, and what somebody has set';
+
+CREATE OR REPLACE VIEW mill.priority_status AS
+    SELECT p.priority, p.weight, coalesce(t.pending, 0) AS pending, coalesce(t.running, 0) AS running,
+        now() - t.oldest_pending_at AS oldest_pending_age
+    FROM mill.priorities p LEFT JOIN (
+        SELECT priority, count(*) FILTER (WHERE state = 'pending') AS pending,
+            count(*) FILTER (WHERE state = 'running') AS running,
+            min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at
+        FROM mill.tasks GROUP BY priority) t USING (priority);
+COMMENT ON VIEW mill.priority_status IS 'Per priority: weight, tasks that wait and run, age of the oldest one that waits';
+
+CREATE OR REPLACE VIEW mill.limit_status AS
+    SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
+    FROM mill.limit_terms l
+        LEFT JOIN (SELECT limit_id AS id, count(*) AS running FROM mill.permits
+            WHERE counts_until IS NULL GROUP BY limit_id) p USING (id)
+        LEFT JOIN (SELECT waits_for AS id, count(*) AS waiting FROM mill.tasks
+            WHERE state = 'blocked' GROUP BY waits_for) t USING (id);
+COMMENT ON VIEW mill.limit_status IS 'Per limit: what it says, tasks that have its permit (running or about to), tasks that wait for one';
+
+CREATE OR REPLACE VIEW mill.group_status AS
+    SELECT g.*, a.open, a.until AS turns_at, coalesce(t.pending, 0) AS pending,
+        coalesce(t.running, 0) AS running, coalesce(t.blocked, 0) AS blocked
+    FROM mill.groups g
+        CROSS JOIN LATERAL mill.active_period(g.opens, g.closes, g.zone, now()) AS a
+        LEFT JOIN (SELECT group_name AS name, count(*) FILTER (WHERE state = 'pending') AS pending,
+                count(*) FILTER (WHERE state = 'running') AS running,
+                count(*) FILTER (WHERE state = 'blocked') AS blocked
+            FROM mill.tasks WHERE group_name IS NOT NULL GROUP BY group_name) t USING (name);
+COMMENT ON VIEW mill.group_status IS 'Per group: what is set, whether its active period is open and until when, tasks by state';
 
 CREATE OR REPLACE VIEW mill.history AS
     SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,
@@ -916,6 +1588,39 @@ CREATE OR REPLACE VIEW mill.history AS
     FROM mill.attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
 COMMENT ON VIEW mill.history IS 'Every attempt that ended: outcome, how long it waited and ran, error, notices, first rows';
 
+CREATE OR REPLACE FUNCTION mill.why_blocked(task mill.tasks) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    terms record;
+    period record;
+    subject text;
+    ahead bigint;
+BEGIN
+    SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.waits_for;
+    SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
+        WHERE t.state = 'blocked' AND t.waits_for = task.waits_for AND t.priority = task.priority
+            AND t.id < task.id LIMIT 100000) AS before;
+    subject := format('%s "%s"%s', CASE terms.kind WHEN 'key' THEN 'concurrency key' ELSE terms.kind::text END,
+        terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
+    SELECT a.* INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, now()) AS a;
+    IF terms.paused THEN
+        RETURN format('%s is paused', subject);
+    ELSIF NOT period.open THEN
+        RETURN format('%s is outside its active period (%s to %s, %s) until %s', subject,
+            to_char(terms.opens, 'HH24:MI'), to_char(terms.closes, 'HH24:MI'), terms.zone,
+            date_trunc('second', period.until));
+    ELSIF terms.running >= terms.max_running THEN
+        RETURN format('%s has %s of %s tasks running, and %s%s of its priority are before this one', subject,
+            terms.running, terms.max_running, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+    ELSIF terms.rate_starts IS NOT NULL THEN
+        RETURN format('%s starts at most %s tasks in %s, and %s%s of its priority are before this one', subject,
+            terms.rate_starts, terms.rate_period, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+    END IF;
+    RETURN format('it is about to get the permit of %s', subject);
+END
+$$;
+COMMENT ON FUNCTION mill.why_blocked IS 'mill.why for a task that waits for a permit';
+
 CREATE OR REPLACE FUNCTION mill.why(id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -925,6 +1630,7 @@ DECLARE
     backend record;
     place text;
     ahead bigint;
+    kept bigint;
 BEGIN
     SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why.id;
     SELECT a.* INTO last_attempt FROM mill.attempts a
@@ -961,7 +1667,7 @@ BEGIN
     END IF;
 
     IF task.state = 'blocked' THEN
-        RETURN 'it waits for a permit';
+        RETURN mill.why_blocked(task);
     ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
         IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
             RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
@@ -990,6 +1696,16 @@ BEGIN
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
             AND t.id < task.id LIMIT 100000) AS before;
+    -- Readers that serve reserved tasks only are no help to others.
+    IF task.priority <> 'reserved' THEN
+        SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
+            WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
+                AND now() - w.beat_at < w.orphan_timeout;
+        IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
+            RETURN format('%s of %s readers that serve queue "%s" are kept for reserved tasks, and the others are busy',
+                kept, serving.readers, task.queue);
+        END IF;
+    END IF;
     IF serving.busy < serving.readers THEN
         RETURN format('it is about to be claimed: %s of %s readers that serve queue "%s" are idle',
             serving.readers - serving.busy, serving.readers, task.queue);
@@ -1011,10 +1727,12 @@ GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON mill.tasks, mill.workers, mill.cancel_requests, mill.dedup_keys TO mill_worker;
 GRANT SELECT, INSERT ON mill.attempts, mill.worker_starts TO mill_worker;
-GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_status, mill.running
-    TO mill_worker;
+GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_status, mill.running,
+    mill.priorities, mill.priority_status, mill.groups, mill.limits, mill.limit_status TO mill_worker;
 GRANT EXECUTE ON FUNCTION mill.fail, mill.give_back, mill.reclaim, mill.record_attempt, mill.presences,
-    mill.prepare_history, mill.prune, mill.backends TO mill_worker;
+    mill.prepare_history, mill.prune, mill.backends, mill.first_state, mill.admits, mill.release,
+    mill.grant_permits, mill.grant_waiting, mill.regulate, mill.reserved_readers,
+    mill.active_period, mill.first_instant TO mill_worker;
 
 GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit TO mill_producer;
 GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
@@ -1024,12 +1742,15 @@ GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 REVOKE SELECT ON mill.tasks FROM mill_viewer;
 GRANT SELECT (id, enqueued_at, due_at, claimed_at, session_started_at, claimed_by, retry_interval,
     timeout, state, priority, mode, backoff, attempt, max_attempts, failures, transients, crashes,
-    session_pid, jitter, at_most_once, external, queue, name, key, params, statement)
+    session_pid, jitter, at_most_once, external, queue, name, key, concurrency_key, group_name,
+    run_id, limits, waits_for, start_by, params, statement)
     ON mill.tasks TO mill_viewer;
-GRANT EXECUTE ON FUNCTION mill.why, mill.presences, mill.backends TO mill_viewer;
+GRANT EXECUTE ON FUNCTION mill.why, mill.presences, mill.backends, mill.reserved_readers,
+    mill.active_period, mill.first_instant TO mill_viewer;
 
 GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
-    mill.drain TO mill_operator;
+    mill.drain, mill.set_max_running, mill.set_rate, mill.set_group, mill.set_active_period,
+    mill.drop_group, mill.set_weights, mill.reserve TO mill_operator;
 GRANT UPDATE ON mill.settings TO mill_operator;
 
 COMMIT;

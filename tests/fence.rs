@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, SessionIdentity};
+use queue::claim::{Claimer, Lane, SessionIdentity, Slice};
 use queue::complete::{LOST, OWN_TRANSACTION, Success, complete};
 use queue::fail::{Failed, Report, fail};
 use queue::give_back::give_back;
@@ -23,7 +23,7 @@ async fn claim(database: &Database) -> (WorkerId, Claim) {
     let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
     let lane = Lane { queue: "default".to_owned(), priority: Priority::Normal };
     let session = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };
-    let mut claimed = claimer.claim(&[(lane, TaskId(0))], &[session]).await.unwrap();
+    let mut claimed = claimer.claim(&[Slice::all_of(lane)], &[session]).await.unwrap();
     (worker, claimed.pop().expect("a pending task").claim)
 }
 

@@ -53,8 +53,12 @@ async fn why_names_the_reason_that_a_task_is_not_running() {
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
     until_why(&database, third, &["every worker that serves queue \"q\" is draining"]).await;
 
-    database.execute(&format!("UPDATE mill.tasks SET state = 'blocked' WHERE id = {third}")).await;
-    until_why(&database, third, &["it waits for a permit"]).await;
+    database.execute("SELECT mill.set_max_running('queue', 'q', 0)").await;
+    until_why(&database, third, &["queue \"q\" has", "of 0 tasks running, and 1 of its priority"])
+        .await;
+    database
+        .execute("SELECT mill.set_max_running('queue', 'q', NULL); SELECT mill.grant_waiting()")
+        .await;
     database.execute("SELECT mill.drain(id, false) FROM mill.workers").await;
     // Nothing promotes while the one worker is stopped.
     worker.signal(Signal::STOP);
@@ -143,7 +147,7 @@ async fn queue_status_counts_the_tasks_of_each_queue_by_state() {
             "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[3]), queue => 'a');
              SELECT mill.enqueue('SELECT 1', queue => 'a', due_at => now() + interval '1 day');
              SELECT mill.enqueue('SELECT 1', queue => 'b');
-             UPDATE mill.tasks SET state = 'blocked' WHERE queue = 'b';
+             SELECT mill.set_max_running('queue', 'b', 0);
              UPDATE mill.tasks SET due_at = now() - interval '1 hour' WHERE id = 2;
              UPDATE mill.tasks SET state = 'running', attempt = 1, token = gen_random_uuid(),
                 claimed_by = gen_random_uuid(), claimed_at = now() - interval '2 hours',

@@ -20,6 +20,7 @@ Examples:
   enqueue --file load.sql --queue etl --priority high --max-attempts 5
   enqueue --mode autocommit --at 'tomorrow 03:00' 'VACUUM (ANALYZE) sales'
   enqueue --param 7 --param '\"2026-12-01\"' 'SELECT load($1, $2::date)'
+  enqueue --concurrency-key customer-17 'CALL bill(17)'
   psql -Atc \"SELECT format('ANALYZE %I', relname) FROM pg_class WHERE relkind = 'r'\" |
     enqueue --lines
 
@@ -102,7 +103,7 @@ pub(crate) struct How {
     /// Submit nothing if a live task has this key; the id printed is then that task's
     #[arg(long, value_parser = label, conflicts_with = "lines")]
     pub(crate) key: Option<String>,
-    /// How urgent it is [default: normal]
+    /// How urgent it is [default: its group's, or else normal]
     #[arg(long, value_parser = word::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     pub(crate) priority: Option<Priority>,
     /// Run it at TIME: "2026-12-01 03:00" (local), "03:00", "tomorrow 03:00", RFC 3339
@@ -142,6 +143,16 @@ pub(crate) struct How {
     /// It has effects outside of the database server: record durably that it starts
     #[arg(long)]
     pub(crate) external: bool,
+    /// The group it belongs to: default priority, concurrency, active period
+    #[arg(long, value_name = "NAME", value_parser = label)]
+    pub(crate) group: Option<String>,
+    /// Tasks with the same key run one at a time, or as many as --concurrency says
+    #[arg(long, value_name = "KEY", value_parser = label)]
+    pub(crate) concurrency_key: Option<String>,
+    /// How many with that key at once, if it has no limit yet [default: 1]
+    #[arg(long, value_name = "N", requires = "concurrency_key")]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) concurrency: Option<i32>,
 }
 
 impl Args {

@@ -130,6 +130,9 @@ async fn options(how: &How, session: &Session) -> Result<TaskOptions, Failure> {
         mode: how.mode,
         at_most_once: how.at_most_once,
         external: how.external,
+        group: how.group.clone(),
+        concurrency_key: how.concurrency_key.clone(),
+        concurrency: how.concurrency,
     })
 }
 

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod capacity;
+
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -7,6 +9,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Parser, Subcommand};
 use jiff::{Span, SpanRelativeTo};
 use queue::{Outcome, State, TaskId};
+
+pub(crate) use capacity::{
+    GroupArgs, GroupName, GroupVerb, LimitArgs, LimitVerb, PriorityVerb, ReserveArgs, SetArgs,
+    WeightArgs,
+};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -77,10 +84,24 @@ psql -f schema.sql; running it again changes nothing.")]
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill task list --queue etl\n  pgmill task show 4711")]
     Task(TaskVerb),
-    /// List, pause and resume queues
+    /// List, pause, resume and limit queues
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill queue list\n  pgmill queue pause etl")]
     Queue(QueueVerb),
+    /// List priorities, change their weights, keep readers for reserved tasks
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill priority list\n  pgmill priority set low=10")]
+    Priority(PriorityVerb),
+    /// List, make, change and remove groups
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill group list\n  \
+                            pgmill group set nightly --active 22:00-06:00 --zone Europe/Berlin")]
+    Group(GroupVerb),
+    /// List limits, and change those of concurrency keys
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill limit list\n  \
+                            pgmill limit set customer-17 --max-running 4")]
+    Limit(LimitVerb),
     /// List and drain workers
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill worker list\n  pgmill worker drain 3f2a")]
@@ -125,9 +146,15 @@ impl Command {
             | Self::Doctor
             | Self::Task(TaskVerb::List(_) | TaskVerb::Show { .. })
             | Self::Queue(QueueVerb::List)
+            | Self::Priority(PriorityVerb::List)
+            | Self::Group(GroupVerb::List)
+            | Self::Limit(LimitVerb::List)
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
             | Self::Queue(QueueVerb::Pause(_) | QueueVerb::Resume(_) | QueueVerb::Set(_))
+            | Self::Priority(PriorityVerb::Set(_) | PriorityVerb::Reserve(_))
+            | Self::Group(GroupVerb::Set(_) | GroupVerb::Remove(_))
+            | Self::Limit(LimitVerb::Set(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
         }
     }
@@ -274,11 +301,12 @@ pub(crate) enum QueueVerb {
 Examples:
   pgmill queue set etl --shared-commit 20ms
   pgmill queue set etl --shared-commit off
+  pgmill queue set mail --max-running 10 --rate 100/1m
 
 With shared commits a reader takes short tasks one after another into one transaction, each behind a
 savepoint of its own, until the budget (1ms to 100ms) is used up. A task that fails is undone and run
 again alone. Workers see a change within two seconds. What that means for the tasks:
-docs/tasks.md.")]
+docs/tasks.md. Limits hold for the whole fleet: docs/capacity.md.")]
     Set(SetArgs),
 }
 
@@ -291,23 +319,6 @@ pub(crate) struct QueueArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SetArgs {
-    /// The queue
-    #[arg(value_parser = queue_name)]
-    pub(crate) name: String,
-    /// For how long tasks may be taken into one transaction; off: each commits alone
-    #[arg(long, value_name = "DURATION|off", value_parser = budget)]
-    pub(crate) shared_commit: Budget,
-    /// Say what would happen, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-/// Of shared commits; `None`: off.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget(pub(crate) Option<Duration>);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
@@ -383,17 +394,6 @@ fn queue_name(text: &str) -> Result<String, &'static str> {
         return Ok(text.to_owned());
     }
     Err("a queue's name is 1 to 128 letters, digits or any of _ . : -")
-}
-
-fn budget(text: &str) -> Result<Budget, String> {
-    if text == "off" {
-        return Ok(Budget(None));
-    }
-    let budget = duration(text)?;
-    if (Duration::from_millis(1)..=Duration::from_millis(100)).contains(&budget) {
-        return Ok(Budget(Some(budget)));
-    }
-    Err("it is not between 1ms and 100ms, nor \"off\"".to_owned())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,7 +1,7 @@
 //! `pgmill doctor`: gathers the facts and shows what `judge` thinks of them.
 
 use queue::drift::Difference;
-use queue::{doctor, drift, exit, roster, schema};
+use queue::{doctor, drift, exit, priority, roster, schema};
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
@@ -57,6 +57,7 @@ async fn surroundings(client: &Client, schema: bool) -> Result<Vec<Finding>, Fai
         let workers = roster::workers(client).await?;
         findings.push(judge::workers(&workers));
         findings.push(judge::connections(&doctor::server(client).await?, &workers));
+        findings.push(judge::priorities(&priority::priorities(client).await?));
         findings.extend(judge::overrides(&doctor::overrides(client).await?));
         findings.extend(judge::memberships(&doctor::memberships(client).await?));
         findings.extend(judge::session_roles(&doctor::session_roles(client).await?));

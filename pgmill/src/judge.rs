@@ -1,10 +1,11 @@
 //! What the doctor thinks of what it sees. Pure: facts in, findings out.
 
-use queue::QueueError;
 use queue::doctor::{Holder, Membership, Override, Server, SessionRole, Setting, Tables};
 use queue::drift::Difference;
+use queue::priority::PriorityStatus;
 use queue::roster::Worker;
 use queue::schema::VERSION;
+use queue::{Priority, QueueError};
 use serde::Serialize;
 
 use crate::words::{counted, one_line, span};
@@ -321,6 +322,26 @@ pub(crate) fn history(tables: &Tables) -> Finding {
     .hint("SELECT mill.prepare_history(); a live worker does it by itself")
 }
 
+/// Below so many there is nothing to tell.
+const MANY_WAITING: i64 = 100;
+
+pub(crate) fn priorities(priorities: &[PriorityStatus]) -> Finding {
+    const CHECK: &str = "priorities";
+    let waiting: i64 = priorities.iter().map(|status| status.pending).sum();
+    let urgent: i64 = priorities
+        .iter()
+        .filter(|status| status.priority >= Priority::High)
+        .map(|status| status.pending)
+        .sum();
+    let message =
+        format!("{urgent} of {} have priority high or above", counted(waiting, "pending task"));
+    if waiting >= MANY_WAITING && urgent * 2 > waiting {
+        return Finding::warning(CHECK, message)
+            .hint("where most is urgent, nothing is: lower what can wait (docs/capacity.md)");
+    }
+    Finding::ok(CHECK, message)
+}
+
 pub(crate) fn dead_rows(tables: &Tables) -> Finding {
     const CHECK: &str = "dead rows";
     let message = format!(
@@ -337,6 +358,3 @@ pub(crate) fn dead_rows(tables: &Tables) -> Finding {
         Finding::ok(CHECK, message)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the command line, its help and examples | `args` |
 //! | the connection | `session` |
-//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `worker`, `history`, `doctor` |
+//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `capacity`, `groups`, `worker`, `history`, `doctor` |
 //! | what the doctor thinks of what it sees | `judge` |
 //! | tables, documents, colours | `output`; words for times and sizes: `words` |
 //! | why it did not work, and the exit code | `failure` |
@@ -15,8 +15,10 @@
 
 mod act;
 mod args;
+mod capacity;
 mod doctor;
 mod failure;
+mod groups;
 mod history;
 mod init;
 mod judge;
@@ -34,7 +36,9 @@ use std::process::ExitCode;
 use ::queue::exit;
 use clap::Parser;
 
-use args::{Args, Command, Global, QueueVerb, TaskVerb, WorkerVerb};
+use args::{
+    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, QueueVerb, TaskVerb, WorkerVerb,
+};
 use failure::Failure;
 use output::Output;
 use session::Session;
@@ -62,7 +66,7 @@ pub fn main() -> ExitCode {
 
 async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     let out = Output::new(global);
-    let session = match command {
+    let mut session = match command {
         // These two have something to say about a database without the schema.
         Command::Init(_) | Command::Doctor => Session::open(global).await?,
         _ => Session::open_checked(global).await?,
@@ -80,6 +84,20 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         Command::Queue(QueueVerb::Resume(args)) => {
             queues::resume(&session.client, &out, args).await
         }
+        Command::Priority(PriorityVerb::List) => capacity::priorities(&session.client, &out).await,
+        Command::Priority(PriorityVerb::Set(args)) => {
+            capacity::weigh(&session.client, &out, args).await
+        }
+        Command::Priority(PriorityVerb::Reserve(args)) => {
+            capacity::reserve(&session.client, &out, args).await
+        }
+        Command::Group(GroupVerb::List) => groups::list(&session.client, &out).await,
+        Command::Group(GroupVerb::Set(args)) => groups::set(&mut session.client, &out, args).await,
+        Command::Group(GroupVerb::Remove(args)) => {
+            groups::remove(&mut session.client, &out, args).await
+        }
+        Command::Limit(LimitVerb::List) => capacity::limits(&session.client, &out).await,
+        Command::Limit(LimitVerb::Set(args)) => capacity::set(&session.client, &out, args).await,
         Command::Worker(WorkerVerb::List) => worker::list(&session.client, &out).await,
         Command::Worker(WorkerVerb::Drain(args)) => {
             worker::drain(&session.client, &out, args).await

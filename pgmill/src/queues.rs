@@ -1,12 +1,13 @@
 //! `pgmill queue`.
 
 use queue::backlog::{self, QueueStatus};
-use queue::{exit, operate};
+use queue::{LimitKind, exit, operate};
 use serde_json::json;
 use terminal::tell;
 use tokio_postgres::Client;
 
 use crate::args::{QueueArgs, SetArgs};
+use crate::capacity::{apply, rate};
 use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
 use crate::words::{counted, span};
@@ -117,30 +118,28 @@ pub(crate) async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> R
 /// # Errors
 /// Database trouble.
 pub(crate) async fn set(client: &Client, out: &Output, args: &SetArgs) -> Result<u8, Failure> {
-    let found = find(client, &args.name).await?;
-    let was = found.as_ref().and_then(|queue| queue.shared_commit_seconds);
-    let budget = args.shared_commit.0.map(|budget| budget.as_secs_f64());
-    if !args.dry_run {
-        operate::share_commits(client, &args.name, args.shared_commit.0).await?;
+    let was = find(client, &args.name).await?;
+    let mut said = Vec::new();
+    if let Some(budget) = args.shared_commit.map(|budget| budget.0) {
+        if !args.dry_run {
+            operate::share_commits(client, &args.name, budget).await?;
+        }
+        said.push(budget.map_or("commit each alone".to_owned(), |budget| {
+            format!("share commits for up to {}", span(budget.as_secs_f64()))
+        }));
     }
+    let on = (LimitKind::Queue, args.name.as_str());
+    let most = args.max_running.map(|most| most.0);
+    said.extend(apply(client, on, args.dry_run, most, args.rate.map(|rate| rate.0)).await?);
     if out.json {
+        let now = find(client, &args.name).await?;
         out.document(&json!({
-            "queue": args.name, "dry_run": args.dry_run,
-            "was_shared_commit_seconds": was, "shared_commit_seconds": budget,
+            "queue": args.name, "dry_run": args.dry_run, "was": was, "now": now,
         }))?;
         return Ok(exit::OK);
     }
-    let would = if args.dry_run { "would " } else { "" };
-    out.text(&match budget {
-        Some(budget) => {
-            format!(
-                "short tasks of queue {} {would}share commits for up to {}",
-                args.name,
-                span(budget)
-            )
-        }
-        None => format!("each task of queue {} {would}commits alone", args.name),
-    })?;
+    let would = if args.dry_run { " would" } else { "" };
+    out.text(&format!("tasks of queue {}{would} {}", args.name, said.join(", and ")))?;
     Ok(exit::OK)
 }
 
@@ -149,7 +148,9 @@ fn settings(status: &QueueStatus) -> String {
     let paused = status.paused.then(|| "paused".to_owned());
     let shared =
         status.shared_commit_seconds.map(|budget| format!("shares commits for {}", span(budget)));
-    paused.into_iter().chain(shared).collect::<Vec<_>>().join(", ")
+    let most = status.max_running.map(|most| format!("at most {most} at once"));
+    let starts = status.rate.map(|starts| format!("at most {}", rate(starts)));
+    paused.into_iter().chain(shared).chain(most).chain(starts).collect::<Vec<_>>().join(", ")
 }
 
 async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {

@@ -212,6 +212,8 @@ mod tests {
             oldest_pending_seconds: Some(oldest),
             longest_running_seconds: None,
             shared_commit_seconds: None,
+            max_running: None,
+            rate: None,
         }
     }
 

@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
 use crate::words::{counted, span};
 
-const HEADINGS: [&str; 9] =
-    ["id", "worker", "state", "readers", "running", "beat", "up", "version", "queues"];
+const HEADINGS: [&str; 10] =
+    ["id", "worker", "state", "readers", "reserved", "running", "beat", "up", "version", "queues"];
 
 /// Lists workers.
 ///
@@ -41,6 +41,7 @@ pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
             Field::new(worker.place()),
             Field::new(state).tone(tone),
             Field::new(worker.readers),
+            Field::count(worker.reserved.into()),
             Field::new(worker.running),
             Field::new(format!("{} ago", span(worker.beat_age_seconds))),
             Field::or_blank(up),

@@ -4,11 +4,13 @@ use serde::Serialize;
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::limit::Rate;
 
 const QUEUES: &str = "/* queue.queue_status */
 SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
     extract(epoch FROM s.oldest_pending_age)::float8, extract(epoch FROM s.longest_running)::float8,
-    extract(epoch FROM s.shared_commit)::float8
+    extract(epoch FROM s.shared_commit)::float8, s.max_running, s.rate_starts,
+    extract(epoch FROM s.rate_period)::float8
 FROM mill.queue_status s ORDER BY s.queue";
 
 const FLEET: &str = "/* queue.fleet */
@@ -43,6 +45,10 @@ pub struct QueueStatus {
     pub longest_running_seconds: Option<f64>,
     /// Budget of its shared commits, in seconds; `None`: each task commits alone.
     pub shared_commit_seconds: Option<f64>,
+    /// At most so many of its tasks run at once; `None`: any number.
+    pub max_running: Option<i32>,
+    /// So many of its tasks start in any period; `None`: any number.
+    pub rate: Option<Rate>,
 }
 
 /// The fleet and its table.
@@ -78,6 +84,8 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, Que
                 oldest_pending_seconds: row.try_get(6)?,
                 longest_running_seconds: row.try_get(7)?,
                 shared_commit_seconds: row.try_get(8)?,
+                max_running: row.try_get(9)?,
+                rate: Rate::from_columns(row, 10)?,
             })
         })
         .collect()

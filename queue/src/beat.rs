@@ -30,7 +30,8 @@ WHERE w.id = $1
 RETURNING w.draining,
     ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)),
     ARRAY(SELECT held.token FROM unnest($3, $4) AS held (id, token)
-        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = held.id AND t.token = held.token))";
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = held.id AND t.token = held.token)),
+    mill.reserved_readers(w.id)";
 
 const LEAVE: &str = "/* queue.leave */ DELETE FROM mill.workers w WHERE w.id = $1";
 
@@ -65,6 +66,8 @@ pub struct Orders {
     /// Claims that are no longer good: reclaimed, or finished a moment ago. Tokens and not tasks:
     /// the same task may be held again under a new one by the time the answer is read.
     pub lost: Vec<Token>,
+    /// So many of its readers serve reserved tasks only.
+    pub reserved: u32,
 }
 
 /// Registers the worker, and takes the advisory lock that shows its control session to live. The
@@ -127,6 +130,7 @@ pub async fn beat(
         draining: row.try_get(0)?,
         cancel: cancel.into_iter().map(TaskId).collect(),
         lost: lost.into_iter().map(Token).collect(),
+        reserved: row.try_get::<_, i32>(3)?.cast_unsigned(),
     }))
 }
 

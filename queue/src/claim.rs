@@ -17,7 +17,8 @@ use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
 /// a parameter and falls back to reading the whole table. The common table expression is what keeps
 /// LIMIT a limit: as a subquery in FROM or IN, a nested loop would run it once per outer row and
 /// skip, each time, what it took before. `now()` and not the volatile clock, which no index
-/// condition can use. The order of RETURNING is nobody's promise, so the row's number comes along:
+/// condition can use; but a claim is recorded as of the moment that it has the row, so that in history
+/// it comes after whatever it had to wait for. The order of RETURNING is nobody's promise, so the row's number comes along:
 /// it says which reader's session the task was promised to.
 ///
 /// Row comparisons, and an array in place of a join: where statistics know of no row (a drained table
@@ -27,7 +28,8 @@ use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
 pub const CLAIM: &str = "/* queue.claim */
 WITH picked AS MATERIALIZED (
     SELECT head.id
-    FROM unnest($1::text[], $2::text[], $3::bigint[]) AS lane (queue, priority, after)
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $8::bigint[])
+        AS lane (queue, priority, after, most)
     CROSS JOIN LATERAL (
         SELECT t.id
         FROM mill.tasks t
@@ -35,8 +37,15 @@ WITH picked AS MATERIALIZED (
             AND (t.queue, t.priority, t.id) > (lane.queue, lane.priority::mill.priority, lane.after)
             AND (t.queue, t.priority) <= (lane.queue, lane.priority::mill.priority)
             AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
+            -- Pending since before its queue or its group got a limit: not without a permit.
+            AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
+                WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0
+                    AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL)), '{}')
+                <@ coalesce(t.limits, '{}')
+            AND (t.group_name IS NULL OR mill.admits(t.group_name, t.limits))
+            AND (t.start_by IS NULL OR t.start_by > now())
         ORDER BY t.queue, t.priority, t.id
-        LIMIT $4
+        LIMIT lane.most
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS head
     LIMIT $4
@@ -46,7 +55,8 @@ WITH picked AS MATERIALIZED (
 UPDATE mill.tasks t SET
     state = 'running',
     attempt = t.attempt + 1,
-    claimed_at = now(),
+    claimed_at = clock_timestamp(),
+    start_by = NULL,
     claimed_by = $5,
     token = gen_random_uuid(),
     session_pid = ($6::integer[])[array_position((SELECT batch.ids FROM batch), t.id)],
@@ -56,7 +66,7 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.t
     t.failures, t.transients, t.max_attempts,
     extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.mode::text, t.at_most_once, t.external, t.queue,
-    t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at";
+    t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits";
 
 /// The session that claims. A plan made while the table was small or empty reads the whole table and
 /// sorts it, and stays in the cache while the table grows: here only index ranges are left to choose
@@ -81,12 +91,14 @@ WITH RECURSIVE lane AS (
 SELECT lane.queue, lane.priority::text, extract(epoch FROM q.shared_commit)::float8
 FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue";
 
-/// Every lane of the given queues, whether it has work or not.
+/// The lanes of the given queues that have a pending task, one probe each.
 const LANES_OF: &str = "/* queue.lanes_of */
 SELECT served.queue, p.priority::text, extract(epoch FROM q.shared_commit)::float8
 FROM unnest($1::text[]) AS served (queue)
 CROSS JOIN unnest(enum_range(NULL::mill.priority)) AS p (priority)
-LEFT JOIN mill.queues q ON q.name = served.queue";
+LEFT JOIN mill.queues q ON q.name = served.queue
+WHERE EXISTS (SELECT FROM mill.tasks t
+    WHERE t.state = 'pending' AND (t.queue, t.priority) = (served.queue, p.priority))";
 
 /// A commit that waits for the disk takes every commit before it along.
 const FLUSH: &str = "/* queue.flush */
@@ -99,6 +111,25 @@ pub struct Lane {
     pub queue: String,
     /// Priority inside it.
     pub priority: Priority,
+}
+
+/// What to take from one lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Where.
+    pub lane: Lane,
+    /// Tasks with higher ids only.
+    pub after: TaskId,
+    /// At most so many.
+    pub most: usize,
+}
+
+impl Slice {
+    /// Everything that the lane has.
+    #[must_use]
+    pub fn all_of(lane: Lane) -> Self {
+        Self { lane, after: TaskId(0), most: usize::MAX }
+    }
 }
 
 /// The session of an idle reader, by which the reclaimer can end what it runs.
@@ -157,28 +188,30 @@ impl Claimer {
         self.client.is_closed()
     }
 
-    /// Claims at most one task per named session (which may be named more than once), from the first
-    /// lanes that have any, each lane from its oldest task after the given id on.
+    /// Claims at most one task per named session (which may be named more than once), from the lanes
+    /// in their order, of each its oldest.
     ///
     /// # Errors
     /// Database trouble. Then the claim may have happened all the same: see
     /// [`crate::give_back::unknown_claims`].
     pub async fn claim(
         &self,
-        lanes: &[(Lane, TaskId)],
+        lanes: &[Slice],
         sessions: &[SessionIdentity],
     ) -> Result<Vec<Claimed>, QueueError> {
-        let queues: Vec<&str> = lanes.iter().map(|(lane, _)| lane.queue.as_str()).collect();
-        let priorities: Vec<&str> = lanes.iter().map(|(lane, _)| lane.priority.as_str()).collect();
-        let after: Vec<i64> = lanes.iter().map(|(_, id)| id.0).collect();
+        let queues: Vec<&str> = lanes.iter().map(|slice| slice.lane.queue.as_str()).collect();
+        let priorities: Vec<&str> =
+            lanes.iter().map(|slice| slice.lane.priority.as_str()).collect();
+        let after: Vec<i64> = lanes.iter().map(|slice| slice.after.0).collect();
+        let of_each: Vec<i64> = lanes.iter().map(|slice| count_of(slice.most)).collect();
         let pids: Vec<i32> = sessions.iter().map(|session| session.pid).collect();
         let started: Vec<Timestamp> = sessions.iter().map(|session| session.started_at).collect();
-        let most = i64::try_from(sessions.len()).unwrap_or(i64::MAX);
+        let most = count_of(sessions.len());
         let rows = self
             .client
             .query(
                 &self.statement,
-                &[&queues, &priorities, &after, &most, &self.worker.0, &pids, &started],
+                &[&queues, &priorities, &after, &most, &self.worker.0, &pids, &started, &of_each],
             )
             .await?;
         let claimed = rows.iter().map(claimed_from_row).collect::<Result<Vec<_>, _>>()?;
@@ -188,8 +221,8 @@ impl Claimer {
         Ok(claimed)
     }
 
-    /// Every lane of the given queues, or else every lane that has a pending task; each with the
-    /// budget of its queue's shared commits, if it has one.
+    /// Every lane that has a pending task, of the given queues or of all; each with the budget of its
+    /// queue's shared commits, if it has one.
     ///
     /// # Errors
     /// Database trouble.
@@ -236,10 +269,15 @@ fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
         params: row.try_get::<_, Option<Json<_>>>(18)?.map(|Json(values)| values),
         due_at: row.try_get(19)?,
         claimed_at: row.try_get(20)?,
+        limits: row.try_get::<_, Option<_>>(21)?.unwrap_or_default(),
     };
     let session = usize::try_from(n - 1)
         .map_err(|_| QueueError::Unexpected { column: "n", value: n.to_string() })?;
     Ok(Claimed { session, lane: Lane { queue, priority: word(row, 15, "priority")? }, claim })
+}
+
+fn count_of(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn count(row: &Row, index: usize) -> Result<u32, QueueError> {

@@ -62,6 +62,12 @@ pub struct TaskOptions {
     pub at_most_once: bool,
     /// Has effects outside the cluster.
     pub external: bool,
+    /// The group it belongs to.
+    pub group: Option<String>,
+    /// Tasks with the same key run one at a time, or as many as `concurrency` says.
+    pub concurrency_key: Option<String>,
+    /// How many with that key at once, where the key has no limit yet: 1 if none.
+    pub concurrency: Option<i32>,
 }
 
 /// One statement to run.
@@ -220,6 +226,9 @@ impl<'a> Call<'a> {
         self.give_some("mode", "$::text::mill.mode", mode, Type::TEXT);
         self.give_some("at_most_once", "$", options.at_most_once.then_some(true), Type::BOOL);
         self.give_some("external", "$", options.external.then_some(true), Type::BOOL);
+        self.give_some("group_name", "$", options.group.as_deref(), Type::TEXT);
+        self.give_some("concurrency_key", "$", options.concurrency_key.as_deref(), Type::TEXT);
+        self.give_some("concurrency", "$", options.concurrency, Type::INT4);
     }
 
     /// Runs `select`, which ends with the function's name.

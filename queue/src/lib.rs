@@ -18,9 +18,12 @@ mod error;
 pub mod exit;
 pub mod fail;
 pub mod give_back;
+pub mod group;
 pub mod history;
+pub mod limit;
 pub mod look;
 pub mod operate;
+pub mod priority;
 pub mod promote;
 pub mod prune;
 pub mod reclaim;
@@ -34,5 +37,6 @@ mod task;
 
 pub use error::{QueueError, chain, database_message};
 pub use task::{
-    Backoff, Claim, Mode, Outcome, Priority, RetryPolicy, State, TaskId, Token, WorkerId,
+    Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy, State,
+    TaskId, Token, WorkerId,
 };

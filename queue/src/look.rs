@@ -30,11 +30,13 @@ WITH RECURSIVE holder (id) AS (
     WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)
 )
 SELECT
-    CASE WHEN $2::text[] IS NULL THEN EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
+    CASE WHEN NOT $4 THEN true WHEN $2::text[] IS NULL THEN EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
         ELSE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = ANY ($2)) END,
     (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t
         WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1),
-    p.ids, p.beats, p.present, p.beat_ages
+    p.ids, p.beats, p.present, p.beat_ages,
+    EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked'), EXISTS (SELECT FROM mill.limits),
+    ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority)
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(beat), '{}') AS beats,
         coalesce(array_agg(present), '{}') AS present, coalesce(array_agg(beat_age), '{}') AS beat_ages
     FROM peer) AS p";
@@ -46,12 +48,27 @@ pub struct Look {
     pub pending: bool,
     /// Until the next scheduled task is due, if there is one; zero: it is.
     pub next_due_in: Option<Duration>,
+    /// Whether a task waits for a permit.
+    pub blocked: bool,
+    /// Whether there are limits at all.
+    pub limits: bool,
+    /// Of the priorities, lowest first.
+    pub weights: Vec<f64>,
     /// Every other worker that is registered or holds claims; `None`: not asked for.
     pub peers: Option<Vec<Peer>>,
 }
 
-/// Looks on behalf of a worker that serves these queues (`None`: all), at its peers too if it wants
-/// them: that costs in proportion to their number.
+/// What a look costs more for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The other workers: in proportion to their number.
+    pub peers: bool,
+    /// Whether a task is pending: behind an old snapshot, in proportion to what died since. Without
+    /// it, the answer is yes.
+    pub pending: bool,
+}
+
+/// Looks on behalf of a worker that serves these queues; `None`: all.
 ///
 /// # Errors
 /// Database trouble.
@@ -59,10 +76,14 @@ pub async fn look(
     client: &impl GenericClient,
     me: WorkerId,
     queues: Option<&[String]>,
-    peers: bool,
+    wanted: Wanted,
 ) -> Result<Look, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&me.0, Type::UUID), (&queues, Type::TEXT_ARRAY), (&peers, Type::BOOL)];
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&me.0, Type::UUID),
+        (&queues, Type::TEXT_ARRAY),
+        (&wanted.peers, Type::BOOL),
+        (&wanted.pending, Type::BOOL),
+    ];
     let rows = client.query_typed(LOOK, &params).await?;
     let row = &rows[0];
     let ids: Vec<uuid::Uuid> = row.try_get(2)?;
@@ -80,7 +101,10 @@ pub async fn look(
     Ok(Look {
         pending: row.try_get(0)?,
         next_due_in: row.try_get::<_, Option<f64>>(1)?.map(seconds),
-        peers: peers.then(|| seen.collect()),
+        blocked: row.try_get(6)?,
+        limits: row.try_get(7)?,
+        weights: row.try_get(8)?,
+        peers: wanted.peers.then(|| seen.collect()),
     })
 }
 

@@ -1,4 +1,4 @@
-//! scheduled → pending, when due.
+//! scheduled → pending, when due; → blocked, if some limit applies.
 //!
 //! Relies on the index `tasks_scheduled (due_at, id) WHERE state = 'scheduled'`. SKIP LOCKED: any
 //! number of workers promote side by side and none waits.
@@ -16,7 +16,8 @@ WITH due AS MATERIALIZED (
     ORDER BY t.due_at, t.id LIMIT 1000
     FOR NO KEY UPDATE SKIP LOCKED
 ), promoted AS (
-    UPDATE mill.tasks t SET state = 'pending' FROM due WHERE t.id = due.id RETURNING 1
+    UPDATE mill.tasks t SET state = mill.first_state(NULL, t.limits), waits_for = t.limits[1]
+    FROM due WHERE t.id = due.id RETURNING 1
 )
 SELECT (SELECT count(*) FROM promoted),
     (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t

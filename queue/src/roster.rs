@@ -13,7 +13,8 @@ const WORKERS: &str = "/* queue.workers */
 SELECT w.id, s.host, s.pid, s.version, s.started_at, w.beat_at,
     extract(epoch FROM now() - w.beat_at)::float8, extract(epoch FROM w.orphan_timeout)::float8,
     now() - w.beat_at < w.orphan_timeout, w.presence IN (SELECT mill.presences()), w.draining, w.readers,
-    (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id), w.queues
+    (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id), w.queues,
+    mill.reserved_readers(w.id)
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
 ORDER BY s.host, s.pid, w.id";
 
@@ -44,6 +45,8 @@ pub struct Worker {
     pub draining: bool,
     /// How many tasks it can run at once.
     pub readers: i32,
+    /// So many of them serve reserved tasks only.
+    pub reserved: i32,
     /// How many it runs.
     pub running: i64,
     /// Queues it serves; `None` = every queue.
@@ -98,5 +101,6 @@ fn worker(row: &Row) -> Result<Worker, QueueError> {
         readers: row.try_get(11)?,
         running: row.try_get(12)?,
         queues: row.try_get(13)?,
+        reserved: row.try_get(14)?,
     })
 }

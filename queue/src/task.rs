@@ -9,6 +9,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use crate::limit::LimitId;
+
 /// `mill.tasks.id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
@@ -118,15 +120,16 @@ impl State {
     pub fn may_become(self, next: Option<Self>) -> bool {
         use State::{Blocked, Pending, Running, Scheduled};
         match (self, next) {
-            // promote, retry · permit · claim · fail, give back, reclaim · every way out
-            (Scheduled | Blocked | Running, Some(Pending))
-            | (Pending, Some(Running))
-            | (Running, Some(Scheduled))
+            // promote, retry · permit and its loss · claim · fail, give back, reclaim · every way out
+            (Scheduled, Some(Blocked | Pending))
+            | (Blocked, Some(Pending))
+            | (Pending, Some(Blocked | Running))
+            | (Running, Some(Scheduled | Blocked | Pending))
             | (Scheduled | Blocked | Pending | Running, None) => true,
-            (Scheduled, Some(Scheduled | Blocked | Running))
+            (Scheduled, Some(Scheduled | Running))
             | (Blocked, Some(Scheduled | Blocked | Running))
-            | (Pending, Some(Scheduled | Blocked | Pending))
-            | (Running, Some(Blocked | Running)) => false,
+            | (Pending, Some(Scheduled | Pending))
+            | (Running, Some(Running)) => false,
         }
     }
 }
@@ -162,6 +165,32 @@ words! {
         Critical = "critical",
         /// Highest.
         Reserved = "reserved",
+    }
+}
+
+words! {
+    /// What a limit is set on.
+    LimitKind {
+        /// Tasks with one concurrency key.
+        Key = "key",
+        /// Tasks of one group in one run.
+        Group = "group",
+        /// Tasks of one queue.
+        Queue = "queue",
+    }
+}
+
+words! {
+    /// How many of the fleet's readers serve reserved tasks only.
+    ReservedCapacity {
+        /// None of them.
+        None = "none",
+        /// 10 percent.
+        Low = "low",
+        /// 15 percent.
+        Medium = "medium",
+        /// 25 percent.
+        High = "high",
     }
 }
 
@@ -217,6 +246,7 @@ pub struct Claim {
     pub(crate) name: Option<String>,
     pub(crate) statement: String,
     pub(crate) params: Option<Vec<Box<RawValue>>>,
+    pub(crate) limits: Vec<LimitId>,
     pub(crate) due_at: Timestamp,
     pub(crate) claimed_at: Timestamp,
 }
@@ -292,6 +322,12 @@ impl Claim {
     #[must_use]
     pub fn params(&self) -> Option<&[Box<RawValue>]> {
         self.params.as_deref()
+    }
+
+    /// The limits whose permits it holds, which others may wait for.
+    #[must_use]
+    pub fn limits(&self) -> &[LimitId] {
+        &self.limits
     }
 
     /// How long the task waited for a reader since it was due.

@@ -111,6 +111,7 @@ impl Beat {
 
     fn obey(&self, orders: &Orders) {
         self.bell.set_draining(orders.draining);
+        self.bell.set_reserved(orders.reserved);
         for id in &orders.cancel {
             self.held.cancel(*id);
         }

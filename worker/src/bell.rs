@@ -1,15 +1,21 @@
-//! What wakes the claimer, from inside the process and from outside.
+//! What wakes claimer, granter and beat, from inside the process and from outside.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use queue::limit::LimitId;
 use tokio::sync::{Notify, watch};
 
 /// One per process. A ring while nobody waits is kept.
 pub(crate) struct Bell {
     work: Notify,
     beat: Notify,
+    permits: Notify,
     sweep: AtomicBool,
+    released: Mutex<Vec<LimitId>>,
+    found: AtomicBool,
     draining: AtomicBool,
+    reserved: AtomicU32,
     idle: watch::Sender<bool>,
     claimer: watch::Sender<bool>,
 }
@@ -19,8 +25,12 @@ impl Default for Bell {
         Self {
             work: Notify::new(),
             beat: Notify::new(),
+            permits: Notify::new(),
             sweep: AtomicBool::new(false),
+            released: Mutex::default(),
+            found: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            reserved: AtomicU32::new(0),
             idle: watch::Sender::new(false),
             claimer: watch::Sender::new(false),
         }
@@ -31,12 +41,35 @@ impl Bell {
     /// There may be new tasks.
     pub(crate) fn ring(&self) {
         self.work.notify_one();
+        self.permits.notify_one();
+    }
+
+    /// A task has ended that held permits of these limits: others may wait for them.
+    pub(crate) fn release(&self, limits: &[LimitId]) {
+        if !limits.is_empty() {
+            self.released.lock().unwrap_or_else(PoisonError::into_inner).extend(limits);
+            self.permits.notify_one();
+        }
+    }
+
+    /// The limits of tasks that have ended since the last call, each once.
+    pub(crate) fn take_released(&self) -> Vec<LimitId> {
+        let mut released =
+            std::mem::take(&mut *self.released.lock().unwrap_or_else(PoisonError::into_inner));
+        released.sort_unstable();
+        released.dedup();
+        released
+    }
+
+    /// Resolves when there may be permits to hand out.
+    pub(crate) async fn permits_wanted(&self) {
+        self.permits.notified().await;
     }
 
     /// There may be tasks with ids that were passed already.
     pub(crate) fn sweep(&self) {
         self.sweep.store(true, Ordering::Relaxed);
-        self.work.notify_one();
+        self.ring();
     }
 
     /// Whether somebody asked for a sweep that has not been taken up.
@@ -52,6 +85,16 @@ impl Bell {
     /// Resolves when it rings.
     pub(crate) async fn rung(&self) {
         self.work.notified().await;
+    }
+
+    /// A claim has found tasks.
+    pub(crate) fn note_found(&self) {
+        self.found.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a claim has found tasks since the last call.
+    pub(crate) fn take_found(&self) -> bool {
+        self.found.swap(false, Ordering::Relaxed)
     }
 
     /// The fleet has something to say: beat now.
@@ -77,6 +120,19 @@ impl Bell {
         self.draining.load(Ordering::Relaxed)
     }
 
+    /// So many readers, from the first on, serve reserved tasks only.
+    pub(crate) fn set_reserved(&self, readers: u32) {
+        if self.reserved.swap(readers, Ordering::Relaxed) != readers {
+            tracing::info!(readers, "readers kept for reserved tasks");
+            self.ring();
+        }
+    }
+
+    /// See [`Bell::set_reserved`].
+    pub(crate) fn reserved(&self) -> u32 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
     /// The claimer has its connection, or has lost it.
     pub(crate) fn set_claimer(&self, connected: bool) {
         self.claimer.send_replace(connected);
@@ -92,6 +148,11 @@ impl Bell {
     /// After a claim that found nothing: whether nothing is running either.
     pub(crate) fn note_idle(&self, idle: bool) {
         self.idle.send_replace(idle);
+    }
+
+    /// See [`Bell::note_idle`].
+    pub(crate) fn is_idle(&self) -> bool {
+        *self.idle.borrow()
     }
 
     /// To be told when the process becomes idle.

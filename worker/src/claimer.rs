@@ -5,18 +5,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue::claim::{Claimed, Claimer as Claims, Lane};
-use queue::{QueueError, TaskId, WorkerId, give_back};
-use tokio::sync::mpsc;
+use queue::claim::{Claimed, Claimer as Claims};
+use queue::{Priority, QueueError, WorkerId, give_back};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use crate::bell::Bell;
 use crate::control::{Backoff, Control};
 use crate::finish::hand_back;
 use crate::held::{Held, Work};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Order, Round};
 use crate::metrics::Metrics;
 use crate::pace::Paces;
+use crate::pick::Weights;
 use crate::reader::Offer;
 use crate::shutdown::Shutdown;
 
@@ -32,18 +33,10 @@ pub(crate) struct Claimer {
     pub(crate) control: Control,
     pub(crate) held: Held,
     pub(crate) paces: Paces,
+    pub(crate) weights: watch::Receiver<Weights>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) metrics: Metrics,
     pub(crate) shutdown: Shutdown,
-}
-
-/// Rows of one claim, so that the first reader does not wait long for the last one's tasks.
-const MOST: usize = 200;
-
-/// The lanes of a pick that are claimed apart.
-struct Lead {
-    lanes: usize,
-    size: usize,
 }
 
 /// What outlives a broken connection.
@@ -118,9 +111,12 @@ impl Claimer {
                     None => return Ok(()),
                 },
                 // What is rung for may lie where the last sweep looked a moment too early.
-                () = self.bell.rung() => if !self.bell.sweep_is_wanted() {
-                    poll = Backoff::up_to(self.poll);
-                },
+                () = self.bell.rung() => {
+                    state.lanes.wake();
+                    if !self.bell.sweep_is_wanted() {
+                        poll = Backoff::up_to(self.poll);
+                    }
+                }
                 // Soon after the last work; then the looks ring.
                 () = sleep(poll.step()), if !state.idle.is_empty() && !poll.at_most() => {}
             }
@@ -131,11 +127,62 @@ impl Claimer {
     /// looked at once a second, and when the rest does not suffice.
     async fn claim(&self, claims: &Claims, state: &mut State) -> Result<bool, QueueError> {
         let sweep = self.bell.take_sweep() || state.lanes.sweep_due();
-        let mut found = self.claim_once(claims, state, sweep).await?;
+        let mut found = self.claim_all(claims, state, sweep).await?;
         if !sweep && !state.idle.is_empty() && state.lanes.sweep_allowed() {
-            found |= self.claim_once(claims, state, true).await?;
+            found |= self.claim_all(claims, state, true).await?;
         }
         self.bell.note_idle(self.held.count() == 0);
+        Ok(found)
+    }
+
+    /// Readers that are kept for reserved tasks get nothing else, even if they stay idle.
+    async fn claim_all(
+        &self,
+        claims: &Claims,
+        state: &mut State,
+        sweep: bool,
+    ) -> Result<bool, QueueError> {
+        if sweep {
+            state.lanes.begin_sweep();
+            state.lanes.found(claims.lanes(self.queues.as_deref()).await?);
+        }
+        let reserved = self.bell.reserved();
+        let (kept, rest) = std::mem::take(&mut state.idle)
+            .into_iter()
+            .partition(|offer: &Offer| offer.reader <= reserved);
+        state.idle = kept;
+        let for_kept = self.claim_for(claims, state, Some(Priority::Reserved), sweep).await;
+        let unused = std::mem::replace(&mut state.idle, rest);
+        let for_rest = self.claim_for(claims, state, None, sweep).await;
+        state.idle.extend(unused);
+        if sweep {
+            state.lanes.swept();
+        }
+        Ok(for_kept? | for_rest?)
+    }
+
+    /// Goes on until no reader is idle or no lane has work.
+    async fn claim_for(
+        &self,
+        claims: &Claims,
+        state: &mut State,
+        only: Option<Priority>,
+        mut sweep: bool,
+    ) -> Result<bool, QueueError> {
+        let mut found = false;
+        while !state.idle.is_empty() {
+            let weights = self.weights.borrow().clone();
+            let round = Round { readers: state.idle.len(), only, sweep, weights: &weights };
+            let orders =
+                state.lanes.orders(&round, |queue| self.paces.size(queue), &mut rand::rng());
+            if orders.is_empty() {
+                break;
+            }
+            for order in orders {
+                found |= self.claim_once(claims, state, &order).await?;
+            }
+            sweep = false;
+        }
         Ok(found)
     }
 
@@ -143,47 +190,28 @@ impl Claimer {
         &self,
         claims: &Claims,
         state: &mut State,
-        sweep: bool,
+        order: &Order,
     ) -> Result<bool, QueueError> {
-        if sweep {
-            state.lanes.sweep(claims.lanes(self.queues.as_deref()).await?);
+        let readers = order.readers.min(state.idle.len());
+        let sessions = state.idle[..readers].iter().map(|offer| offer.session);
+        let named: Vec<_> = sessions.cycle().take(order.tasks).collect();
+        let timer = self.metrics.claim_seconds.start_timer();
+        let claimed = claims.claim(&order.slices, &named).await?;
+        timer.observe_duration();
+        self.metrics.claimed(&claimed);
+        if claimed.len() < named.len() {
+            state.lanes.exhaust(order);
         }
-        let lanes = state.lanes.pick(sweep);
-        // Readers take several tasks at once from one queue with shared commits; where the pick
-        // begins with such a queue, its lanes are claimed apart.
-        let lead = self.lead(&state.lanes, &lanes);
-        let mut found = false;
-        for (lanes, size) in [(&lanes[..lead.lanes], lead.size), (&lanes[lead.lanes..], 1)] {
-            if lanes.is_empty() || state.idle.is_empty() {
-                continue;
-            }
-            let sessions: Vec<_> = state.idle.iter().map(|offer| offer.session).collect();
-            let most = (sessions.len() * size).min(MOST.max(sessions.len()));
-            let named: Vec<_> = sessions.iter().copied().cycle().take(most).collect();
-            let timer = self.metrics.claim_seconds.start_timer();
-            let claimed = claims.claim(lanes, &named).await?;
-            timer.observe_duration();
-            self.metrics.claimed(&claimed);
-            found |= !claimed.is_empty();
-            self.hand_out(state, claimed).await;
+        let found = !claimed.is_empty();
+        if found {
+            self.bell.note_found();
         }
+        self.hand_out(state, readers, claimed).await;
         Ok(found)
     }
 
-    /// How many of the first lanes belong to one queue whose readers share commits, and how many
-    /// tasks each of them takes.
-    fn lead(&self, known: &Lanes, lanes: &[(Lane, TaskId)]) -> Lead {
-        let queue = match lanes.first() {
-            Some((lane, _)) if known.shared(lane).is_some() => &lane.queue,
-            _ => return Lead { lanes: 0, size: 1 },
-        };
-        let lead = lanes.iter().take_while(|(lane, _)| lane.queue == *queue);
-        Lead { lanes: lead.count(), size: self.paces.size(queue) }
-    }
-
-    /// Gives the tasks to the readers whose sessions were named for them.
-    async fn hand_out(&self, state: &mut State, claimed: Vec<Claimed>) {
-        let readers = state.idle.len();
+    /// Gives the tasks to the first readers, whose sessions were named for them.
+    async fn hand_out(&self, state: &mut State, readers: usize, claimed: Vec<Claimed>) {
         let mut works: Vec<Vec<Work>> = (0..readers).map(|_| Vec::new()).collect();
         for Claimed { session, lane, claim } in claimed {
             let shared = state.lanes.shared(&lane);
@@ -191,8 +219,8 @@ impl Claimer {
             let reader = session % readers;
             works[reader].push(self.held.hold(claim, state.idle[reader].session, shared));
         }
-        let idle = std::mem::take(&mut state.idle);
-        for (offer, works) in idle.into_iter().zip(works) {
+        let named: Vec<Offer> = state.idle.drain(..readers).collect();
+        for (offer, works) in named.into_iter().zip(works) {
             if works.is_empty() {
                 state.idle.push(offer);
             } else if let Err(works) = offer.reply.send(works) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use prometheus::{Gauge, GaugeVec, IntGauge, Opts, Registry};
 use queue::QueueError;
 use queue::backlog::{fleet, publisher, queues};
+use queue::priority::{PriorityStatus, priorities};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
@@ -68,6 +69,7 @@ impl Gauges {
 async fn collect(client: &Client) -> Result<Registry, QueueError> {
     let begun = Instant::now();
     let counted = queues(client).await?;
+    let by_priority = priorities(client).await?;
     let fleet = fleet(client).await?;
     let filled = || -> prometheus::Result<Registry> {
         let registry = Registry::new();
@@ -101,6 +103,7 @@ async fn collect(client: &Client) -> Result<Registry, QueueError> {
             longest.with_label_values(&[name]).set(queue.longest_running_seconds.unwrap_or(0.0));
             paused.with_label_values(&[name]).set(f64::from(u8::from(queue.paused)));
         }
+        fill_priorities(&registry, &by_priority)?;
         let workers = by_queue("pgmill_workers", "Workers of the fleet", &["status"])?;
         workers.with_label_values(&["alive"]).set(fleet.alive as f64);
         workers.with_label_values(&["stale"]).set(fleet.stale as f64);
@@ -118,4 +121,24 @@ async fn collect(client: &Client) -> Result<Registry, QueueError> {
         Ok(registry)
     };
     filled().map_err(|error| QueueError::Refused { message: error.to_string(), hint: None })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+fn fill_priorities(registry: &Registry, priorities: &[PriorityStatus]) -> prometheus::Result<()> {
+    let by_priority = |name: &str, help: &str| {
+        GaugeVec::new(Opts::new(name, help), &["priority"]).and_then(|gauge| add(registry, gauge))
+    };
+    let pending = by_priority("pgmill_priority_pending_tasks", "Tasks that wait for a reader")?;
+    let oldest = by_priority(
+        "pgmill_priority_oldest_pending_age_seconds",
+        "Since the oldest pending task was due; 0 without one",
+    )?;
+    let weight = by_priority("pgmill_priority_weight", "Its weight in the picks")?;
+    for status in priorities {
+        let name = [status.priority.as_str()];
+        pending.with_label_values(&name).set(status.pending as f64);
+        oldest.with_label_values(&name).set(status.oldest_pending_age.unwrap_or(0.0));
+        weight.with_label_values(&name).set(status.weight);
+    }
+    Ok(())
 }

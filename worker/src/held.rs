@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use queue::claim::SessionIdentity;
+use queue::limit::LimitId;
 use queue::{Claim, TaskId, Token};
 use tokio::sync::watch;
+
+use crate::bell::Bell;
 
 /// Why a running statement has to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +43,10 @@ impl Entry {
 }
 
 /// Shared by claimer, readers and beat.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Held {
     entries: Arc<Mutex<HashMap<TaskId, Entry>>>,
+    bell: Arc<Bell>,
 }
 
 /// A claim on its way through a reader; it is held until this is dropped.
@@ -54,14 +58,20 @@ pub(crate) struct Work {
     pub(crate) holding: Holding,
 }
 
-/// Takes the entry out when dropped.
+/// Takes the entry out when dropped, and lets its permits be handed on.
 pub(crate) struct Holding {
     held: Held,
     id: TaskId,
     token: Token,
+    limits: Vec<LimitId>,
 }
 
 impl Held {
+    /// Nothing.
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self { entries: Arc::default(), bell }
+    }
+
     /// Registers a claim for the reader with this session, before anybody can be told of it.
     pub(crate) fn hold(
         &self,
@@ -72,7 +82,8 @@ impl Held {
         let (id, token) = (claim.id(), claim.token());
         let (sender, stop) = watch::channel(None);
         self.lock().insert(id, Entry { token, session, stop: sender });
-        Work { claim, shared, stop, holding: Holding { held: self.clone(), id, token } }
+        let limits = claim.limits().to_vec();
+        Work { claim, shared, stop, holding: Holding { held: self.clone(), id, token, limits } }
     }
 
     /// What is held now.
@@ -123,5 +134,6 @@ impl Drop for Holding {
         if entries.get(&self.id).is_some_and(|entry| entry.token == self.token) {
             entries.remove(&self.id);
         }
+        self.held.bell.release(&self.limits);
     }
 }

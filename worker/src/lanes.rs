@@ -1,56 +1,111 @@
-//! What the claimer knows of the lanes: which there are, and how far each has been read. Pure.
+//! What the claimer knows of the lanes: which have work, how far each has been read, and what one
+//! round of claims asks of them. Pure.
 //!
 //! The watermarks are hints: safety never depends on them, and liveness depends on the sweep only.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use queue::TaskId;
-use queue::claim::Lane;
+use queue::claim::{Lane, Slice};
+use queue::{Priority, TaskId};
+use rand::Rng;
 
-use crate::pick;
+use crate::pick::{Weights, draw, permute};
 
 /// How often a claim looks below the watermarks: ids that commit late, retries and promoted tasks
 /// lie there.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Behind many dead entries, which an old snapshot keeps, a sweep takes long: then there are fewer, so
+/// that they take at most one part in so many of the time.
+const SWEEP_SHARE: u32 = 20;
 /// A claim that came back short may ask for a sweep this soon after the last one.
 const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 /// A lane without work is forgotten after this long.
 const MEMORY: Duration = Duration::from_secs(60);
+/// Rows of one claim, so that the first reader does not wait long for the last one's tasks.
+const MOST: usize = 200;
+/// Lanes beyond the drawn ones that a claim may fall back to.
+const FALLBACK: usize = 50;
 
 /// The lanes of one claimer.
 #[derive(Default)]
 pub(crate) struct Lanes {
     seen: HashMap<Lane, Seen>,
     swept_at: Option<Instant>,
+    sweep_took: Duration,
 }
 
 struct Seen {
     watermark: TaskId,
     /// Budget of the queue's shared commits.
     shared: Option<Duration>,
+    /// It had a pending task when it was last looked at.
+    has_work: bool,
     at: Instant,
+}
+
+/// One claim: for so many readers, each of which takes so many tasks.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) readers: usize,
+    pub(crate) tasks: usize,
+    pub(crate) slices: Vec<Slice>,
+}
+
+/// For whom a round of claims is.
+pub(crate) struct Round<'a> {
+    /// Idle readers.
+    pub(crate) readers: usize,
+    /// Nothing but this priority.
+    pub(crate) only: Option<Priority>,
+    /// From the beginning of each lane.
+    pub(crate) sweep: bool,
+    pub(crate) weights: &'a Weights,
 }
 
 impl Lanes {
     /// Whether it is time for a sweep.
     pub(crate) fn sweep_due(&self) -> bool {
-        self.swept_at.is_none_or(|at| at.elapsed() >= SWEEP_EVERY)
+        self.rested(SWEEP_EVERY)
     }
 
     /// Whether a claim that came back short may sweep.
     pub(crate) fn sweep_allowed(&self) -> bool {
-        self.swept_at.is_none_or(|at| at.elapsed() >= SWEEP_AT_MOST_EVERY)
+        self.rested(SWEEP_AT_MOST_EVERY)
     }
 
-    /// A sweep begins, with these lanes; what has not been seen for long is forgotten.
-    pub(crate) fn sweep(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
+    fn rested(&self, least: Duration) -> bool {
+        let rest = least.max(self.sweep_took * SWEEP_SHARE);
+        self.swept_at.is_none_or(|at| at.elapsed() >= rest)
+    }
+
+    /// The sweep is over.
+    pub(crate) fn swept(&mut self) {
+        self.sweep_took = self.swept_at.map(|at| at.elapsed()).unwrap_or_default();
+    }
+
+    /// Somebody rang: any lane may have work again.
+    pub(crate) fn wake(&mut self) {
+        for seen in self.seen.values_mut() {
+            seen.has_work = true;
+        }
+    }
+
+    /// A sweep begins.
+    pub(crate) fn begin_sweep(&mut self) {
+        self.swept_at = Some(Instant::now());
+    }
+
+    /// The lanes that have work now. What has not been seen for long is forgotten.
+    pub(crate) fn found(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
         let at = Instant::now();
-        self.swept_at = Some(at);
+        for seen in self.seen.values_mut() {
+            seen.has_work = false;
+        }
         for (lane, shared) in lanes {
-            let unread = Seen { watermark: TaskId(0), shared, at };
+            let unread = Seen { watermark: TaskId(0), shared, has_work: true, at };
             let seen = self.seen.entry(lane).or_insert(unread);
-            (seen.shared, seen.at) = (shared, at);
+            (seen.shared, seen.has_work, seen.at) = (shared, true, at);
         }
         self.seen.retain(|_, seen| seen.at.elapsed() < MEMORY);
     }
@@ -58,23 +113,83 @@ impl Lanes {
     /// A task was claimed from the lane.
     pub(crate) fn raise(&mut self, lane: Lane, id: TaskId) {
         let at = Instant::now();
-        let seen = self.seen.entry(lane).or_insert(Seen { watermark: id, shared: None, at });
+        let new = Seen { watermark: id, shared: None, has_work: true, at };
+        let seen = self.seen.entry(lane).or_insert(new);
         seen.watermark = seen.watermark.max(id);
         seen.at = at;
     }
 
-    /// The lanes in the order of one pick, each with the id after which to look.
-    pub(crate) fn pick(&self, sweep: bool) -> Vec<(Lane, TaskId)> {
-        let mut lanes: Vec<Lane> = self.seen.keys().cloned().collect();
-        pick::order(&mut lanes, &mut rand::rng());
-        let after = |lane: &Lane| if sweep { TaskId(0) } else { self.seen[lane].watermark };
-        lanes
-            .into_iter()
-            .map(|lane| {
-                let after = after(&lane);
-                (lane, after)
-            })
-            .collect()
+    /// A claim brought fewer tasks than it could: its lanes have no more.
+    pub(crate) fn exhaust(&mut self, order: &Order) {
+        for slice in &order.slices {
+            if let Some(seen) = self.seen.get_mut(&slice.lane) {
+                seen.has_work = false;
+            }
+        }
+    }
+
+    /// What one round of claims asks for: a draw for each reader says whose turn it is. Readers that
+    /// drew a queue with shared commits take `size_of` it and are claimed for apart.
+    pub(crate) fn orders(
+        &self,
+        round: &Round<'_>,
+        size_of: impl Fn(&str) -> usize,
+        random: &mut impl Rng,
+    ) -> Vec<Order> {
+        let wanted = |lane: &&Lane| round.only.is_none_or(|only| lane.priority == only);
+        let with_work = self.seen.iter().filter(|(_, seen)| seen.has_work).map(|(lane, _)| lane);
+        let lanes: Vec<Lane> = with_work.filter(wanted).cloned().collect();
+        let drawn = draw(&lanes, round.weights, round.readers, random);
+        let mut alone = 0;
+        let mut slices = Vec::new();
+        let mut sharing: BTreeMap<&str, usize> = BTreeMap::new();
+        for (lane, readers) in lanes.iter().zip(&drawn).filter(|(_, readers)| **readers > 0) {
+            if self.shared(lane).is_some() && size_of(&lane.queue) > 1 {
+                *sharing.entry(&lane.queue).or_default() += readers;
+            } else {
+                alone += readers;
+                slices.push(self.slice(lane, *readers, round.sweep));
+            }
+        }
+        let mut orders = Vec::new();
+        for (queue, readers) in sharing {
+            let tasks = (readers * size_of(queue)).min(MOST.max(readers));
+            let own: Vec<Lane> = lanes.iter().filter(|lane| lane.queue == queue).cloned().collect();
+            let drawn = draw(&own, round.weights, tasks, random);
+            let mut slices: Vec<Slice> = own
+                .iter()
+                .zip(drawn)
+                .filter(|(_, tasks)| *tasks > 0)
+                .map(|(lane, tasks)| self.slice(lane, tasks, round.sweep))
+                .collect();
+            let rest = without(own, &slices);
+            slices.extend(self.others(rest, tasks, round, random));
+            orders.push(Order { readers, tasks, slices });
+        }
+        if alone > 0 {
+            let rest = without(lanes, &slices);
+            slices.extend(self.others(rest, alone, round, random));
+            orders.push(Order { readers: alone, tasks: alone, slices });
+        }
+        orders
+    }
+
+    /// Of the lanes that were not drawn, those that fill in where the drawn ones fall short.
+    fn others(
+        &self,
+        mut lanes: Vec<Lane>,
+        most: usize,
+        round: &Round<'_>,
+        random: &mut impl Rng,
+    ) -> Vec<Slice> {
+        permute(&mut lanes, round.weights, random);
+        lanes.iter().take(FALLBACK).map(|lane| self.slice(lane, most, round.sweep)).collect()
+    }
+
+    fn slice(&self, lane: &Lane, most: usize, sweep: bool) -> Slice {
+        let seen = self.seen.get(lane).filter(|_| !sweep);
+        let after = seen.map_or(TaskId(0), |seen| seen.watermark);
+        Slice { lane: lane.clone(), after, most }
     }
 
     /// The budget of the shared commits of the lane's queue; `None`: each task commits alone.
@@ -83,14 +198,31 @@ impl Lanes {
     }
 }
 
+fn without(mut lanes: Vec<Lane>, slices: &[Slice]) -> Vec<Lane> {
+    lanes.retain(|lane| slices.iter().all(|slice| slice.lane != *lane));
+    lanes
+}
+
 #[cfg(test)]
 mod tests {
-    use queue::Priority;
-
     use super::*;
 
     fn lane(queue: &str) -> Lane {
         Lane { queue: queue.to_owned(), priority: Priority::Normal }
+    }
+
+    fn orders(lanes: &Lanes, readers: usize, sweep: bool, size: usize) -> Vec<Order> {
+        let weights = Weights::default();
+        let round = Round { readers, only: None, sweep, weights: &weights };
+        lanes.orders(&round, |_| size, &mut rand::rng())
+    }
+
+    fn asked(orders: &[Order]) -> Vec<(&str, i64)> {
+        let slices = orders.iter().flat_map(|order| &order.slices);
+        let mut asked: Vec<_> =
+            slices.map(|slice| (slice.lane.queue.as_str(), slice.after.0)).collect();
+        asked.sort_unstable();
+        asked
     }
 
     #[test]
@@ -98,19 +230,60 @@ mod tests {
         let mut lanes = Lanes::default();
         lanes.raise(lane("a"), TaskId(7));
         lanes.raise(lane("a"), TaskId(3));
-        assert_eq!(lanes.pick(false), [(lane("a"), TaskId(7))]);
-        assert_eq!(lanes.pick(true), [(lane("a"), TaskId(0))]);
+        assert_eq!(asked(&orders(&lanes, 1, false, 1)), [("a", 7)]);
+        assert_eq!(asked(&orders(&lanes, 1, true, 1)), [("a", 0)]);
     }
 
     #[test]
     fn a_sweep_brings_new_lanes_and_keeps_the_watermarks() {
         let mut lanes = Lanes::default();
         assert!(lanes.sweep_due());
+        lanes.begin_sweep();
         lanes.raise(lane("a"), TaskId(7));
-        lanes.sweep(vec![(lane("b"), None)]);
+        lanes.found(vec![(lane("a"), None), (lane("b"), None)]);
         assert!(!lanes.sweep_due());
-        let mut picked = lanes.pick(false);
-        picked.sort_by_key(|(_, after)| *after);
-        assert_eq!(picked, [(lane("b"), TaskId(0)), (lane("a"), TaskId(7))]);
+        assert_eq!(asked(&orders(&lanes, 1, false, 1)), [("a", 7), ("b", 0)]);
+    }
+
+    #[test]
+    fn lanes_without_work_are_not_asked() {
+        let mut lanes = Lanes::default();
+        lanes.found(vec![(lane("a"), None), (lane("b"), None)]);
+        lanes.found(vec![(lane("b"), None)]);
+        let round = orders(&lanes, 3, false, 1);
+        assert_eq!(asked(&round), [("b", 0)]);
+        lanes.exhaust(&round[0]);
+        assert!(orders(&lanes, 3, false, 1).is_empty());
+        lanes.wake();
+        assert_eq!(asked(&orders(&lanes, 3, false, 1)), [("a", 0), ("b", 0)]);
+    }
+
+    #[test]
+    fn every_reader_is_asked_for_once_and_those_that_share_commits_apart() {
+        let mut lanes = Lanes::default();
+        lanes.found(vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)]);
+        for _ in 0..20 {
+            let round = orders(&lanes, 8, false, 5);
+            assert_eq!(round.iter().map(|order| order.readers).sum::<usize>(), 8);
+            for order in round {
+                let shares = order.slices.iter().all(|slice| slice.lane.queue == "a");
+                let size = if shares && order.slices.len() == 1 { 5 } else { 1 };
+                assert!(order.tasks == order.readers * size || order.slices.len() == 2);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_kept_for_one_priority_is_offered_no_other() {
+        let mut lanes = Lanes::default();
+        let reserved = Lane { priority: Priority::Reserved, ..lane("a") };
+        lanes.found(vec![(lane("a"), None), (reserved.clone(), None)]);
+        let weights = Weights::default();
+        let only = Some(Priority::Reserved);
+        let round = Round { readers: 2, only, sweep: false, weights: &weights };
+        let orders = lanes.orders(&round, |_| 1, &mut rand::rng());
+        let asked: Vec<&Lane> =
+            orders.iter().flat_map(|order| &order.slices).map(|slice| &slice.lane).collect();
+        assert_eq!(asked, [&reserved]);
     }
 }

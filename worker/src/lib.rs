@@ -14,6 +14,7 @@ mod decode;
 mod execute;
 mod finish;
 mod gauges;
+mod granter;
 mod group;
 mod guard;
 mod held;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue::look::look;
+use queue::look::{Wanted, look};
 use queue::reclaim::Peer;
 use queue::{QueueError, WorkerId};
 use rand::RngExt;
@@ -13,11 +13,12 @@ use tokio::time::sleep;
 
 use crate::bell::Bell;
 use crate::control::Control;
+use crate::pick::Weights;
 use crate::shutdown::Shutdown;
 
-/// Between looks, unless `--poll` asks for more: with the beats, 60 statements a minute. A killed
+/// Between looks, unless `--poll` asks for more: with the beats, 58 statements a minute. A killed
 /// worker's tasks are pending again within grace + this + a moment.
-pub(crate) const EVERY: Duration = Duration::from_millis(1250);
+pub(crate) const EVERY: Duration = Duration::from_millis(1300);
 
 /// Looks between two looks at the peers, by their number: a fleet looks a few times a second at each
 /// worker, however many there are, and does not spend its time with looking.
@@ -36,6 +37,10 @@ pub(crate) struct Looker {
     pub(crate) shutdown: Shutdown,
     /// To the promoter: when the next scheduled task is due.
     pub(crate) next_due: watch::Sender<Option<Instant>>,
+    /// To the granter: whether it has something to look after.
+    pub(crate) limited: watch::Sender<bool>,
+    /// To the claimer.
+    pub(crate) weights: watch::Sender<Weights>,
     /// To the reclaimer: the other workers.
     pub(crate) peers: watch::Sender<Vec<Peer>>,
 }
@@ -64,10 +69,15 @@ impl Looker {
     async fn run_once(&self, peers: bool) -> Result<Option<usize>, QueueError> {
         let client = self.control.get().await?;
         let asked = Instant::now();
-        let look = look(&**client, self.worker, self.queues.as_deref(), peers).await?;
-        if look.pending {
+        // A claimer that finds tasks needs nobody to tell it that there are some.
+        let busy = self.bell.take_found() && !self.bell.is_idle();
+        let wanted = Wanted { peers, pending: !busy };
+        let look = look(&**client, self.worker, self.queues.as_deref(), wanted).await?;
+        if look.pending && wanted.pending {
             self.bell.sweep();
         }
+        self.limited.send_replace(look.limits && (look.pending || look.blocked));
+        self.weights.send_replace(Weights::new(look.weights));
         let count = look.peers.as_ref().map(Vec::len);
         // An answer that took this long says little about now: the server had stalled.
         if asked.elapsed() <= EVERY * 2 {

@@ -33,6 +33,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     readers_busy: IntGauge,
     claims: IntCounterVec,
+    picks: IntCounterVec,
     pub(crate) claim_seconds: Histogram,
     wait_seconds: HistogramVec,
     run_seconds: HistogramVec,
@@ -80,6 +81,10 @@ impl Metrics {
                     "Tasks claimed, by queue; claims that found nothing or failed have queue \"\"",
                     &["queue", "result"],
                 )?,
+            )?,
+            picks: add(
+                r,
+                counters("pgmill_picks_total", "Tasks claimed, by priority", &["priority"])?,
             )?,
             claim_seconds: add(
                 r,
@@ -189,6 +194,7 @@ impl Metrics {
         }
         for claimed in claimed {
             self.claims.with_label_values(&[claimed.lane.queue.as_str(), "claimed"]).inc();
+            self.picks.with_label_values(&[claimed.lane.priority.as_str()]).inc();
         }
     }
 

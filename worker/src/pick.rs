@@ -1,38 +1,77 @@
-//! In which order a claim looks at the lanes. Pure.
+//! From which lanes a claim takes how many tasks. Pure.
 
 use queue::Priority;
 use queue::claim::Lane;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 
-/// Shares of the picks, in percent: a probability and not a rank, so that no priority starves.
-fn weight(priority: Priority) -> f64 {
-    match priority {
-        Priority::Low => 5.0,
-        Priority::Normal => 10.0,
-        Priority::High => 15.0,
-        Priority::Critical => 30.0,
-        Priority::Reserved => 40.0,
+/// Shares of the picks: a probability and not a rank, so that no priority starves.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Weights(Vec<f64>);
+
+impl Default for Weights {
+    /// Those of a new schema, until the first look.
+    fn default() -> Self {
+        Self(vec![5.0, 10.0, 15.0, 30.0, 40.0])
     }
 }
 
-/// A weighted random permutation: each element draws the key −ln(u)/w and the smallest comes first
-/// (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006). What has no work
-/// drops out of the claim by itself, and the weights of the rest renormalise.
-fn permutation(random: &mut impl Rng) -> Vec<Priority> {
-    let mut keyed: Vec<(f64, Priority)> = Priority::ALL
-        .iter()
-        .map(|priority| (-(1.0 - random.random::<f64>()).ln() / weight(*priority), *priority))
-        .collect();
-    keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
-    keyed.into_iter().map(|(_, priority)| priority).collect()
+impl Weights {
+    /// Lowest priority first.
+    pub(crate) fn new(weights: Vec<f64>) -> Self {
+        Self(weights)
+    }
+
+    fn of(&self, priority: Priority) -> f64 {
+        let place = Priority::ALL.iter().position(|known| *known == priority);
+        place.and_then(|place| self.0.get(place)).copied().unwrap_or(0.0)
+    }
 }
 
-/// The lanes in the order of one pick: priorities by weight, queues of one priority by chance.
-pub(crate) fn order(lanes: &mut [Lane], random: &mut impl Rng) {
-    let ranks = permutation(random);
+/// Draws a lane for each of so many tasks: first the priority by weight, among those that the lanes
+/// have, then any of its lanes. Returns how many fell to each lane.
+pub(crate) fn draw(
+    lanes: &[Lane],
+    weights: &Weights,
+    tasks: usize,
+    random: &mut impl Rng,
+) -> Vec<usize> {
+    let mut drawn = vec![0; lanes.len()];
+    let mut classes: Vec<(f64, Vec<usize>)> = Vec::new();
+    for priority in Priority::ALL {
+        let members: Vec<usize> =
+            (0..lanes.len()).filter(|n| lanes[*n].priority == *priority).collect();
+        if !members.is_empty() {
+            classes.push((weights.of(*priority), members));
+        }
+    }
+    let total: f64 = classes.iter().map(|(weight, _)| weight).sum();
+    for _ in 0..tasks {
+        let mut point = random.random::<f64>() * total;
+        // Of weights that are all zero, or through rounding, the last.
+        let chosen = classes.iter().position(|(weight, _)| {
+            point -= weight;
+            point < 0.0
+        });
+        let Some((_, members)) = chosen.map_or(classes.last(), |n| classes.get(n)) else { break };
+        drawn[members[random.random_range(0..members.len())]] += 1;
+    }
+    drawn
+}
+
+/// A weighted random permutation of the lanes: each priority draws the key −ln(u)/w and the smallest
+/// comes first (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006); lanes of
+/// one priority by chance.
+pub(crate) fn permute(lanes: &mut [Lane], weights: &Weights, random: &mut impl Rng) {
+    let keys: Vec<f64> = Priority::ALL
+        .iter()
+        .map(|priority| -(1.0 - random.random::<f64>()).ln() / weights.of(*priority))
+        .collect();
+    let key = |lane: &Lane| {
+        Priority::ALL.iter().position(|known| *known == lane.priority).map_or(f64::MAX, |n| keys[n])
+    };
     lanes.shuffle(random);
-    lanes.sort_by_key(|lane| ranks.iter().position(|priority| *priority == lane.priority));
+    lanes.sort_by(|a, b| key(a).total_cmp(&key(b)));
 }
 
 #[cfg(test)]
@@ -42,36 +81,68 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_first_pick_has_the_weights_as_its_shares() {
+    fn lanes(queues: &[&str], priorities: &[Priority]) -> Vec<Lane> {
+        let lane = |queue: &&str, priority: &Priority| Lane {
+            queue: (*queue).to_owned(),
+            priority: *priority,
+        };
+        queues.iter().flat_map(|queue| priorities.iter().map(move |p| lane(queue, p))).collect()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of draws")]
+    fn shares(lanes: &[Lane], draws: usize) -> Vec<f64> {
         let mut random = StdRng::seed_from_u64(42);
-        let draws = 200_000;
-        let mut first = [0_u32; 5];
-        for _ in 0..draws {
-            let priority = permutation(&mut random)[0];
-            first[Priority::ALL.iter().position(|p| *p == priority).unwrap()] += 1;
+        let drawn = draw(lanes, &Weights::default(), draws, &mut random);
+        drawn.iter().map(|count| *count as f64 * 100.0 / draws as f64).collect()
+    }
+
+    #[test]
+    fn the_draws_have_the_weights_as_their_shares() {
+        let found = shares(&lanes(&["a"], Priority::ALL), 200_000);
+        for (found, wanted) in found.iter().zip([5.0, 10.0, 15.0, 30.0, 40.0]) {
+            assert!((found - wanted).abs() < 0.5, "{found} % instead of {wanted} %");
         }
-        for (priority, count) in Priority::ALL.iter().zip(first) {
-            let share = f64::from(count) * 100.0 / f64::from(draws);
-            assert!((share - weight(*priority)).abs() < 0.5, "{priority}: {share} %");
+    }
+
+    #[test]
+    fn without_the_top_two_the_weights_of_the_others_renormalise() {
+        let found = shares(&lanes(&["a"], &Priority::ALL[..3]), 200_000);
+        for (found, wanted) in found.iter().zip([16.7, 33.3, 50.0]) {
+            assert!((found - wanted).abs() < 0.5, "{found} % instead of {wanted} %");
         }
+    }
+
+    #[test]
+    fn queues_of_one_priority_share_evenly_however_many_priorities_each_has() {
+        let mut all = lanes(&["a"], Priority::ALL);
+        all.extend(lanes(&["b"], &[Priority::Normal]));
+        let found = shares(&all, 200_000);
+        assert!((found[1] - 5.0).abs() < 0.5 && (found[5] - 5.0).abs() < 0.5, "{found:?}");
+    }
+
+    #[test]
+    fn weights_of_zero_are_drawn_only_if_there_is_nothing_else() {
+        let mut random = StdRng::seed_from_u64(1);
+        let weights = Weights::new(vec![0.0, 10.0, 0.0, 0.0, 0.0]);
+        let both = lanes(&["a"], &[Priority::Low, Priority::Normal]);
+        assert_eq!(draw(&both, &weights, 1000, &mut random), [0, 1000]);
+        let low = lanes(&["a"], &[Priority::Low]);
+        assert_eq!(draw(&low, &weights, 10, &mut random), [10]);
+        assert_eq!(draw(&[], &weights, 10, &mut random), [0; 0]);
+        let mut permuted = both.clone();
+        permuted.reverse();
+        permute(&mut permuted, &weights, &mut random);
+        assert_eq!(permuted[0].priority, Priority::Normal);
     }
 
     #[test]
     fn every_lane_stays_in_the_order() {
         let mut random = StdRng::seed_from_u64(1);
-        let mut lanes: Vec<Lane> = ["a", "b", "c"]
-            .iter()
-            .flat_map(|queue| {
-                Priority::ALL
-                    .iter()
-                    .map(|priority| Lane { queue: (*queue).to_owned(), priority: *priority })
-            })
-            .collect();
-        order(&mut lanes, &mut random);
-        assert_eq!(lanes.len(), 15);
-        for pair in lanes.chunks(3) {
-            assert!(pair.iter().all(|lane| lane.priority == pair[0].priority));
+        let mut all = lanes(&["a", "b", "c"], Priority::ALL);
+        permute(&mut all, &Weights::default(), &mut random);
+        assert_eq!(all.len(), 15);
+        for chunk in all.chunks(3) {
+            assert!(chunk.iter().all(|lane| lane.priority == chunk[0].priority));
         }
     }
 }

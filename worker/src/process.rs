@@ -20,11 +20,13 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::execute::Executor;
 use crate::gauges::Gauges;
+use crate::granter::Granter;
 use crate::held::Held;
 use crate::http::{self, Http};
 use crate::look::Looker;
 use crate::metrics::Metrics;
 use crate::pace::Paces;
+use crate::pick::Weights;
 use crate::reader::Reader;
 use crate::reclaimer::Reclaimer;
 use crate::shutdown::{Shutdown, Signals, wind_down};
@@ -38,6 +40,7 @@ struct Process {
     control: Control,
     held: Held,
     bell: Arc<Bell>,
+    weights: watch::Sender<Weights>,
     metrics: Metrics,
     gauges: Gauges,
     shutdown: Shutdown,
@@ -67,12 +70,14 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         tracing::warn!("{warning}");
     }
     let metrics = Metrics::new(config.readers)?;
+    let bell: Arc<Bell> = Arc::default();
     let process = Process {
         worker: WorkerId::random(),
         control: Control::new(&target, &metrics)?,
         task_target,
-        held: Held::default(),
-        bell: Arc::default(),
+        held: Held::new(Arc::clone(&bell)),
+        bell,
+        weights: watch::Sender::default(),
         metrics,
         gauges: Gauges::default(),
         shutdown: Shutdown::default(),
@@ -165,6 +170,7 @@ impl Process {
         tasks.spawn(listener::run(control.clone(), Arc::clone(bell), shutdown.clone()));
         let (next_due, dues) = watch::channel(None);
         let (peers, looks) = watch::channel(Vec::new());
+        let (limited, limits) = watch::channel(false);
         let looker = Looker {
             worker: self.worker,
             queues: self.config.queues.clone(),
@@ -173,6 +179,8 @@ impl Process {
             bell: Arc::clone(bell),
             shutdown: shutdown.clone(),
             next_due,
+            limited,
+            weights: self.weights.clone(),
             peers,
         };
         tasks.spawn(looker.run());
@@ -187,6 +195,12 @@ impl Process {
             shutdown: shutdown.clone(),
         };
         tasks.spawn(reclaimer.run(looks));
+        let granter = Granter {
+            control: control.clone(),
+            bell: Arc::clone(bell),
+            shutdown: shutdown.clone(),
+        };
+        tasks.spawn(granter.run(limits));
         if let Some(listener) = http {
             tasks.spawn(self.gauges.clone().run(control.clone(), shutdown.clone()));
             let served = Http {
@@ -214,6 +228,7 @@ impl Process {
             control: self.control.clone(),
             held: self.held.clone(),
             paces: paces.clone(),
+            weights: self.weights.subscribe(),
             bell: Arc::clone(&self.bell),
             metrics: self.metrics.clone(),
             shutdown: self.shutdown.clone(),

@@ -21,6 +21,8 @@ use crate::shutdown::Shutdown;
 
 /// An idle reader's offer to the claimer. Withdrawn by dropping the receiving end.
 pub(crate) struct Offer {
+    /// Number of the reader.
+    pub(crate) reader: u32,
     pub(crate) session: SessionIdentity,
     pub(crate) reply: oneshot::Sender<Vec<Work>>,
 }
@@ -160,7 +162,11 @@ impl Reader {
     /// Waits for a task. `Some(None)`: the session ended meanwhile; `None`: the worker drains.
     async fn offer(&self, session: &Session) -> Option<Option<Vec<Work>>> {
         let (reply, mut answer) = oneshot::channel();
-        if self.offers.send(Offer { session: session.identity(), reply }).is_err() {
+        if self
+            .offers
+            .send(Offer { reader: self.number, session: session.identity(), reply })
+            .is_err()
+        {
             return None;
         }
         tokio::select! {

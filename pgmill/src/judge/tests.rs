@@ -88,3 +88,20 @@ fn a_day_without_a_partition_is_a_problem() {
     tables.missing_days = vec!["2026-12-01".to_owned()];
     assert_eq!(history(&tables).verdict, Verdict::Problem);
 }
+
+#[test]
+fn mostly_urgent_tasks_are_a_warning_once_there_are_many() {
+    let waiting = |normal, critical| {
+        let status = |priority, pending| PriorityStatus {
+            priority,
+            weight: 1.0,
+            pending,
+            running: 0,
+            oldest_pending_age: None,
+        };
+        [status(Priority::Normal, normal), status(Priority::Critical, critical)]
+    };
+    assert_eq!(priorities(&waiting(50, 51)).verdict, Verdict::Warning);
+    assert_eq!(priorities(&waiting(50, 50)).verdict, Verdict::Ok);
+    assert_eq!(priorities(&waiting(1, 20)).verdict, Verdict::Ok);
+}

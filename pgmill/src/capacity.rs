@@ -1,0 +1,206 @@
+//! `pgmill priority`, `pgmill limit`.
+
+use queue::limit::{self, Limit, Rate};
+use queue::priority::{self, PriorityStatus};
+use queue::{LimitKind, Priority, exit};
+use serde_json::json;
+use terminal::tell;
+use tokio_postgres::Client;
+
+use crate::args::{LimitArgs, ReserveArgs, WeightArgs};
+use crate::failure::Failure;
+use crate::output::{Field, Output, Tone};
+use crate::words::span;
+
+/// Lists priorities.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn priorities(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let priorities = priority::priorities(client).await?;
+    let capacity = priority::reserved_capacity(client).await?;
+    if out.json {
+        out.document(&json!({ "priorities": priorities, "reserved_capacity": capacity }))?;
+        return Ok(exit::OK);
+    }
+    let total: f64 = priorities.iter().map(|priority| priority.weight).sum();
+    let row = |status: &PriorityStatus| {
+        vec![
+            Field::new(status.priority),
+            Field::new(status.weight),
+            Field::new(format!("{:.1} %", status.weight * 100.0 / total)),
+            Field::count(status.pending),
+            Field::or_blank(status.oldest_pending_age.map(span)),
+            Field::count(status.running),
+        ]
+    };
+    let headings = ["priority", "weight", "share", "pending", "oldest", "running"];
+    out.text(&out.table(&headings, priorities.iter().map(row).collect()))?;
+    out.text(&format!("readers kept for reserved tasks: {capacity}"))?;
+    Ok(exit::OK)
+}
+
+/// Changes weights.
+///
+/// # Errors
+/// All of them zero; database trouble.
+pub(crate) async fn weigh(client: &Client, out: &Output, args: &WeightArgs) -> Result<u8, Failure> {
+    let mut weights = [None; 5];
+    for (priority, weight) in &args.weights {
+        let place = Priority::ALL.iter().position(|known| known == priority);
+        if let Some(slot) = place.and_then(|place| weights.get_mut(place)) {
+            *slot = Some(*weight);
+        }
+    }
+    let before = priority::priorities(client).await?;
+    let after = before.iter().map(|status| {
+        let place = Priority::ALL.iter().position(|known| *known == status.priority);
+        let new = place.and_then(|place| weights[place]);
+        (status.priority, new.unwrap_or(status.weight))
+    });
+    let after: Vec<(Priority, f64)> = after.collect();
+    let total: f64 = after.iter().map(|(_, weight)| weight).sum();
+    if total <= 0.0 {
+        return Err(Failure::new(exit::REFUSED, "all weights would be zero")
+            .hint("At least one must be above it."));
+    }
+    if !args.dry_run {
+        priority::set_weights(client, &weights).await?;
+    }
+    if out.json {
+        let weights: serde_json::Map<_, _> =
+            after.iter().map(|(priority, weight)| (priority.to_string(), json!(weight))).collect();
+        out.document(&json!({ "dry_run": args.dry_run, "weights": weights }))?;
+        return Ok(exit::OK);
+    }
+    let shares: Vec<String> = after
+        .iter()
+        .map(|(priority, weight)| format!("{priority} {:.1} %", weight * 100.0 / total))
+        .collect();
+    let would = if args.dry_run { "would be" } else { "are" };
+    out.text(&format!("the shares {would} {}", shares.join(", ")))?;
+    Ok(exit::OK)
+}
+
+/// Keeps readers for reserved tasks.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn reserve(
+    client: &Client,
+    out: &Output,
+    args: &ReserveArgs,
+) -> Result<u8, Failure> {
+    let was = priority::reserved_capacity(client).await?;
+    if !args.dry_run {
+        priority::reserve(client, args.capacity).await?;
+    }
+    if out.json {
+        out.document(&json!({
+            "dry_run": args.dry_run, "was": was, "reserved_capacity": args.capacity,
+        }))?;
+        return Ok(exit::OK);
+    }
+    let would = if args.dry_run { "would be" } else { "is" };
+    out.text(&format!("the reserved capacity {would} {}, it was {was}", args.capacity))?;
+    Ok(exit::OK)
+}
+
+/// Lists limits.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn limits(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let limits = limit::limits(client).await?;
+    if out.json {
+        out.document(&limits)?;
+        return Ok(exit::OK);
+    }
+    if limits.is_empty() {
+        tell("there is no limit");
+        return Ok(exit::OK);
+    }
+    let row = |limit: &Limit| {
+        let full = limit.max_running.is_some_and(|most| limit.running >= i64::from(most));
+        vec![
+            Field::new(limit.kind),
+            Field::new(&limit.name),
+            Field::or_blank((limit.run_id != 0).then_some(limit.run_id)),
+            Field::new(match (limit.paused, limit.max_running) {
+                (true, _) => "paused".to_owned(),
+                (false, Some(most)) => most.to_string(),
+                (false, None) => "any".to_owned(),
+            }),
+            Field::or_blank(limit.rate.map(rate)),
+            Field::count(limit.running).tone(if full { Tone::Odd } else { Tone::Plain }),
+            Field::count(limit.waiting),
+        ]
+    };
+    let headings = ["kind", "name", "run", "at once", "rate", "permits", "waiting"];
+    out.text(&out.table(&headings, limits.iter().map(row).collect()))?;
+    Ok(exit::OK)
+}
+
+/// `100 in 1m 0s`.
+pub(crate) fn rate(rate: Rate) -> String {
+    format!("{} in {}", rate.starts, span(rate.period.as_secs_f64()))
+}
+
+/// Changes the limit of a concurrency key.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn set(client: &Client, out: &Output, args: &LimitArgs) -> Result<u8, Failure> {
+    let changes = apply(
+        client,
+        (LimitKind::Key, &args.key),
+        args.dry_run,
+        args.max_running.map(|it| it.0),
+        args.rate.map(|it| it.0),
+    )
+    .await?;
+    if out.json {
+        out.document(&json!({
+            "key": args.key, "dry_run": args.dry_run,
+            "max_running": args.max_running.and_then(|it| it.0), "rate": args.rate.and_then(|it| it.0),
+        }))?;
+        return Ok(exit::OK);
+    }
+    let would = if args.dry_run { " would" } else { "" };
+    out.text(&format!("tasks with the key {}{would} {}", args.key, changes.join(", and ")))?;
+    Ok(exit::OK)
+}
+
+/// Sets what is given, and says in words what that means.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn apply(
+    client: &Client,
+    on: (LimitKind, &str),
+    dry_run: bool,
+    max_running: Option<Option<i32>>,
+    starts: Option<Option<Rate>>,
+) -> Result<Vec<String>, Failure> {
+    let (kind, name) = on;
+    let mut said = Vec::new();
+    if let Some(most) = max_running {
+        if !dry_run {
+            limit::set_max_running(client, kind, name, most).await?;
+        }
+        said.push(
+            most.map_or("run in any number".to_owned(), |most| {
+                format!("run at most {most} at once")
+            }),
+        );
+    }
+    if let Some(starts) = starts {
+        if !dry_run {
+            limit::set_rate(client, kind, name, starts).await?;
+        }
+        said.push(starts.map_or("start at any rate".to_owned(), |starts| {
+            format!("start at most {}", rate(starts))
+        }));
+    }
+    Ok(said)
+}

@@ -1,0 +1,150 @@
+//! `pgmill group`.
+
+use queue::group::{self, ActivePeriod, Group, GroupChange};
+use queue::{QueueError, exit};
+use serde_json::json;
+use terminal::tell;
+use tokio_postgres::Client;
+
+use crate::args::{GroupArgs, GroupName};
+use crate::failure::Failure;
+use crate::output::{Field, Output, Tone};
+use crate::words::local;
+
+const HEADINGS: [&str; 8] =
+    ["group", "priority", "at once", "active", "pending", "running", "blocked", "description"];
+
+/// Lists groups.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let groups = group::groups(client).await?;
+    if out.json {
+        out.document(&groups)?;
+    } else if groups.is_empty() {
+        tell("there is no group");
+    } else {
+        let row = |group: &Group| {
+            vec![
+                Field::new(&group.name),
+                Field::or_blank(group.priority),
+                Field::new(at_once(group.max_concurrency)).tone(tone(group.max_concurrency == -1)),
+                Field::or_blank(active(group)).tone(tone(!group.open)),
+                Field::count(group.pending),
+                Field::count(group.running),
+                Field::count(group.blocked),
+                Field::or_blank(group.description.as_deref()),
+            ]
+        };
+        out.text(&out.table(&HEADINGS, groups.iter().map(row).collect()))?;
+    }
+    Ok(exit::OK)
+}
+
+fn tone(odd: bool) -> Tone {
+    if odd { Tone::Odd } else { Tone::Plain }
+}
+
+fn at_once(max_concurrency: i32) -> String {
+    match max_concurrency {
+        -1 => "paused".to_owned(),
+        0 => "any".to_owned(),
+        most => format!("{most} of a run"),
+    }
+}
+
+fn active(group: &Group) -> Option<String> {
+    let period = group.active_period.as_ref()?;
+    let until = group.turns_at.map(|turn| {
+        format!(", {} until {}", if group.open { "open" } else { "closed" }, local(turn))
+    });
+    Some(format!(
+        "{}-{} {}{}",
+        period.opens.strftime("%H:%M"),
+        period.closes.strftime("%H:%M"),
+        period.zone,
+        until.unwrap_or_default()
+    ))
+}
+
+/// Makes a group, or changes one.
+///
+/// # Errors
+/// An unknown zone; database trouble.
+pub(crate) async fn set(
+    client: &mut Client,
+    out: &Output,
+    args: &GroupArgs,
+) -> Result<u8, Failure> {
+    // Both or neither, and a dry run sees what the database thinks of it.
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let is_new = !group::groups(&transaction).await?.iter().any(|group| group.name == args.name);
+    let change = GroupChange {
+        description: args.description.clone(),
+        priority: args.priority,
+        max_concurrency: args.max_concurrency,
+    };
+    group::set_group(&transaction, &args.name, &change).await?;
+    if let Some(active) = args.active {
+        let period =
+            active.0.map(|(opens, closes)| ActivePeriod { opens, closes, zone: args.zone.clone() });
+        group::set_active_period(&transaction, &args.name, period.as_ref()).await?;
+    }
+    let groups = group::groups(&transaction).await?;
+    if args.dry_run {
+        transaction.rollback().await.map_err(QueueError::from)?;
+    } else {
+        transaction.commit().await.map_err(QueueError::from)?;
+    }
+    let Some(now) = groups.iter().find(|group| group.name == args.name) else {
+        return Err(Failure::not_found(format!("group {} is gone", args.name)));
+    };
+    if out.json {
+        out.document(&json!({ "dry_run": args.dry_run, "new": is_new, "group": now }))?;
+        return Ok(exit::OK);
+    }
+    let verb = match (is_new, args.dry_run) {
+        (true, true) => "would be made",
+        (true, false) => "made",
+        (false, true) => "would be changed",
+        (false, false) => "changed",
+    };
+    let priority = now.priority.map_or("normal", queue::Priority::as_str);
+    out.text(&format!(
+        "group {} {verb}: priority {priority}, at once {}, active {}",
+        args.name,
+        at_once(now.max_concurrency),
+        active(now).unwrap_or_else(|| "at any time".to_owned())
+    ))?;
+    Ok(exit::OK)
+}
+
+/// Removes a group.
+///
+/// # Errors
+/// No such group; live tasks belong to it; database trouble.
+pub(crate) async fn remove(
+    client: &mut Client,
+    out: &Output,
+    args: &GroupName,
+) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let removed = group::drop_group(&transaction, &args.name).await?;
+    if args.dry_run {
+        transaction.rollback().await.map_err(QueueError::from)?;
+    } else {
+        transaction.commit().await.map_err(QueueError::from)?;
+    }
+    if !removed {
+        return Err(Failure::not_found(format!("there is no group {}", args.name))
+            .hint("pgmill group list"));
+    }
+    if out.json {
+        out.document(&json!({ "group": args.name, "dry_run": args.dry_run, "removed": true }))?;
+    } else {
+        let verb = if args.dry_run { "would be removed" } else { "removed" };
+        out.text(&format!("group {} {verb}", args.name))?;
+    }
+    Ok(exit::OK)
+}

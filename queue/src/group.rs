@@ -1,0 +1,145 @@
+//! Groups: tasks that belong together, with a default priority, a concurrency within each run, and
+//! the time of day in which they may start.
+
+use jiff::civil::Time;
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::claim::word;
+use crate::error::QueueError;
+use crate::task::Priority;
+
+const SET: &str = "/* queue.set_group */
+SELECT mill.set_group($1, $2, $3::text::mill.priority, $4)";
+
+const SET_ACTIVE_PERIOD: &str = "/* queue.set_active_period */
+SELECT mill.set_active_period($1, $2, $3, $4)";
+
+const DROP: &str = "/* queue.drop_group */ SELECT mill.drop_group($1)";
+
+const GROUPS: &str = "/* queue.groups */
+SELECT s.name, s.description, s.priority::text, s.max_concurrency, s.opens, s.closes, s.zone, s.open,
+    s.turns_at, s.pending, s.running, s.blocked
+FROM mill.group_status s ORDER BY s.name";
+
+/// What to set on a group; `None` leaves it as it is.
+#[derive(Clone, Debug, Default)]
+pub struct GroupChange {
+    /// For people.
+    pub description: Option<String>,
+    /// Of tasks that name none themselves.
+    pub priority: Option<Priority>,
+    /// Tasks of one run at once: 0 = any number, -1 = none are started.
+    pub max_concurrency: Option<i32>,
+}
+
+/// A time of day in which tasks may start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ActivePeriod {
+    /// From.
+    pub opens: Time,
+    /// Until; before `opens`: over midnight.
+    pub closes: Time,
+    /// IANA name of the zone whose clocks count.
+    pub zone: String,
+}
+
+/// A group and its live tasks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// For people.
+    pub description: Option<String>,
+    /// Of tasks that name none themselves.
+    pub priority: Option<Priority>,
+    /// Tasks of one run at once: 0 = any number, -1 = none are started.
+    pub max_concurrency: i32,
+    /// When tasks may start; `None`: at any time.
+    pub active_period: Option<ActivePeriod>,
+    /// Whether that is now.
+    pub open: bool,
+    /// When that changes.
+    pub turns_at: Option<jiff::Timestamp>,
+    /// Tasks that wait for a reader.
+    pub pending: i64,
+    /// Tasks that run.
+    pub running: i64,
+    /// Tasks that wait for a permit.
+    pub blocked: i64,
+}
+
+/// Makes a group, or changes it.
+///
+/// # Errors
+/// A `max_concurrency` below -1; a name that is none; database trouble.
+pub async fn set_group(
+    client: &impl GenericClient,
+    name: &str,
+    change: &GroupChange,
+) -> Result<(), QueueError> {
+    let priority = change.priority.map(Priority::as_str);
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&name, Type::TEXT),
+        (&change.description, Type::TEXT),
+        (&priority, Type::TEXT),
+        (&change.max_concurrency, Type::INT4),
+    ];
+    client.query_typed(SET, &params).await?;
+    Ok(())
+}
+
+/// Sets when tasks of a group may start; `None`: at any time.
+///
+/// # Errors
+/// No such group; a period of no length; an unknown zone; database trouble.
+pub async fn set_active_period(
+    client: &impl GenericClient,
+    name: &str,
+    period: Option<&ActivePeriod>,
+) -> Result<(), QueueError> {
+    let opens = period.map(|period| period.opens);
+    let closes = period.map(|period| period.closes);
+    let zone = period.map_or("UTC", |period| period.zone.as_str());
+    let params: [(&(dyn ToSql + Sync), Type); 4] =
+        [(&name, Type::TEXT), (&opens, Type::TIME), (&closes, Type::TIME), (&zone, Type::TEXT)];
+    client.query_typed(SET_ACTIVE_PERIOD, &params).await?;
+    Ok(())
+}
+
+/// Removes a group. `false`: there was none of that name.
+///
+/// # Errors
+/// Live tasks belong to it; database trouble.
+pub async fn drop_group(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
+    Ok(client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
+}
+
+/// Every group.
+///
+/// # Errors
+/// Database trouble.
+pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
+    let group = |row: &Row| {
+        let times = (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+        let active_period = match times {
+            (Some(opens), Some(closes), Some(zone)) => Some(ActivePeriod { opens, closes, zone }),
+            _ => None,
+        };
+        let named: Option<&str> = row.try_get(2)?;
+        Ok(Group {
+            name: row.try_get(0)?,
+            description: row.try_get(1)?,
+            priority: named.map(|_| word(row, 2, "priority")).transpose()?,
+            max_concurrency: row.try_get(3)?,
+            active_period,
+            open: row.try_get(7)?,
+            turns_at: row.try_get(8)?,
+            pending: row.try_get(9)?,
+            running: row.try_get(10)?,
+            blocked: row.try_get(11)?,
+        })
+    };
+    client.query_typed(GROUPS, &[]).await?.iter().map(group).collect()
+}

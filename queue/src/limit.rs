@@ -1,0 +1,177 @@
+//! blocked → pending, and back: by permits.
+//!
+//! A task that a limit applies to is blocked until it holds a permit of each of its limits. Permits
+//! are handed out under a lock on the limit's row, so that there are never too many; they end with
+//! the task's time as pending or running, in that transaction. Whoever ended one asks here for it to
+//! be handed on; what nobody asked for, a look of some worker finds.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::claim::word;
+use crate::error::QueueError;
+use crate::task::LimitKind;
+
+const GRANT: &str = "/* queue.grant */
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 FROM mill.grant_permits($1) AS g";
+
+const GRANT_WAITING: &str = "/* queue.grant_waiting */
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 FROM mill.grant_waiting() AS g";
+
+const REGULATE: &str = "/* queue.regulate */ SELECT mill.regulate()";
+
+const SET_MAX_RUNNING: &str = "/* queue.set_max_running */
+SELECT mill.set_max_running($1::text::mill.limit_kind, $2, $3)";
+
+const SET_RATE: &str = "/* queue.set_rate */
+SELECT mill.set_rate($1::text::mill.limit_kind, $2, $3, make_interval(secs => $4))";
+
+const LIMITS: &str = "/* queue.limits */
+SELECT l.kind::text, l.name, l.run_id, l.max_running, l.paused, l.rate_starts,
+    extract(epoch FROM l.rate_period)::float8, l.running, l.waiting
+FROM mill.limit_status l ORDER BY l.kind, l.name, l.run_id";
+
+/// `mill.limits.id`.
+pub type LimitId = i64;
+
+/// What handing out permits came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Granted {
+    /// Tasks that became pending.
+    pub tasks: u64,
+    /// Until a clock alone frees more: a rate, an active period.
+    pub next_in: Option<Duration>,
+}
+
+/// Hands out what is free of these limits.
+///
+/// # Errors
+/// Database trouble.
+pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Granted, QueueError> {
+    granted(&client.query_typed(GRANT, &[(&limits, Type::INT8_ARRAY)]).await?[0])
+}
+
+/// Hands out what is free of every limit that a task waits for.
+///
+/// # Errors
+/// Database trouble.
+pub async fn grant_waiting(client: &impl GenericClient) -> Result<Granted, QueueError> {
+    granted(&client.query_typed(GRANT_WAITING, &[]).await?[0])
+}
+
+/// Looks after what no task's end tells of: tasks that slipped in while a limit was set, periods that
+/// have closed. `false`: some worker did a moment ago.
+///
+/// # Errors
+/// Database trouble.
+pub async fn regulate(client: &impl GenericClient) -> Result<bool, QueueError> {
+    Ok(client.query_typed(REGULATE, &[]).await?[0].try_get(0)?)
+}
+
+fn granted(row: &Row) -> Result<Granted, QueueError> {
+    let next_in: Option<f64> = row.try_get(1)?;
+    Ok(Granted {
+        tasks: u64::from(row.try_get::<_, i32>(0)?.cast_unsigned()),
+        next_in: next_in.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
+    })
+}
+
+/// How many tasks of a queue or a concurrency key may run at once; `None`: any number. Running ones
+/// go on.
+///
+/// # Errors
+/// A number below 0; database trouble.
+pub async fn set_max_running(
+    client: &impl GenericClient,
+    kind: LimitKind,
+    name: &str,
+    max_running: Option<i32>,
+) -> Result<(), QueueError> {
+    let kind = kind.as_str();
+    let params: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&kind, Type::TEXT), (&name, Type::TEXT), (&max_running, Type::INT4)];
+    client.query_typed(SET_MAX_RUNNING, &params).await?;
+    Ok(())
+}
+
+/// At most so many starts of tasks of a queue or a concurrency key in any period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Rate {
+    /// At most.
+    pub starts: i32,
+    /// In any period of this length.
+    pub period: Duration,
+}
+
+impl Rate {
+    /// Of a column with the number and the next one with the seconds.
+    pub(crate) fn from_columns(row: &Row, first: usize) -> Result<Option<Self>, QueueError> {
+        let columns = (row.try_get(first)?, row.try_get::<_, Option<f64>>(first + 1)?);
+        let (Some(starts), Some(seconds)) = columns else { return Ok(None) };
+        Ok(Some(Self { starts, period: Duration::from_secs_f64(seconds) }))
+    }
+}
+
+/// Sets a rate; `None`: any number of starts.
+///
+/// # Errors
+/// A rate outside 1 to 1,000,000 starts in 1 s to 365 days; database trouble.
+pub async fn set_rate(
+    client: &impl GenericClient,
+    kind: LimitKind,
+    name: &str,
+    rate: Option<Rate>,
+) -> Result<(), QueueError> {
+    let kind = kind.as_str();
+    let (starts, seconds) =
+        (rate.map(|rate| rate.starts), rate.map(|rate| rate.period.as_secs_f64()));
+    let params: [(&(dyn ToSql + Sync), Type); 4] =
+        [(&kind, Type::TEXT), (&name, Type::TEXT), (&starts, Type::INT4), (&seconds, Type::FLOAT8)];
+    client.query_typed(SET_RATE, &params).await?;
+    Ok(())
+}
+
+/// A limit and how it stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct Limit {
+    /// What it is set on.
+    pub kind: LimitKind,
+    /// Name of the queue, the key or the group.
+    pub name: String,
+    /// Groups: the run; 0 = tasks outside any run.
+    pub run_id: i64,
+    /// At most so many at once; `None`: any number.
+    pub max_running: Option<i32>,
+    /// Its group is paused.
+    pub paused: bool,
+    /// Starts in any period.
+    pub rate: Option<Rate>,
+    /// Permits given out: tasks that run or are about to.
+    pub running: i64,
+    /// Tasks that wait for one.
+    pub waiting: i64,
+}
+
+/// Every limit that says anything or that a task waits for.
+///
+/// # Errors
+/// Database trouble.
+pub async fn limits(client: &impl GenericClient) -> Result<Vec<Limit>, QueueError> {
+    let rows = client.query_typed(LIMITS, &[]).await?;
+    let limit = |row: &Row| {
+        Ok(Limit {
+            kind: word(row, 0, "kind")?,
+            name: row.try_get(1)?,
+            run_id: row.try_get(2)?,
+            max_running: row.try_get(3)?,
+            paused: row.try_get(4)?,
+            rate: Rate::from_columns(row, 5)?,
+            running: row.try_get(7)?,
+            waiting: row.try_get(8)?,
+        })
+    };
+    rows.iter().map(limit).collect()
+}

@@ -1,0 +1,88 @@
+//! Weights of the priorities, and the readers that are reserved.
+
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::claim::word;
+use crate::error::QueueError;
+use crate::task::{Priority, ReservedCapacity};
+
+const SET_WEIGHTS: &str = "/* queue.set_weights */ SELECT mill.set_weights($1, $2, $3, $4, $5)";
+
+const RESERVE: &str = "/* queue.reserve */ SELECT mill.reserve($1::text::mill.reserved_capacity)";
+
+const CAPACITY: &str = "/* queue.reserved_capacity */
+SELECT s.reserved_capacity::text FROM mill.settings s";
+
+const STATUS: &str = "/* queue.priority_status */
+SELECT s.priority::text, s.weight, s.pending, s.running,
+    extract(epoch FROM s.oldest_pending_age)::float8
+FROM mill.priority_status s ORDER BY s.priority DESC";
+
+/// A priority: its weight and its live tasks.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PriorityStatus {
+    /// Which.
+    pub priority: Priority,
+    /// Its share of the picks while all have work, relative to the others.
+    pub weight: f64,
+    /// Tasks that wait for a reader.
+    pub pending: i64,
+    /// Tasks that run.
+    pub running: i64,
+    /// Seconds since the oldest pending one was due.
+    pub oldest_pending_age: Option<f64>,
+}
+
+/// Sets the weights that are given, in the order of [`Priority::ALL`].
+///
+/// # Errors
+/// A weight outside 0 to 1,000,000, or all of them 0; database trouble.
+pub async fn set_weights(
+    client: &impl GenericClient,
+    weights: &[Option<f64>; 5],
+) -> Result<(), QueueError> {
+    let params = weights.each_ref().map(|weight| (weight as &(dyn ToSql + Sync), Type::FLOAT8));
+    client.query_typed(SET_WEIGHTS, &params).await?;
+    Ok(())
+}
+
+/// Sets which share of the fleet's readers serves reserved tasks only.
+///
+/// # Errors
+/// Database trouble.
+pub async fn reserve(
+    client: &impl GenericClient,
+    capacity: ReservedCapacity,
+) -> Result<(), QueueError> {
+    client.query_typed(RESERVE, &[(&capacity.as_str(), Type::TEXT)]).await?;
+    Ok(())
+}
+
+/// Which share of the fleet's readers serves reserved tasks only.
+///
+/// # Errors
+/// Database trouble.
+pub async fn reserved_capacity(
+    client: &impl GenericClient,
+) -> Result<ReservedCapacity, QueueError> {
+    word(&client.query_typed(CAPACITY, &[]).await?[0], 0, "reserved_capacity")
+}
+
+/// Every priority, highest first.
+///
+/// # Errors
+/// Database trouble.
+pub async fn priorities(client: &impl GenericClient) -> Result<Vec<PriorityStatus>, QueueError> {
+    let priority = |row: &Row| {
+        Ok(PriorityStatus {
+            priority: word(row, 0, "priority")?,
+            weight: row.try_get(1)?,
+            pending: row.try_get(2)?,
+            running: row.try_get(3)?,
+            oldest_pending_age: row.try_get(4)?,
+        })
+    };
+    client.query_typed(STATUS, &[]).await?.iter().map(priority).collect()
+}

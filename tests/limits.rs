@@ -1,0 +1,407 @@
+//! What limits tasks holds over the whole fleet at every moment, and holds up nothing else.
+
+use crate::harness::{Database, Program, Worker, eventually};
+
+/// The most tasks of a selection of history that ran at one time.
+async fn most_at_once(database: &Database, of: &str) -> i64 {
+    database
+        .value(&format!(
+            "SELECT coalesce(max(running), 0)::bigint FROM (
+                 SELECT sum(step) OVER (ORDER BY at, step) AS running FROM (
+                     SELECT started_at AS at, 1 AS step FROM mill.attempts WHERE {of}
+                     UNION ALL SELECT finished_at, -1 FROM mill.attempts WHERE {of}) AS steps) AS sums"
+        ))
+        .await
+}
+
+async fn succeeded(database: &Database) -> i64 {
+    database.value("SELECT count(*) FROM mill.attempts WHERE outcome = 'succeeded'").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_with_one_concurrency_key_run_one_at_a_time() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT pg_sleep(0.001)', concurrency_key => 'k' || n % 3, name => 'k' || n % 3)
+             FROM generate_series(1, 150) AS n;
+             SELECT mill.enqueue('SELECT pg_sleep(0.001)', concurrency_key => 'four', concurrency => 4,
+                 name => 'four') FROM generate_series(1, 100)",
+        )
+        .await;
+    let _workers = [
+        Worker::start(&database, &["--readers", "8"]),
+        Worker::start(&database, &["--readers", "8"]),
+    ];
+    database.until_empty().await;
+    for key in ["k0", "k1", "k2"] {
+        assert_eq!(most_at_once(&database, &format!("name = '{key}'")).await, 1, "{key}");
+    }
+    assert!(most_at_once(&database, "name = 'four'").await <= 4);
+    assert_eq!(succeeded(&database).await, 250);
+    let left: i64 = database.value("SELECT count(*) FROM mill.permits").await;
+    assert_eq!(left, 0, "permits without a task");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
+    const TASKS: i64 = 1500;
+    let database = Database::new().await;
+    database
+        .execute(&format!(
+            "CREATE TABLE limit_from (at timestamptz, most integer);
+             INSERT INTO limit_from VALUES ('-infinity', 6);
+             SELECT mill.set_max_running('queue', 'narrow', 6);
+             SELECT mill.enqueue('SELECT pg_sleep(random() * 0.004)', queue => 'narrow')
+             FROM generate_series(1, {TASKS})"
+        ))
+        .await;
+    let start = || Worker::start(&database, &["--readers", "16"]);
+    let mut workers = vec![start(), start(), start(), start()];
+    let done = async |least: i64| {
+        eventually("some more are through", async || succeeded(&database).await >= least).await;
+    };
+    // A raised limit holds from before the call on, a lowered one from after it.
+    done(100).await;
+    database
+        .execute(
+            "INSERT INTO limit_from VALUES (clock_timestamp(), 12);
+             SELECT mill.set_max_running('queue', 'narrow', 12)",
+        )
+        .await;
+    done(400).await;
+    workers[0].kill();
+    database.execute("SELECT mill.set_max_running('queue', 'narrow', 3)").await;
+    database.execute("INSERT INTO limit_from VALUES (clock_timestamp(), 3)").await;
+    done(550).await;
+    workers[1].kill();
+    workers.push(start());
+    database
+        .execute(
+            "INSERT INTO limit_from VALUES (clock_timestamp(), NULL);
+             SELECT mill.set_max_running('queue', 'narrow', NULL)",
+        )
+        .await;
+    database.until_empty().await;
+    // Nothing starts at a moment at which the limit is used up.
+    let above: i64 = database
+        .value(
+            "SELECT count(*) FROM mill.attempts a
+             CROSS JOIN LATERAL (SELECT l.most FROM limit_from l WHERE l.at <= a.started_at
+                 ORDER BY l.at DESC LIMIT 1) AS l
+             WHERE l.most < (SELECT count(*) FROM mill.attempts b
+                 WHERE b.started_at <= a.started_at AND b.finished_at > a.started_at)",
+        )
+        .await;
+    assert_eq!(above, 0, "tasks that started above the limit");
+    assert_eq!(succeeded(&database).await, TASKS);
+    let busiest = most_at_once(&database, "true").await;
+    assert!(busiest > 12, "{busiest} at once without a limit: the test shows nothing");
+}
+
+#[tokio::test]
+async fn a_limit_holds_for_tasks_that_were_there_before_it() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.enqueue('SELECT 1') FROM generate_series(1, 5)").await;
+    // A producer that has not committed when the limit is set.
+    let producer = database.connect().await;
+    producer.batch_execute("BEGIN; SELECT mill.enqueue('SELECT 2')").await.unwrap();
+    database
+        .execute("SELECT mill.set_max_running('queue', 'default', 1); SELECT mill.grant_waiting()")
+        .await;
+    let states = "SELECT string_agg(state::text || '*' || n, ' ' ORDER BY state)
+        FROM (SELECT state, count(*) AS n FROM mill.tasks GROUP BY state) AS s";
+    assert_eq!(database.value::<String>(states).await, "blocked*4 pending*1");
+    producer.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(database.value::<String>(states).await, "blocked*4 pending*2");
+    let _worker = Worker::start(&database, &["--readers", "8"]);
+    database.until_empty().await;
+    assert_eq!(most_at_once(&database, "true").await, 1);
+    assert_eq!(succeeded(&database).await, 6);
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_blocked_tasks_are_not_in_the_way_of_a_claim() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_group('wide', max_concurrency => 10);
+             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[100000]),
+                 group_name => 'wide', run_id => 7);
+             SELECT * FROM mill.grant_waiting();
+             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 2'::text, ARRAY[100]))",
+        )
+        .await;
+    let pending: i64 =
+        database.value("SELECT count(*) FROM mill.tasks WHERE state = 'pending'").await;
+    assert_eq!(pending, 110);
+    let index: i64 = database.value("SELECT pg_relation_size('mill.tasks_pending') / 8192").await;
+    assert!(index < 20, "{index} pages in the index that a claim reads");
+    let _worker = Worker::start(&database, &["--readers", "4"]);
+    eventually("the others are through", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.tasks WHERE group_name IS NULL").await == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_is_kept_in_every_period() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_rate('queue', 'mail', 20, '1 second');
+             SELECT mill.enqueue('SELECT 1', queue => 'mail') FROM generate_series(1, 70)",
+        )
+        .await;
+    let _workers = [
+        Worker::start(&database, &["--readers", "16"]),
+        Worker::start(&database, &["--readers", "16"]),
+    ];
+    database.until_empty().await;
+    let tightest: f64 = database
+        .value(
+            "SELECT min(extract(epoch FROM later - started_at))::float8 FROM (
+                 SELECT started_at, lead(started_at, 20) OVER (ORDER BY started_at) AS later
+                 FROM mill.attempts) AS s",
+        )
+        .await;
+    assert!(tightest >= 1.0, "21 starts within {tightest} s");
+}
+
+#[tokio::test]
+async fn permits_come_back_however_a_task_ends() {
+    let database = Database::new().await;
+    let keyed = async |statement: &str, options: &str| {
+        database.enqueue(statement, &format!(", concurrency_key => 'k'{options}")).await
+    };
+    let failing = keyed("SELECT 1/0", ", max_attempts => 1").await;
+    let again = keyed("SELECT 1/0", ", max_attempts => 2, retry_interval => '0'").await;
+    let cancelled = keyed("SELECT pg_advisory_lock(1)", "").await;
+    let last = keyed("SELECT 1", "").await;
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    let _worker = Worker::start(&database, &["--readers", "4"]);
+    assert_eq!(database.outcome(failing).await, "failed");
+    assert_eq!(database.outcome(again).await, "failed");
+    database.until_held(cancelled).await;
+    let why: String = database.value(&format!("SELECT mill.why({last})")).await;
+    assert_eq!(
+        why,
+        "concurrency key \"k\" has 1 of 1 tasks running, and 0 of its priority are before this one"
+    );
+    database.execute(&format!("SELECT mill.cancel({cancelled})")).await;
+    assert_eq!(database.outcome(cancelled).await, "cancelled");
+    assert_eq!(database.outcome(last).await, "succeeded");
+}
+
+#[tokio::test]
+async fn a_group_is_limited_within_each_run_and_can_be_paused() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_group('g', max_concurrency => 2, priority => 'high');
+             SELECT mill.enqueue('SELECT 1', group_name => 'g', run_id => run)
+             FROM generate_series(1, 3) AS run, generate_series(1, 5);
+             SELECT mill.grant_waiting()",
+        )
+        .await;
+    let pending = "SELECT string_agg(run_id || ':' || n, ' ' ORDER BY run_id) FROM (SELECT run_id,
+        count(*) AS n FROM mill.tasks WHERE state = 'pending' AND priority = 'high' GROUP BY run_id) AS s";
+    assert_eq!(database.value::<String>(pending).await, "1:2 2:2 3:2");
+    let set = async |most: i32| {
+        let sql = format!(
+            "SELECT mill.set_group('g', max_concurrency => {most}); SELECT mill.grant_waiting()"
+        );
+        database.execute(&sql).await;
+    };
+    set(-1).await;
+    assert_eq!(database.value::<Option<String>>(pending).await, None);
+    let why: String = database.value("SELECT mill.why(min(id)) FROM mill.tasks").await;
+    assert_eq!(why, "group \"g\" in run 1 is paused");
+    set(3).await;
+    assert_eq!(database.value::<String>(pending).await, "1:3 2:3 3:3");
+    set(0).await;
+    assert_eq!(database.value::<String>(pending).await, "1:5 2:5 3:5");
+    let _worker = Worker::start(&database, &["--readers", "4"]);
+    database.until_empty().await;
+}
+
+#[tokio::test]
+async fn an_active_period_follows_the_clocks_of_its_zone() {
+    let database = Database::new().await;
+    // Berlin puts its clocks forward from 02:00 to 03:00 on March 29th and back from 03:00 to 02:00
+    // on October 25th.
+    for (period, at, open, until) in [
+        ("22:00-06:00", "2026-01-10 20:59:59+00", false, "2026-01-10 21:00:00+00"),
+        ("22:00-06:00", "2026-01-10 21:00:00+00", true, "2026-01-11 05:00:00+00"),
+        ("22:00-06:00", "2026-01-11 04:59:59+00", true, "2026-01-11 05:00:00+00"),
+        ("22:00-06:00", "2026-01-11 05:00:00+00", false, "2026-01-11 21:00:00+00"),
+        ("08:00-17:00", "2026-07-01 06:00:00+00", true, "2026-07-01 15:00:00+00"),
+        ("22:00-06:00", "2026-03-28 22:00:00+00", true, "2026-03-29 04:00:00+00"),
+        ("22:00-06:00", "2026-10-24 22:00:00+00", true, "2026-10-25 05:00:00+00"),
+        ("02:30-05:00", "2026-03-29 00:59:59+00", false, "2026-03-29 01:00:00+00"),
+        ("02:30-05:00", "2026-03-29 01:00:00+00", true, "2026-03-29 03:00:00+00"),
+        ("02:30-05:00", "2026-10-25 00:30:00+00", true, "2026-10-25 04:00:00+00"),
+        ("02:30-05:00", "2026-10-25 01:10:00+00", true, "2026-10-25 04:00:00+00"),
+        ("22:00-02:30", "2026-10-25 00:29:59+00", true, "2026-10-25 00:30:00+00"),
+        ("22:00-02:30", "2026-10-25 01:10:00+00", false, "2026-10-25 21:00:00+00"),
+    ] {
+        let (opens, closes) = period.split_once('-').unwrap();
+        let row = &database
+            .rows(
+                &format!(
+                    "SELECT open, until = '{until}' FROM
+                     mill.active_period('{opens}', '{closes}', 'Europe/Berlin', '{at}')"
+                ),
+                &[],
+            )
+            .await[0];
+        assert_eq!((row.get(0), row.get(1)), (open, true), "{period} at {at}");
+    }
+}
+
+#[tokio::test]
+async fn outside_its_active_period_a_task_waits_and_says_until_when() {
+    let database = Database::new().await;
+    // An hour from now on, for an hour.
+    database
+        .execute(
+            "SELECT mill.set_group('night');
+             SELECT mill.set_active_period('night', (now() AT TIME ZONE 'UTC')::time + interval '1 hour',
+                 (now() AT TIME ZONE 'UTC')::time + interval '2 hours', 'UTC')",
+        )
+        .await;
+    let id = database.enqueue("SELECT 1", ", group_name => 'night'").await;
+    let other = database.enqueue("SELECT 1", "").await;
+    let _worker = Worker::start(&database, &["--readers", "2"]);
+    assert_eq!(database.outcome(other).await, "succeeded");
+    let why: String = database.value(&format!("SELECT mill.why({id})")).await;
+    assert!(why.starts_with("group \"night\" is outside its active period ("), "{why}");
+    assert!(why.contains(", UTC) until "), "{why}");
+    database.execute("SELECT mill.set_active_period('night', NULL, NULL)").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+}
+
+#[tokio::test]
+async fn a_permit_ends_with_the_active_period() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_group('day');
+             SELECT mill.set_active_period('day', (now() AT TIME ZONE 'UTC')::time - interval '1 hour',
+                 (now() AT TIME ZONE 'UTC')::time + interval '1 hour', 'UTC')",
+        )
+        .await;
+    let id = database.enqueue("SELECT 1", ", group_name => 'day'").await;
+    database.execute("SELECT mill.grant_waiting()").await;
+    database.until_state(id, "pending").await;
+    let hours: f64 = database
+        .value("SELECT round(extract(epoch FROM start_by - now()) / 3600)::float8 FROM mill.tasks")
+        .await;
+    assert!((hours - 1.0).abs() < f64::EPSILON, "{hours}");
+    // As if it had passed while all readers were busy.
+    database.execute("UPDATE mill.tasks SET start_by = now() - interval '1 second'").await;
+    let other = database.enqueue("SELECT 1", "").await;
+    let _worker = Worker::start(&database, &["--readers", "2"]);
+    assert_eq!(database.outcome(other).await, "succeeded");
+    assert_eq!(database.attempts(id).await, "");
+}
+
+#[tokio::test]
+async fn what_makes_no_limit_is_refused_and_changes_nothing() {
+    let database = Database::new().await;
+    database
+        .execute("SELECT mill.set_group('g'); SELECT mill.enqueue('SELECT 1', group_name => 'g')")
+        .await;
+    let all = "SELECT concat_ws(' ', (SELECT array_agg(p) FROM mill.priorities p),
+        (SELECT array_agg(g) FROM mill.groups g), (SELECT array_agg(l) FROM mill.limits l),
+        (SELECT count(*) FROM mill.tasks))";
+    let before: String = database.value(all).await;
+    for (wrong, says) in [
+        ("mill.set_weights(low => -1)", "weight"),
+        ("mill.set_weights(low => 'NaN')", "weight"),
+        ("mill.set_weights(low => 'Infinity')", "weight"),
+        ("mill.set_weights(0, 0, 0, 0, 0)", "all weights are zero"),
+        ("mill.set_group('g', priority => 'urgent')", "urgent"),
+        ("mill.set_group('g', max_concurrency => -2)", "max_concurrency_range"),
+        ("mill.set_group('')", "label_length"),
+        ("mill.set_active_period('g', '10:00', '10:00')", "of no length"),
+        ("mill.set_active_period('g', '10:00', '11:00', 'Mars/Base')", "Mars/Base"),
+        ("mill.set_active_period('g', '10:00', NULL)", "period_whole"),
+        ("mill.set_active_period('nobody', '10:00', '11:00')", "there is no group \"nobody\""),
+        ("mill.drop_group('g')", "group \"g\" has live tasks"),
+        ("mill.enqueue('SELECT 1', group_name => 'nobody')", "there is no group \"nobody\""),
+        ("mill.enqueue('SELECT 1', concurrency => 2)", "a concurrency without a concurrency key"),
+        ("mill.set_max_running('queue', 'q', -1)", "max_running_range"),
+        ("mill.set_max_running('group', 'g', 1)", "a group has max_concurrency"),
+        ("mill.set_rate('queue', 'q', 0, '1 second')", "rate_starts_range"),
+        ("mill.set_rate('queue', 'q', 5, '1 millisecond')", "rate_period_range"),
+        ("mill.set_rate('queue', 'q', 5, NULL)", "a number of starts and a period"),
+        ("mill.reserve('all')", "all"),
+    ] {
+        let error = database.client().batch_execute(&format!("SELECT {wrong}")).await.unwrap_err();
+        let told = error.as_db_error().unwrap();
+        assert!(told.message().contains(says), "{wrong}: {told}");
+    }
+    assert_eq!(database.value::<String>(all).await, before);
+}
+
+#[tokio::test]
+async fn the_programs_set_show_and_refuse_limits() {
+    let database = Database::new().await;
+    let pgmill = async |arguments: &[&str]| Program::pgmill(&database, arguments).run().await;
+    let ok = async |arguments: &[&str]| {
+        let (code, out, err) = pgmill(arguments).await;
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        out
+    };
+    ok(&["group", "set", "nightly", "--priority", "low", "--max-concurrency", "4"]).await;
+    ok(&["group", "set", "nightly", "--active", "22:00-06:00", "--zone", "Europe/Berlin"]).await;
+    let groups = ok(&["group", "list"]).await;
+    assert!(groups.contains("22:00-06:00 Europe/Berlin"), "{groups}");
+    ok(&["queue", "set", "mail", "--max-running", "10", "--rate", "100/1m"]).await;
+    let queues = ok(&["queue", "list"]).await;
+    assert!(queues.contains("at most 10 at once, at most 100 in 1m 0s"), "{queues}");
+    Program::enqueue(
+        &database,
+        &["--concurrency-key", "c", "--concurrency", "2", "--group", "nightly", "SELECT 1"],
+    )
+    .succeeds()
+    .await;
+    ok(&["limit", "set", "c", "--max-running", "1"]).await;
+    let limits = ok(&["limit", "list"]).await;
+    for line in ["key", "group", "queue"] {
+        assert!(limits.contains(line), "{limits}");
+    }
+    ok(&["limit", "set", "c", "--rate", "off", "--dry-run"]).await;
+    let (code, _, err) = pgmill(&["group", "remove", "nightly"]).await;
+    assert!(code == 5 && err.contains("has live tasks"), "{code} {err}");
+    let (code, _, _) = pgmill(&["group", "remove", "nobody"]).await;
+    assert_eq!(code, 4);
+    for wrong in [
+        &["group", "set", "g", "--max-concurrency", "-2"][..],
+        &["group", "set", "g", "--active", "10:00-10:00"],
+        &["priority", "set", "low=-1"],
+        &["priority", "set", "urgent=1"],
+        &["priority", "reserve", "some"],
+        &["queue", "set", "q"],
+        &["queue", "set", "q", "--rate", "5"],
+        &["limit", "set", "k", "--max-running", "-1"],
+    ] {
+        assert_eq!(pgmill(wrong).await.0, 2, "{wrong:?}");
+    }
+    let (code, _, err) =
+        pgmill(&["priority", "set", "low=0", "normal=0", "high=0", "critical=0", "reserved=0"])
+            .await;
+    assert!(code == 5 && err.contains("zero"), "{code} {err}");
+    let (code, _, err) =
+        pgmill(&["group", "set", "new", "--active", "10:00-11:00", "--zone", "Mars/Base"]).await;
+    assert!(code == 5 && err.contains("Mars/Base"), "{code} {err}");
+    assert!(!ok(&["group", "list"]).await.contains("new"), "half a group was made");
+    assert_eq!(
+        ok(&["priority", "set", "low=10"]).await,
+        "the shares are reserved 38.1 %, critical 28.6 %, high 14.3 %, normal 9.5 %, low 9.5 %\n"
+    );
+    ok(&["priority", "reserve", "high"]).await;
+    let priorities = ok(&["priority", "list"]).await;
+    assert!(priorities.contains("readers kept for reserved tasks: high"), "{priorities}");
+}

@@ -1,0 +1,218 @@
+//! A priority is a share and not a rank, and reserved readers serve nothing else.
+
+use crate::harness::{Database, Program, Worker, eventually};
+
+/// Enqueues so many tasks of each priority, lowest first.
+async fn backlog(database: &Database, counts: [i32; 5]) {
+    for (priority, count) in ["low", "normal", "high", "critical", "reserved"].iter().zip(counts) {
+        database
+            .execute(&format!(
+                "SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{count}]),
+                     priority => '{priority}')"
+            ))
+            .await;
+    }
+}
+
+/// Of the first so many picks, the share of each priority in percent.
+async fn shares(database: &Database, picks: i64) -> Vec<(String, f64)> {
+    database
+        .rows(
+            "SELECT priority::text, (count(*) * 100.0 / $1::bigint)::float8 FROM (
+                 SELECT priority FROM mill.attempts ORDER BY started_at, task_id LIMIT $1) AS picked
+             GROUP BY picked.priority ORDER BY picked.priority",
+            &[&picks],
+        )
+        .await
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect()
+}
+
+fn assert_shares(found: &[(String, f64)], wanted: &[(&str, f64)]) {
+    for ((priority, share), (name, percent)) in found.iter().zip(wanted) {
+        assert_eq!(priority, name);
+        assert!((share - percent).abs() < 1.0, "{priority} has {share:.2} %, not {percent} %");
+    }
+    assert_eq!(found.len(), wanted.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_hundred_thousand_picks_each_priority_has_its_share() {
+    let database = Database::new().await;
+    // Short tasks, so that they may share commits: that is about speed.
+    database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
+    backlog(&database, [5800, 11_000, 16_200, 31_500, 41_500]).await;
+    let start = || Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
+    let mut workers = [start(), start(), start()];
+    for worker in &mut workers {
+        assert!(worker.ended().await.success());
+    }
+    let wanted =
+        [("low", 5.0), ("normal", 10.0), ("high", 15.0), ("critical", 30.0), ("reserved", 40.0)];
+    assert_shares(&shares(&database, 100_000).await, &wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_top_two_the_others_share_what_they_leave() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
+    backlog(&database, [6000, 11_000, 16_000, 0, 0]).await;
+    let mut worker = Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
+    assert!(worker.ended().await.success());
+    let wanted = [("low", 16.7), ("normal", 33.3), ("high", 50.0)];
+    assert_shares(&shares(&database, 30_000).await, &wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn low_goes_on_beside_any_amount_of_reserved_work_and_weights_change_live() {
+    let database = Database::new().await;
+    backlog(&database, [40, 0, 0, 0, 3000]).await;
+    let _worker = Worker::start(&database, &["--readers", "4"]);
+    database.until_empty().await;
+    let before_low: i64 = database
+        .value(
+            "SELECT count(*) FROM mill.attempts WHERE priority = 'reserved' AND started_at <
+             (SELECT max(started_at) FROM mill.attempts WHERE priority = 'low')",
+        )
+        .await;
+    // One pick in nine: 40 of them after about 360, and by chance never after 1000.
+    assert!(before_low < 1000, "{before_low} reserved tasks before the last low one");
+    Program::pgmill(&database, &["priority", "set", "low=0"]).succeeds().await;
+    let weights = "SELECT weight FROM mill.priorities WHERE priority = 'low'";
+    assert!(database.value::<f64>(weights).await.abs() < f64::EPSILON);
+    let only = database.enqueue("SELECT 1", ", priority => 'low'").await;
+    assert_eq!(database.outcome(only).await, "succeeded", "with nothing else to do");
+}
+
+#[tokio::test]
+async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.workers (id, presence, readers, beat_interval, orphan_timeout)
+             SELECT format('00000000-0000-0000-0000-%s', lpad(n::text, 12, '0'))::uuid, n, 12, '5 s', '30 s'
+             FROM generate_series(1, 10) AS n",
+        )
+        .await;
+    let split =
+        "SELECT string_agg(mill.reserved_readers(id)::text, ' ' ORDER BY id) FROM mill.workers";
+    for (level, wanted) in [
+        ("none", "0 0 0 0 0 0 0 0 0 0"),
+        ("low", "12 0 0 0 0 0 0 0 0 0"),
+        ("medium", "12 6 0 0 0 0 0 0 0 0"),
+        ("high", "12 12 6 0 0 0 0 0 0 0"),
+    ] {
+        database.execute(&format!("SELECT mill.reserve('{level}')")).await;
+        assert_eq!(database.value::<String>(split).await, wanted, "{level}");
+    }
+    // One that drains has nothing to keep; 25 % of 97 readers are 25.
+    database
+        .execute("DELETE FROM mill.workers WHERE presence = 1; UPDATE mill.workers SET readers = 1 WHERE presence = 10;
+                  UPDATE mill.workers SET draining = true WHERE presence = 2; UPDATE mill.workers SET readers = 24 WHERE presence = 3")
+        .await;
+    assert_eq!(database.value::<String>(split).await, "0 24 1 0 0 0 0 0 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker_dies() {
+    const READERS: i64 = 12;
+    let database = Database::new().await;
+    database.execute("SELECT mill.reserve('high'); SELECT pg_advisory_lock(1)").await;
+    let start = || {
+        Worker::start(&database, &["--readers", "12", "--beat", "500ms", "--orphan-timeout", "5s"])
+    };
+    let mut workers = Vec::new();
+    for _ in 0..4 {
+        let worker = start();
+        worker.until_logged("ready").await;
+        workers.push(worker);
+    }
+    let kept = "SELECT coalesce(sum(mill.reserved_readers(id)), 0)::bigint FROM mill.workers";
+    assert_eq!(database.value::<i64>(kept).await, READERS);
+    eventually("the workers know their share", async || {
+        workers
+            .iter()
+            .any(|worker| worker.log().contains("readers kept for reserved tasks readers=12"))
+    })
+    .await;
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT pg_advisory_lock_shared(1)') FROM generate_series(1, 60)",
+        )
+        .await;
+    let running = "SELECT count(*) FROM mill.tasks WHERE state = 'running'";
+    eventually("all other readers are busy", async || {
+        database.value::<i64>(running).await == 3 * READERS
+    })
+    .await;
+    let one: i64 = database.value("SELECT max(id) FROM mill.tasks").await;
+    // Once the last beats have told who is busy.
+    eventually("it says why the next one waits", async || {
+        let why: String = database.value(&format!("SELECT mill.why({one})")).await;
+        why.contains("12 of 48 readers") && why.contains("kept for reserved tasks")
+    })
+    .await;
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT 1', priority => 'reserved') FROM generate_series(1, 40)",
+        )
+        .await;
+    eventually("reserved tasks pass", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.tasks WHERE priority = 'reserved'").await
+            == 0
+    })
+    .await;
+    assert_eq!(database.value::<i64>(running).await, 3 * READERS);
+    // The checker: on the worker that is kept whole nothing else has ever run.
+    let first: uuid::Uuid = database.value("SELECT id FROM mill.workers ORDER BY id LIMIT 1").await;
+    let others = "SELECT count(*) FROM (SELECT claimed_by, priority FROM mill.tasks WHERE state = 'running'
+        UNION ALL SELECT worker_id, priority FROM mill.attempts) AS a WHERE a.claimed_by = $1 AND priority <> 'reserved'";
+    assert_eq!(database.rows(others, &[&first]).await[0].get::<_, i64>(0), 0);
+    // Its death gives its part to the next: 25 % of 36 are 9.
+    let pid: i32 =
+        database.rows("SELECT pid FROM mill.worker_starts WHERE id = $1", &[&first]).await[0]
+            .get(0);
+    let dead = workers.iter_mut().find(|worker| i64::from(worker.pid()) == i64::from(pid)).unwrap();
+    dead.kill();
+    eventually("the share is right again", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.workers").await == 3
+            && database.value::<i64>(kept).await == 9
+            && workers
+                .iter()
+                .any(|it| it.log().contains("readers kept for reserved tasks readers=9"))
+    })
+    .await;
+    let listed = Program::pgmill(&database, &["worker", "list", "--json"]).succeeds().await;
+    assert!(listed.contains("\"reserved\": 9"), "{listed}");
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    database.until_empty().await;
+}
+
+#[tokio::test]
+async fn queues_take_turns_and_empty_ones_cost_nothing() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.queues (name) SELECT 'empty' || n FROM generate_series(1, 10000) AS n;
+             SELECT mill.enqueue('SELECT 1', queue => 'q' || q)
+             FROM generate_series(1, 20) AS q, generate_series(1, 50)",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "2"]);
+    database.until_empty().await;
+    // When half of the tasks are through, no queue is far behind.
+    let least: i64 = database
+        .value(
+            "SELECT min(n) FROM (SELECT count(*) AS n FROM (SELECT queue FROM mill.attempts
+                 ORDER BY started_at, task_id LIMIT 500) AS half GROUP BY queue) AS s",
+        )
+        .await;
+    let queues: i64 = database
+        .value(
+            "SELECT count(DISTINCT queue) FROM (SELECT queue FROM mill.attempts
+                 ORDER BY started_at, task_id LIMIT 500) AS half",
+        )
+        .await;
+    assert!(queues == 20 && least >= 8, "{queues} queues, the slowest with {least} of 50");
+}

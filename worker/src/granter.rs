@@ -1,0 +1,92 @@
+//! Hands permits on: at once those that tasks of this process gave back, others when somebody rings,
+//! when the clock frees some, and when a look finds that there are limits to look after.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use queue::QueueError;
+use queue::limit::{Granted, grant, grant_waiting, regulate};
+use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until};
+
+use crate::bell::Bell;
+use crate::control::Control;
+use crate::shutdown::Shutdown;
+
+/// The granter and all that it is given.
+pub(crate) struct Granter {
+    pub(crate) control: Control,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// What to look after.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// Limits whose tasks have ended here.
+    Released,
+    /// Every limit that a task waits for.
+    Waiting,
+    /// Everything.
+    All,
+}
+
+impl Granter {
+    /// Runs until the worker has ended. Any number of workers hand out side by side: each limit's row
+    /// is locked meanwhile.
+    pub(crate) async fn run(self, mut limited: watch::Receiver<bool>) {
+        let mut next: Option<Instant> = None;
+        loop {
+            let scope = tokio::select! {
+                () = self.shutdown.end.cancelled() => return,
+                looked = limited.changed() => match looked {
+                    Ok(()) if *limited.borrow_and_update() => Scope::All,
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                () = self.bell.permits_wanted() => Scope::Released,
+                () = until(next) => Scope::Waiting,
+            };
+            let begun = Instant::now();
+            let there_are = *limited.borrow();
+            let granted = match self.run_once(scope, there_are).await {
+                Ok(granted) => granted,
+                Err(error) => {
+                    tracing::warn!(%error, "handing out permits failed");
+                    next = None;
+                    continue;
+                }
+            };
+            if granted.tasks > 0 {
+                tracing::debug!(tasks = granted.tasks, "got their permits");
+                self.bell.sweep();
+            }
+            let due = granted.next_in.map(|wait| Instant::now() + wait);
+            let pending = next.filter(|next| *next > Instant::now());
+            next = due.into_iter().chain(pending).min();
+            // Where many limits are waited for, a pass takes long: other work has half of the time.
+            if !matches!(scope, Scope::Released) {
+                sleep(begun.elapsed()).await;
+            }
+        }
+    }
+
+    async fn run_once(&self, scope: Scope, limited: bool) -> Result<Granted, QueueError> {
+        let released = self.bell.take_released();
+        let client = self.control.get().await?;
+        match scope {
+            Scope::All if !regulate(&**client).await? => Ok(Granted::default()),
+            Scope::All | Scope::Waiting => grant_waiting(&**client).await,
+            Scope::Released if released.is_empty() && limited => grant_waiting(&**client).await,
+            Scope::Released if released.is_empty() => Ok(Granted::default()),
+            Scope::Released => grant(&**client, &released).await,
+        }
+    }
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}
