@@ -315,8 +315,9 @@ CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, id) WHE
 -- mill.grant: of each limit the oldest of each priority.
 CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (waits_for, priority, id)
     WHERE state = 'blocked';
--- What is set on a group reaches its tasks.
-CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name) WHERE group_name IS NOT NULL;
+-- mill.block_pending: what is set on a group reaches its tasks.
+CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
+    WHERE state = 'pending' AND group_name IS NOT NULL;
 -- queue/src/promote.rs
 CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
 -- queue/src/reclaim.rs, mill.running. Statements that finish a task name its id and token and never
@@ -759,16 +760,30 @@ COMMENT ON FUNCTION mill.revoke_permits IS 'pending -> blocked for the tasks tha
 CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    slipped bigint[];
     task mill.tasks;
     chain bigint[];
     blocked integer := 0;
 BEGIN
-    FOR task IN SELECT t.* FROM mill.tasks t
-        WHERE t.state = 'pending' AND (t.queue = block_pending.queue OR t.group_name = block_pending.group_name)
+    -- One index range each; together they would be a walk over the table.
+    IF EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = block_pending.queue
+        AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL))
+    THEN
+        SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.queue = block_pending.queue
+                AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'queue');
+    ELSIF EXISTS (SELECT FROM mill.groups g WHERE g.name = block_pending.group_name
+        AND (g.max_concurrency <> 0 OR g.opens IS NOT NULL))
+    THEN
+        SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.group_name = block_pending.group_name
+                AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'group');
+    END IF;
+    FOR task IN SELECT t.* FROM mill.tasks t WHERE t.id = ANY (slipped) AND t.state = 'pending'
         ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         chain := mill.limit_chain(task.queue, task.group_name, task.run_id, task.concurrency_key);
-        CONTINUE WHEN chain IS NULL OR chain <@ task.limits;
+        CONTINUE WHEN chain IS NULL;
         PERFORM mill.release(ARRAY[task.id], NULL) WHERE task.limits IS NOT NULL;
         UPDATE mill.tasks t SET state = 'blocked', limits = chain, waits_for = chain[1], start_by = NULL
             WHERE t.id = task.id;
@@ -777,7 +792,7 @@ BEGIN
     RETURN blocked;
 END
 $$;
-COMMENT ON FUNCTION mill.block_pending IS 'pending -> blocked for tasks of a queue or a group that were enqueued before it got its limit; the claim passes them over';
+COMMENT ON FUNCTION mill.block_pending IS 'pending -> blocked for tasks of a queue, or of a group, that were enqueued before it got its limit; the claim passes them over';
 
 CREATE OR REPLACE FUNCTION mill.regulate() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -796,10 +811,8 @@ BEGIN
         WHERE l.opens IS NOT NULL
             AND NOT (SELECT a.open FROM mill.active_period(l.opens, l.closes, l.zone, clock_timestamp()) AS a);
     PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
-    PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l
-        WHERE l.kind = 'queue' AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL);
-    PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g
-        WHERE g.max_concurrency <> 0 OR g.opens IS NOT NULL;
+    PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
+    PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
     RETURN true;
 END
 $$;

@@ -1,5 +1,15 @@
 //! What limits tasks holds over the whole fleet at every moment, and holds up nothing else.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use queue::claim::{Claimer, Lane, SessionIdentity, Slice};
+use queue::complete::{Success, complete};
+use queue::fail::Report;
+use queue::limit::grant_waiting;
+use queue::{Priority, WorkerId};
+
 use crate::harness::{Database, Program, Worker, eventually};
 
 /// The most tasks of a selection of history that ran at one time.
@@ -97,6 +107,44 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
     assert_eq!(succeeded(&database).await, TASKS);
     let busiest = most_at_once(&database, "true").await;
     assert!(busiest > 12, "{busiest} at once without a limit: the test shows nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_claimers_never_run_more_than_the_limit() {
+    const LIMIT: usize = 5;
+    const TASKS: usize = 400;
+    let database = Database::new().await;
+    database
+        .execute(&format!(
+            "SELECT mill.set_max_running('queue', 'narrow', {LIMIT});
+             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{TASKS}]),
+                 queue => 'narrow')"
+        ))
+        .await;
+    let lane = || Lane { queue: "narrow".to_owned(), priority: Priority::Normal };
+    let session = [SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH }];
+    let (running, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let claimers = (0..64).map(async |_| {
+        let claims = Claimer::new(database.connect().await, WorkerId::random()).await.unwrap();
+        let client = database.connect().await;
+        while finished.load(Ordering::SeqCst) < TASKS {
+            grant_waiting(&client).await.unwrap();
+            let claimed =
+                claims.claim(&[Slice { most: 1, ..Slice::all_of(lane()) }], &session).await;
+            // On a machine so busy that a row stays locked for longer than a claim waits.
+            for claimed in claimed.unwrap_or_default() {
+                let at_once = running.fetch_add(1, Ordering::SeqCst) + 1;
+                assert!(at_once <= LIMIT, "{at_once} at once");
+                tokio::task::yield_now().await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                let report = Report::default();
+                complete(&client, &[Success::now(&claimed.claim, &report)], None).await.unwrap();
+                finished.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    join_all(claimers).await;
+    assert_eq!(succeeded(&database).await, 400);
 }
 
 #[tokio::test]

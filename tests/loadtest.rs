@@ -64,6 +64,7 @@ async fn every_scenario_is_listed_and_described() {
         "history",
         "pinned",
         "scheduled",
+        "capped",
         "fleet",
         "idle",
         "recovery",

@@ -24,9 +24,9 @@ use crate::sample::Sampler;
 /// a look at one page.
 const LAST: &str = "/* loadtest.last */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
 
-/// Whatever can still be run, or runs.
+/// Whatever can still be run by workers of this queue, or runs.
 const LEFT: &str = "/* loadtest.left */
-SELECT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
+SELECT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = 'default')
     OR EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running')";
 
 /// The looks at the queue go through its small indexes: among millions of scheduled tasks the

@@ -8,6 +8,7 @@ use crate::result::Scenario;
 
 mod backlog;
 mod beside;
+mod capped;
 mod chaos;
 pub(crate) mod drain;
 mod enqueue;
@@ -34,6 +35,7 @@ pub(crate) enum Kind {
     History,
     Pinned,
     Scheduled,
+    Capped,
     Fleet,
     Idle,
     Recovery,
@@ -54,6 +56,7 @@ impl Kind {
             Self::History => "history",
             Self::Pinned => "pinned",
             Self::Scheduled => "scheduled",
+            Self::Capped => "capped",
             Self::Fleet => "fleet",
             Self::Idle => "idle",
             Self::Recovery => "recovery",
@@ -74,6 +77,7 @@ impl Kind {
             Self::History => "the rate with and without finished tasks on record",
             Self::Pinned => "the rate while an old snapshot stays open",
             Self::Scheduled => "the rate with and without tasks that are due later",
+            Self::Capped => "the rate with and without many tasks of a run that is at its limit",
             Self::Fleet => "1 to 64 worker processes on one backlog",
             Self::Idle => "what a fleet costs that has nothing to do",
             Self::Recovery => {
@@ -96,6 +100,7 @@ impl Kind {
             Self::History => history::run(bench).await,
             Self::Pinned => pinned::run(bench).await,
             Self::Scheduled => scheduled::run(bench).await,
+            Self::Capped => capped::run(bench).await,
             Self::Fleet => fleet::run(bench).await,
             Self::Idle => idle::run(bench).await,
             Self::Recovery => recovery::run(bench).await,

@@ -76,6 +76,9 @@ fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String 
     lines.push(("attempts", format!("{} of {}; {}", task.attempt, task.max_attempts, retry(task))));
     lines.extend(task.timeout_seconds.map(|limit| ("timeout", span(limit))));
     lines.extend(task.key.as_ref().map(|key| ("key", visible(key))));
+    lines.extend(task.group.as_ref().map(|group| ("group", visible(group))));
+    let limited = |key: &String| ("limited", format!("by key {}", visible(key)));
+    lines.extend(task.concurrency_key.as_ref().map(limited));
     lines.push(("enqueued", at(task.enqueued_at)));
     lines.push(("due", at(task.due_at)));
     lines.extend(task.finished_at.map(|time| ("finished", at(time))));

@@ -40,13 +40,13 @@ const TASK: &str = "/* queue.task */
 SELECT t.state::text, NULL, t.queue, t.name, t.key, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.backoff::text, extract(epoch FROM t.retry_interval)::float8, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.at_most_once, t.external, t.enqueued_at, t.due_at,
-    t.params, t.statement, NULL::timestamptz AS finished_at
+    t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name, t.concurrency_key
 FROM mill.tasks t WHERE t.id = $1
 UNION ALL
 SELECT NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
     a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
-    a.params, a.statement, a.finished_at
+    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key
 FROM mill.attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
@@ -118,6 +118,10 @@ pub struct Task {
     pub name: Option<String>,
     /// Its deduplication key.
     pub key: Option<String>,
+    /// The group it belongs to.
+    pub group: Option<String>,
+    /// Tasks with the same one run one at a time, or as many as its limit says.
+    pub concurrency_key: Option<String>,
     /// How urgent it is.
     pub priority: Priority,
     /// How it is run.
@@ -324,6 +328,8 @@ fn whole_task(id: TaskId, row: &Row) -> Result<Task, QueueError> {
         params: row.try_get(17)?,
         statement: row.try_get(18)?,
         finished_at: row.try_get(19)?,
+        group: row.try_get(20)?,
+        concurrency_key: row.try_get(21)?,
     })
 }
 

@@ -3,7 +3,7 @@
 //! A task's way through the files: `claimer` claims it for an idle `reader`, `execute` runs it in
 //! the reader's `session` under a `guard`, `finish` brings the ending into the queue. Beside them
 //! `beat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
-//! `promoter`, `listener` and `maintenance` keep the queue moving, `shutdown` ends it all.
+//! `promoter`, `granter`, `listener` and `maintenance` keep the queue moving, `shutdown` ends it all.
 
 mod beat;
 mod bell;

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use crate::bench::Bench;
-use crate::database::{Database, EFFECT};
+use crate::database::{Database, EFFECT, QUEUE};
 use crate::drain::{Until, close_queue, drain};
 use crate::effects;
 use crate::fleet::Crew;
@@ -28,7 +28,9 @@ pub(crate) async fn compare(
     lay: impl AsyncFnOnce(&Database) -> Result<()>,
 ) -> Result<Scenario> {
     let Beside { scenario, without, with, tasks } = beside;
-    let crew = Crew::usual(bench);
+    // Nothing but the queue of the tasks that are counted.
+    let mut crew = Crew::usual(bench);
+    crew.flags.extend(["--queues".to_owned(), QUEUE.to_owned()]);
     let plain = bench.database(&format!("{scenario}_without")).await?;
     let laden = bench.database(&format!("{scenario}_with")).await?;
     bench.progress.stage(&format!("{scenario}: preparing {with}"));
