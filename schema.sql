@@ -1011,12 +1011,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION mill.first_state IS 'State of a task that is due then, or at once if null, and needs the permits of these limits';
 
-CREATE OR REPLACE FUNCTION mill.priority_of(priority mill.priority, group_name text) RETURNS mill.priority
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name), 'normal')
-$$;
-COMMENT ON FUNCTION mill.priority_of IS 'The task''s own, or else its group''s, or else normal';
-
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
     params jsonb[] DEFAULT NULL,
@@ -1042,25 +1036,38 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     queue_name text := coalesce(enqueue_many.queue, 'default');
     chain bigint[];
+    group_priority mill.priority;
+    first_state mill.state;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
     THEN
         RAISE EXCEPTION 'statements, params and names differ in length' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_statement(s.statement, s.params)
-        FROM unnest(statements, enqueue_many.params) AS s(statement, params);
-    chain := mill.limit_chain(queue_name, enqueue_many.group_name, enqueue_many.run_id,
-        enqueue_many.concurrency_key, enqueue_many.concurrency);
+    -- As in mill.submit: one question about all, before each is looked at by itself.
+    IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
+        WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
+            OR left(s.statement, 1000) !~ '\S')
+    THEN
+        PERFORM mill.check_statement(s.statement, s.params)
+            FROM unnest(statements, enqueue_many.params) AS s(statement, params);
+    END IF;
+    IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
+    THEN
+        chain := mill.limit_chain(queue_name, enqueue_many.group_name, enqueue_many.run_id,
+            enqueue_many.concurrency_key, enqueue_many.concurrency);
+        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
+    END IF;
+    first_state := mill.first_state(enqueue_many.due_at, chain);
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             waits_for, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
             external, concurrency_key, group_name, run_id, limits)
         SELECT s.statement, s.params, s.name, queue_name,
-            mill.priority_of(enqueue_many.priority, enqueue_many.group_name),
-            coalesce(enqueue_many.due_at, clock_timestamp()),
-            mill.first_state(enqueue_many.due_at, chain),
-            CASE WHEN mill.first_state(enqueue_many.due_at, chain) = 'blocked' THEN chain[1] END,
+            coalesce(enqueue_many.priority, group_priority, 'normal'),
+            coalesce(enqueue_many.due_at, clock_timestamp()), first_state,
+            CASE WHEN first_state = 'blocked' THEN chain[1] END,
             coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
             coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
@@ -1102,10 +1109,21 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     chain bigint[];
+    group_priority mill.priority;
+    first_state mill.state;
 BEGIN
-    PERFORM mill.check_statement(statement, params);
     queue := coalesce(queue, 'default');
-    chain := mill.limit_chain(queue, group_name, run_id, concurrency_key, concurrency);
+    -- One question instead of three calls: most tasks are nothing of this.
+    IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
+        OR EXISTS (SELECT FROM mill.settings s
+            WHERE octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S')
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue)
+    THEN
+        PERFORM mill.check_statement(statement, params);
+        chain := mill.limit_chain(queue, group_name, run_id, concurrency_key, concurrency);
+        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
+    END IF;
+    first_state := mill.first_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
     created := true;
     IF key IS NOT NULL THEN
@@ -1125,9 +1143,9 @@ BEGIN
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, waits_for,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, key,
         concurrency_key, group_name, run_id, limits)
-    VALUES (id, statement, params, name, queue, mill.priority_of(priority, group_name),
-        coalesce(due_at, clock_timestamp()), mill.first_state(due_at, chain),
-        CASE WHEN mill.first_state(due_at, chain) = 'blocked' THEN chain[1] END,
+    VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
+        coalesce(due_at, clock_timestamp()), first_state,
+        CASE WHEN first_state = 'blocked' THEN chain[1] END,
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),

@@ -124,9 +124,9 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
     let lane = || Lane { queue: "narrow".to_owned(), priority: Priority::Normal };
     let session = [SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH }];
     let (running, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let client = database.connect().await;
     let claimers = (0..64).map(async |_| {
         let claims = Claimer::new(database.connect().await, WorkerId::random()).await.unwrap();
-        let client = database.connect().await;
         while finished.load(Ordering::SeqCst) < TASKS {
             grant_waiting(&client).await.unwrap();
             let claimed =

@@ -241,7 +241,7 @@ impl Cluster {
             ("listen_addresses", "127.0.0.1"),
             ("unix_socket_directories", &directory),
             ("cluster_name", &name),
-            ("max_connections", "300"),
+            ("max_connections", "500"),
             ("shared_buffers", "64MB"),
             ("log_line_prefix", "%m [%p] %q%a "),
             ("fsync", on_off),
