@@ -114,43 +114,55 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     assert_eq!(database.value::<String>(split).await, "0 24 1 0 0 0 0 0 0");
 }
 
+/// A beat brings the worker its share.
+async fn every_worker_has_beaten_twice(database: &Database) {
+    database.execute("CREATE TABLE beaten AS SELECT id, beat FROM mill.workers").await;
+    eventually("every worker has beaten twice", async || {
+        database
+            .value::<i64>(
+                "SELECT count(*) FROM mill.workers w JOIN beaten b ON b.id = w.id AND w.beat < b.beat + 2",
+            )
+            .await
+            == 0
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker_dies() {
+    const WORKERS: i64 = 10;
     const READERS: i64 = 12;
+    const KEPT: i64 = 30;
     let database = Database::new().await;
     database.execute("SELECT mill.reserve('high'); SELECT pg_advisory_lock(1)").await;
     let start = || {
         Worker::start(&database, &["--readers", "12", "--beat", "500ms", "--orphan-timeout", "5s"])
     };
     let mut workers = Vec::new();
-    for _ in 0..4 {
-        let worker = start();
+    for _ in 0..WORKERS {
+        workers.push(start());
+    }
+    for worker in &workers {
         worker.until_logged("ready").await;
-        workers.push(worker);
     }
     let kept = "SELECT coalesce(sum(mill.reserved_readers(id)), 0)::bigint FROM mill.workers";
-    assert_eq!(database.value::<i64>(kept).await, READERS);
-    eventually("the workers know their share", async || {
-        workers
-            .iter()
-            .any(|worker| worker.log().contains("readers kept for reserved tasks readers=12"))
-    })
-    .await;
+    assert_eq!(database.value::<i64>(kept).await, KEPT);
+    every_worker_has_beaten_twice(&database).await;
     database
         .execute(
-            "SELECT mill.enqueue('SELECT pg_advisory_lock_shared(1)') FROM generate_series(1, 60)",
+            "SELECT mill.enqueue('SELECT pg_advisory_lock_shared(1)') FROM generate_series(1, 150)",
         )
         .await;
     let running = "SELECT count(*) FROM mill.tasks WHERE state = 'running'";
     eventually("all other readers are busy", async || {
-        database.value::<i64>(running).await == 3 * READERS
+        database.value::<i64>(running).await == WORKERS * READERS - KEPT
     })
     .await;
     let one: i64 = database.value("SELECT max(id) FROM mill.tasks").await;
     // Once the last beats have told who is busy.
     eventually("it says why the next one waits", async || {
         let why: String = database.value(&format!("SELECT mill.why({one})")).await;
-        why.contains("12 of 48 readers") && why.contains("kept for reserved tasks")
+        why.contains("30 of 120 readers") && why.contains("kept for reserved tasks")
     })
     .await;
     database
@@ -163,28 +175,32 @@ async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker
             == 0
     })
     .await;
-    assert_eq!(database.value::<i64>(running).await, 3 * READERS);
-    // The checker: on the worker that is kept whole nothing else has ever run.
-    let first: uuid::Uuid = database.value("SELECT id FROM mill.workers ORDER BY id LIMIT 1").await;
-    let others = "SELECT count(*) FROM (SELECT claimed_by, priority FROM mill.tasks WHERE state = 'running'
-        UNION ALL SELECT worker_id, priority FROM mill.attempts) AS a WHERE a.claimed_by = $1 AND priority <> 'reserved'";
-    assert_eq!(database.rows(others, &[&first]).await[0].get::<_, i64>(0), 0);
-    // Its death gives its part to the next: 25 % of 36 are 9.
-    let pid: i32 =
-        database.rows("SELECT pid FROM mill.worker_starts WHERE id = $1", &[&first]).await[0]
-            .get(0);
-    let dead = workers.iter_mut().find(|worker| i64::from(worker.pid()) == i64::from(pid)).unwrap();
-    dead.kill();
+    assert_eq!(database.value::<i64>(running).await, WORKERS * READERS - KEPT);
+    // On each worker as many others run as are not kept, and on those kept whole none ever has.
+    let split: String = database
+        .value(
+            "SELECT string_agg((SELECT count(*) FROM mill.tasks t WHERE t.claimed_by = w.id)::text, ' ' ORDER BY w.id)
+             FROM mill.workers w",
+        )
+        .await;
+    assert_eq!(split, "0 0 6 12 12 12 12 12 12 12");
+    let others = "SELECT count(*) FROM mill.attempts a WHERE a.priority <> 'reserved'
+        AND a.worker_id IN (SELECT id FROM mill.workers ORDER BY id LIMIT 2)";
+    assert_eq!(database.value::<i64>(others).await, 0);
+    // Its death gives its part to the next: 25 % of 108 are 27.
+    let pid: i32 = database
+        .value(
+            "SELECT pid FROM mill.worker_starts JOIN mill.workers USING (id) ORDER BY id LIMIT 1",
+        )
+        .await;
+    workers.iter_mut().find(|worker| worker.pid().cast_signed() == pid).unwrap().kill();
     eventually("the share is right again", async || {
-        database.value::<i64>("SELECT count(*) FROM mill.workers").await == 3
-            && database.value::<i64>(kept).await == 9
-            && workers
-                .iter()
-                .any(|it| it.log().contains("readers kept for reserved tasks readers=9"))
+        database.value::<i64>("SELECT count(*) FROM mill.workers").await == WORKERS - 1
+            && database.value::<i64>(kept).await == 27
     })
     .await;
     let listed = Program::pgmill(&database, &["worker", "list", "--json"]).succeeds().await;
-    assert!(listed.contains("\"reserved\": 9"), "{listed}");
+    assert_eq!(listed.matches("\"reserved\": 12").count(), 2, "{listed}");
     database.execute("SELECT pg_advisory_unlock(1)").await;
     database.until_empty().await;
 }
