@@ -11,8 +11,8 @@ use jiff::{Span, SpanRelativeTo};
 use queue::{Outcome, State, TaskId};
 
 pub(crate) use capacity::{
-    GroupArgs, GroupName, GroupVerb, LimitArgs, LimitVerb, PriorityVerb, ReserveArgs, SetArgs,
-    WeightArgs,
+    GroupArgs, GroupName, GroupVerb, LimitArgs, LimitVerb, OrOff, PriorityVerb, ReserveArgs,
+    SetArgs, Terms, WeightArgs,
 };
 
 const AFTER_HELP: &str = "\

@@ -7,7 +7,7 @@ use serde_json::json;
 use terminal::tell;
 use tokio_postgres::Client;
 
-use crate::args::{LimitArgs, ReserveArgs, WeightArgs};
+use crate::args::{LimitArgs, OrOff, ReserveArgs, Terms, WeightArgs};
 use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
 use crate::words::span;
@@ -151,18 +151,13 @@ pub(crate) fn rate(rate: Rate) -> String {
 /// # Errors
 /// Database trouble.
 pub(crate) async fn set(client: &Client, out: &Output, args: &LimitArgs) -> Result<u8, Failure> {
-    let changes = apply(
-        client,
-        (LimitKind::Key, &args.key),
-        args.dry_run,
-        args.max_running.map(|it| it.0),
-        args.rate.map(|it| it.0),
-    )
-    .await?;
+    let on = (LimitKind::Key, args.key.as_str());
+    let changes = apply(client, on, args.dry_run, args.terms).await?;
     if out.json {
         out.document(&json!({
             "key": args.key, "dry_run": args.dry_run,
-            "max_running": args.max_running.and_then(|it| it.0), "rate": args.rate.and_then(|it| it.0),
+            "max_running": args.terms.max_running.and_then(|it| it.0),
+            "rate": args.terms.rate.and_then(|it| it.0),
         }))?;
         return Ok(exit::OK);
     }
@@ -179,12 +174,11 @@ pub(crate) async fn apply(
     client: &Client,
     on: (LimitKind, &str),
     dry_run: bool,
-    max_running: Option<Option<i32>>,
-    starts: Option<Option<Rate>>,
+    terms: Terms,
 ) -> Result<Vec<String>, Failure> {
     let (kind, name) = on;
     let mut said = Vec::new();
-    if let Some(most) = max_running {
+    if let Some(OrOff(most)) = terms.max_running {
         if !dry_run {
             limit::set_max_running(client, kind, name, most).await?;
         }
@@ -194,7 +188,7 @@ pub(crate) async fn apply(
             }),
         );
     }
-    if let Some(starts) = starts {
+    if let Some(OrOff(starts)) = terms.rate {
         if !dry_run {
             limit::set_rate(client, kind, name, starts).await?;
         }

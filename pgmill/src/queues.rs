@@ -129,8 +129,7 @@ pub(crate) async fn set(client: &Client, out: &Output, args: &SetArgs) -> Result
         }));
     }
     let on = (LimitKind::Queue, args.name.as_str());
-    let most = args.max_running.map(|most| most.0);
-    said.extend(apply(client, on, args.dry_run, most, args.rate.map(|rate| rate.0)).await?);
+    said.extend(apply(client, on, args.dry_run, args.terms).await?);
     if out.json {
         let now = find(client, &args.name).await?;
         out.document(&json!({

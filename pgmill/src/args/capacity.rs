@@ -30,15 +30,22 @@ pub(crate) struct SetArgs {
     /// For how long tasks may be taken into one transaction; off: each commits alone
     #[arg(long, value_name = "DURATION|off", value_parser = budget)]
     pub(crate) shared_commit: Option<OrOff<Duration>>,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// What a limit says.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Terms {
     /// How many of its tasks may run at once in the whole fleet
     #[arg(long, value_name = "N|off", value_parser = at_once)]
     pub(crate) max_running: Option<OrOff<i32>>,
     /// How many of its tasks may start in any period: 100/1m, 5/1s
     #[arg(long, value_name = "N/DURATION|off", value_parser = rate)]
     pub(crate) rate: Option<OrOff<Rate>>,
-    /// Say what would happen, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -64,12 +71,8 @@ pub(crate) struct LimitArgs {
     /// The concurrency key
     #[arg(value_parser = label)]
     pub(crate) key: String,
-    /// How many tasks with this key may run at once in the whole fleet
-    #[arg(long, value_name = "N|off", value_parser = at_once)]
-    pub(crate) max_running: Option<OrOff<i32>>,
-    /// How many tasks with this key may start in any period: 100/1m, 5/1s
-    #[arg(long, value_name = "N/DURATION|off", value_parser = rate)]
-    pub(crate) rate: Option<OrOff<Rate>>,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
     /// Say what would happen, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
