@@ -52,7 +52,13 @@ BEGIN
         ARRAY['mill_owner', 'mill_worker', 'mill_operator', 'mill_producer', 'mill_viewer']
     LOOP
         IF to_regrole(role_name) IS NULL THEN
-            EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
+            -- Roles belong to the cluster: another database may get its schema at this moment. Then this
+            -- waits until that is done.
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;
+            END;
         END IF;
     END LOOP;
     IF NOT pg_has_role('mill_operator', 'mill_viewer', 'MEMBER')
