@@ -195,18 +195,23 @@ fn leading_number(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
-    /// A folder with scripts that claim to be a server of this version.
+    /// A folder with scripts that claim to be a server of this version. Another process writes them:
+    /// a file that this one holds open for writing is open in whatever another test starts at that
+    /// moment, and cannot be run ("text file busy").
     fn pretend(directory: &Path, version: &str) {
         fs::create_dir_all(directory).unwrap();
         for program in PROGRAMS {
-            let path = directory.join(program);
-            fs::write(&path, format!("#!/bin/sh\necho 'postgres (PostgreSQL) {version}'\n"))
+            let script = format!("#!/bin/sh\necho 'postgres (PostgreSQL) {version}'");
+            let written = Command::new("sh")
+                .args(["-c", r#"printf '%s\n' "$1" > "$0" && chmod 755 "$0""#])
+                .args([directory.join(program).as_os_str(), script.as_ref()])
+                .status()
                 .unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            assert!(written.success());
         }
     }
 
