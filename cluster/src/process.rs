@@ -18,8 +18,7 @@ pub(crate) fn alive(pid: Pid) -> bool {
 
 /// Where process 1 of a container reaps nothing, a killed postmaster stays a zombie for good.
 fn zombie(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
+    field(pid, 0).is_some_and(|state| state == "Z")
 }
 
 /// Kills a process and its children at once, as the loss of the machine would, and returns when they
@@ -28,6 +27,9 @@ fn zombie(pid: Pid) -> bool {
 pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
     // Stopped, it neither starts new children nor reaps those that are listed.
     kill_process(pid, Signal::STOP)?;
+    while field(pid, 0).is_some_and(|state| state != "T" && state != "Z") {
+        thread::sleep(Duration::from_millis(1));
+    }
     let mut doomed = vec![pid];
     doomed.extend(children(pid));
     for &pid in &doomed {
@@ -37,9 +39,21 @@ pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
     wait_until_gone(&doomed)
 }
 
-fn children(pid: Pid) -> Vec<Pid> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+/// By the parent that each process names: not every kernel lists children.
+fn children(parent: Pid) -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?))
+        .filter(|pid| {
+            field(*pid, 1).and_then(|ppid| Pid::from_raw(ppid.parse().ok()?)) == Some(parent)
+        })
+        .collect()
+}
+
+/// Of what follows the name in the process's status line: state, parent, …
+fn field(pid: Pid, n: usize) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(n).map(str::to_owned)
 }
 
 /// Polls, because only a parent can wait, and pg_ctl waits only for servers it stops itself.
