@@ -8,7 +8,7 @@ use queue::claim::{Claimer, Lane, SessionIdentity, Slice};
 use queue::complete::{LOST, OWN_TRANSACTION, Success, complete};
 use queue::fail::{Failed, Report, fail};
 use queue::give_back::give_back;
-use queue::reclaim::reclaim;
+use queue::reclaim::{Dead, reclaim};
 use queue::retry::Verdict;
 use queue::{Claim, Outcome, Priority, TaskId, WorkerId};
 use tokio_postgres::Client;
@@ -67,11 +67,34 @@ async fn until_waiting(database: &Database) {
     .await;
 }
 
+/// The finder of a claim whose worker has no row.
+fn unregistered(worker: WorkerId) -> Dead {
+    Dead { worker, last_beat: None }
+}
+
+#[tokio::test]
+async fn a_worker_that_comes_back_while_it_is_buried_keeps_its_claims() {
+    let (database, id, worker, claim) = claimed().await;
+    let here = format!(
+        "INSERT INTO mill.workers (id, presence, readers, beat_interval, orphan_timeout)
+         VALUES ('{worker}', 1, 1, '5 s', '30 s') RETURNING beat_at"
+    );
+    let found_dead = Dead { worker, last_beat: Some(database.value(&here).await) };
+    database.execute("UPDATE mill.workers SET beat_at = clock_timestamp()").await;
+    let reclaimed = reclaim(database.client(), found_dead).await.unwrap();
+    assert_eq!((reclaimed.given_back, reclaimed.ended, reclaimed.remaining), (vec![], vec![], 0));
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.workers").await, 1);
+    let session = database.connect().await;
+    finish(&session, &claim).await.unwrap();
+    session.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(database.attempts(id).await, "succeeded");
+}
+
 #[tokio::test]
 async fn a_claim_that_was_reclaimed_changes_nothing() {
     for way in ["complete", "fail", "give back"] {
         let (database, id, worker, stale) = claimed().await;
-        let reclaimed = reclaim(database.client(), worker).await.unwrap();
+        let reclaimed = reclaim(database.client(), unregistered(worker)).await.unwrap();
         assert_eq!(reclaimed.given_back, [TaskId(id)]);
         let (_, good) = claim(&database).await;
         assert_eq!(good.attempt(), 2);
@@ -91,7 +114,7 @@ async fn a_claim_that_was_reclaimed_changes_nothing() {
             _ => assert!(!give_back(&session, stale, Duration::ZERO).await.unwrap()),
         }
         // The worker that was taken for dead may be taken for dead again.
-        let again = reclaim(database.client(), worker).await.unwrap();
+        let again = reclaim(database.client(), unregistered(worker)).await.unwrap();
         assert!(again.given_back.is_empty() && again.ended.is_empty());
         assert_eq!(row(&database).await, before, "{way}");
         assert_eq!(effects(&database).await, 0, "{way}");
@@ -142,11 +165,11 @@ async fn a_reclaim_leaves_a_finish_that_is_about_to_commit_alone() {
         let (database, id, worker, claim) = claimed().await;
         let session = database.connect().await;
         finish(&session, &claim).await.unwrap();
-        let during = reclaim(database.client(), worker).await.unwrap();
+        let during = reclaim(database.client(), unregistered(worker)).await.unwrap();
         assert!(during.given_back.is_empty() && during.ended.is_empty(), "{during:?}");
         assert_eq!(during.remaining, 1);
         session.batch_execute(end).await.unwrap();
-        let after = reclaim(database.client(), worker).await.unwrap();
+        let after = reclaim(database.client(), unregistered(worker)).await.unwrap();
         if end == "COMMIT" {
             assert!(after.given_back.is_empty(), "{after:?}");
             assert_eq!(database.attempts(id).await, "succeeded");
@@ -165,7 +188,10 @@ async fn a_finish_waits_for_a_reclaim_and_heeds_it() {
         let (database, id, worker, claim) = claimed().await;
         let (session, reclaimer) = (database.connect().await, database.connect().await);
         reclaimer.batch_execute("BEGIN").await.unwrap();
-        assert_eq!(reclaim(&reclaimer, worker).await.unwrap().given_back, [TaskId(id)]);
+        assert_eq!(
+            reclaim(&reclaimer, unregistered(worker)).await.unwrap().given_back,
+            [TaskId(id)]
+        );
         let (answer, ()) = join(finish(&session, &claim), async {
             until_waiting(&database).await;
             reclaimer.batch_execute(end).await.unwrap();
@@ -240,9 +266,9 @@ async fn a_reclaim_skips_a_task_that_is_being_cancelled_and_then_ends_it() {
     let canceller = database.connect().await;
     canceller.batch_execute("BEGIN").await.unwrap();
     assert_eq!(queue::cancel::cancel(&canceller, TaskId(id)).await.unwrap(), "requested");
-    assert_eq!(reclaim(database.client(), worker).await.unwrap().remaining, 1);
+    assert_eq!(reclaim(database.client(), unregistered(worker)).await.unwrap().remaining, 1);
     canceller.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(reclaim(database.client(), worker).await.unwrap().ended, [TaskId(id)]);
+    assert_eq!(reclaim(database.client(), unregistered(worker)).await.unwrap().ended, [TaskId(id)]);
     assert_eq!(database.attempts(id).await, "cancelled");
     assert_eq!(finish(&database.connect().await, &stale).await, Err(LOST.to_owned()));
 }
@@ -270,7 +296,7 @@ async fn a_claim_that_a_crash_of_the_server_undid_is_no_good_afterwards() {
         let database = &private.database;
         let attempt: i32 = database.value("SELECT attempt FROM mill.tasks").await;
         lost += i64::from(attempt == 0);
-        reclaim(database.client(), worker).await.unwrap();
+        reclaim(database.client(), unregistered(worker)).await.unwrap();
         let (_, good) = claim(database).await;
         assert_ne!(good.token(), stale.token());
         // The number of the attempt would not have told them apart.

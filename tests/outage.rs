@@ -46,6 +46,11 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     }
     let database = &private.database;
     database.until_empty().await;
+    let failed = "SELECT task_id || ': ' || outcome || ' ' || coalesce(sqlstate, '') || ' ' || coalesce(message, '')
+                  FROM mill.attempts WHERE final AND outcome <> 'succeeded'";
+    let failed = database.rows(failed, &[]).await;
+    let failed: Vec<String> = failed.iter().map(|row| row.get(0)).collect();
+    assert!(failed.is_empty(), "{failed:?}");
     let row = &database.rows("SELECT count(*), count(DISTINCT task) FROM effect", &[]).await[0];
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (TASKS, TASKS));
     let outcomes = "SELECT count(*) FILTER (WHERE outcome = 'succeeded'),
@@ -54,6 +59,9 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     let row = &database.rows(outcomes, &[]).await[0];
     println!("{} attempts interrupted by 4 outages", row.get::<_, i64>(1));
     assert_eq!((row.get::<_, i64>(0), row.get(2)), (TASKS, false));
+    // Who is back first does not bury the other, who is on its way.
+    let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
+    assert_eq!(database.value::<i64>(lost).await, 0);
     assert!(row.get::<_, i64>(1) > 0, "no outage met a running task: the test shows nothing");
     eventually("both workers are registered", async || {
         database.value::<i64>("SELECT count(*) FROM mill.workers").await == 2

@@ -207,7 +207,10 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         "fail and wait" => failed(claim, Verdict::Failure { retry_in: wait }).await,
         "give back" => drop(give_back(client, claim, Duration::ZERO).await.unwrap()),
         "give back and wait" => drop(give_back(client, claim, wait).await.unwrap()),
-        "reclaim" => drop(reclaim::reclaim(client, worker).await.unwrap()),
+        "reclaim" => {
+            let dead = reclaim::Dead { worker, last_beat: None };
+            reclaim::reclaim(client, dead).await.unwrap();
+        }
         "cancel" => drop(cancel::cancel(client, id).await.unwrap()),
         "retry" => drop(cancel::retry(client, id).await.unwrap()),
         _ => panic!("{what} is no move"),

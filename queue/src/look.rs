@@ -1,7 +1,7 @@
 //! What a worker with nothing to do has to know, in one statement: whether there is work, when the
 //! next task is due, and how the other workers are.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
@@ -21,12 +21,12 @@ WITH RECURSIVE holder (id) AS (
         SELECT t.claimed_by FROM mill.tasks t
         WHERE t.state = 'running' AND t.claimed_by > holder.id
         ORDER BY t.claimed_by LIMIT 1) AS next
-), peer (id, beat, present, beat_age) AS (
+), peer (id, beat, present, beat_age, last_beat) AS (
     SELECT w.id, w.beat, w.presence IN (SELECT mill.presences()),
-        extract(epoch FROM now() - w.beat_at)::float8
+        extract(epoch FROM now() - w.beat_at)::float8, w.beat_at
     FROM mill.workers w WHERE w.id <> $1 AND $3
     UNION ALL
-    SELECT h.id, NULL, false, NULL FROM holder h
+    SELECT h.id, NULL, false, NULL, NULL FROM holder h
     WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)
 )
 SELECT
@@ -36,9 +36,10 @@ SELECT
         WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1),
     p.ids, p.beats, p.present, p.beat_ages,
     EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked'), EXISTS (SELECT FROM mill.limits),
-    ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority)
+    ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority), p.last_beats
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(beat), '{}') AS beats,
-        coalesce(array_agg(present), '{}') AS present, coalesce(array_agg(beat_age), '{}') AS beat_ages
+        coalesce(array_agg(present), '{}') AS present, coalesce(array_agg(beat_age), '{}') AS beat_ages,
+        coalesce(array_agg(last_beat), '{}') AS last_beats
     FROM peer) AS p";
 
 /// How things stand.
@@ -90,12 +91,14 @@ pub async fn look(
     let beats: Vec<Option<i64>> = row.try_get(3)?;
     let present: Vec<bool> = row.try_get(4)?;
     let beat_ages: Vec<Option<f64>> = row.try_get(5)?;
-    let seen = ids.into_iter().zip(beats).zip(present).zip(beat_ages).map(
-        |(((id, beat), present), beat_age)| Peer {
+    let last_beats: Vec<Option<SystemTime>> = row.try_get(9)?;
+    let seen = ids.into_iter().zip(beats).zip(present).zip(beat_ages).zip(last_beats).map(
+        |((((id, beat), present), beat_age), last_beat)| Peer {
             worker: WorkerId(id),
             beat,
             present,
             beat_age: beat_age.map(seconds),
+            last_beat,
         },
     );
     Ok(Look {

@@ -3,7 +3,7 @@
 //! Any node does it, after it has ended the backends that may still run the dead worker's SQL.
 //! Takes row locks with SKIP LOCKED only, so it never waits for a finish that is about to commit.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
@@ -12,12 +12,23 @@ use crate::claim::SessionIdentity;
 use crate::error::QueueError;
 use crate::task::{TaskId, WorkerId};
 
+/// Whether $1 has not beaten since the beat at $2 (null: it was not registered): whoever comes back
+/// while it is being buried keeps what it claims.
+macro_rules! still_dead {
+    () => {
+        "(SELECT w.beat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2"
+    };
+}
+
 /// The pid alone is not enough: it may belong to somebody else by now.
-const END_BACKENDS: &str = "/* queue.end_backends */
-SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)), count(*)
+const END_BACKENDS: &str = concat!(
+    "/* queue.end_backends */
+SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid))
 FROM mill.tasks t JOIN pg_stat_activity a
     ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
-WHERE t.state = 'running' AND t.claimed_by = $1";
+WHERE t.state = 'running' AND t.claimed_by = $1 AND ",
+    still_dead!()
+);
 
 const END_SESSION: &str = "/* queue.end_session */
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
@@ -28,15 +39,25 @@ const SESSION_GONE: &str = "/* queue.session_gone */
 SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true))";
 
-const RECLAIM: &str =
-    "/* queue.reclaim */ SELECT r.task_id, r.given_back FROM mill.reclaim($1) AS r";
+const RECLAIM: &str = concat!(
+    "/* queue.reclaim */
+SELECT r.task_id, r.given_back
+FROM (SELECT WHERE ",
+    still_dead!(),
+    ") AS dead CROSS JOIN LATERAL mill.reclaim($1) AS r"
+);
 
-const REMAINING: &str = "/* queue.remaining */
-SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
+/// Nothing: the worker is alive.
+const REMAINING: &str = concat!(
+    "/* queue.remaining */
+SELECT (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)
+WHERE ",
+    still_dead!()
+);
 
-/// Only if it holds no claim any more, and has not begun to beat again.
+/// Only if it holds no claim any more.
 const FORGET: &str = "/* queue.forget */
-DELETE FROM mill.workers w WHERE w.id = $1 AND w.beat_at < now() - interval '1 second'
+DELETE FROM mill.workers w WHERE w.id = $1 AND w.beat_at = $2
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)";
 
 /// Another worker, as the database shows it.
@@ -50,6 +71,23 @@ pub struct Peer {
     pub present: bool,
     /// Since its last beat, by the database's clock.
     pub beat_age: Option<Duration>,
+    /// When that was.
+    pub last_beat: Option<SystemTime>,
+}
+
+/// A worker that was found dead after its last beat; `None`: it was not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dead {
+    /// Its id.
+    pub worker: WorkerId,
+    /// By the database's clock.
+    pub last_beat: Option<SystemTime>,
+}
+
+impl Dead {
+    fn params(&self) -> [(&(dyn ToSql + Sync), Type); 2] {
+        [(&self.worker.0, Type::UUID), (&self.last_beat, Type::TIMESTAMPTZ)]
+    }
 }
 
 /// What one pass over a dead worker did.
@@ -59,17 +97,18 @@ pub struct Reclaimed {
     pub given_back: Vec<TaskId>,
     /// Tasks that ended as lost, unknown or cancelled.
     pub ended: Vec<TaskId>,
-    /// Claims that stay until their backend is gone or their finish has been decided.
+    /// Claims that stay until their backend is gone or their finish has been decided. None of a
+    /// worker that has come back: they are its own.
     pub remaining: u64,
 }
 
-/// Ends the backends of a dead worker's claims. Returns how many were told to end; without the
+/// Ends the backends of a dead worker's claims, unless it has come back. Returns how many were told to end; without the
 /// rights of `pg_read_all_stats` and `pg_signal_backend` that is an error or zero.
 ///
 /// # Errors
 /// Database trouble; missing rights.
-pub async fn end_backends(client: &impl GenericClient, dead: WorkerId) -> Result<i64, QueueError> {
-    let rows = client.query_typed(END_BACKENDS, &[(&dead.0, Type::UUID)]).await?;
+pub async fn end_backends(client: &impl GenericClient, dead: Dead) -> Result<i64, QueueError> {
+    let rows = client.query_typed(END_BACKENDS, &dead.params()).await?;
     Ok(rows[0].try_get(0)?)
 }
 
@@ -105,21 +144,21 @@ pub async fn session_gone(
 }
 
 /// Gives back the dead worker's claims whose backends are gone, and forgets the worker once it
-/// holds none.
+/// holds none. Does nothing to one that has come back.
 ///
 /// # Errors
 /// Database trouble.
-pub async fn reclaim(client: &impl GenericClient, dead: WorkerId) -> Result<Reclaimed, QueueError> {
+pub async fn reclaim(client: &impl GenericClient, dead: Dead) -> Result<Reclaimed, QueueError> {
     let mut reclaimed = Reclaimed::default();
-    let worker = [(&dead.0 as &(dyn ToSql + Sync), Type::UUID)];
-    for row in client.query_typed(RECLAIM, &worker).await? {
+    for row in client.query_typed(RECLAIM, &dead.params()).await? {
         let id = TaskId(row.try_get(0)?);
         if row.try_get(1)? { &mut reclaimed.given_back } else { &mut reclaimed.ended }.push(id);
     }
-    let rows = client.query_typed(REMAINING, &worker).await?;
-    reclaimed.remaining = rows[0].try_get::<_, i64>(0)?.cast_unsigned();
-    if reclaimed.remaining == 0 {
-        client.execute_typed(FORGET, &worker).await?;
+    if let Some(row) = client.query_typed(REMAINING, &dead.params()).await?.first() {
+        reclaimed.remaining = row.try_get::<_, i64>(0)?.cast_unsigned();
+        if reclaimed.remaining == 0 {
+            client.execute_typed(FORGET, &dead.params()).await?;
+        }
     }
     Ok(reclaimed)
 }

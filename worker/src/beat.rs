@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::bell::Bell;
-use crate::control::{Backoff, Control};
+use crate::control::{Backoff, Control, Own};
 use crate::held::Held;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
@@ -25,19 +25,19 @@ pub(crate) struct Beat {
 }
 
 impl Beat {
-    /// Beats on `client`, and on new sessions when that one breaks, until the worker has ended.
-    pub(crate) async fn run(self, client: Client) {
-        let mut session = Some(client);
+    /// Beats on `session`, and on new ones when that one breaks, until the worker has ended.
+    pub(crate) async fn run(self, session: Own) {
+        let mut session = Some(session);
         let mut backoff = Backoff::default();
         while !self.shutdown.end.is_cancelled() {
             let beaten = match session.take() {
-                Some(client) => self.on_session(&client).await,
+                Some(session) => self.on_session(&session).await,
                 None => match self.register().await {
-                    Ok(client) => {
+                    Ok(session) => {
                         self.metrics.reconnects.inc();
                         tracing::info!("the control session is back");
                         backoff = Backoff::default();
-                        self.on_session(&client).await
+                        self.on_session(&session).await
                     }
                     Err(error) => Err(error),
                 },
@@ -58,15 +58,16 @@ impl Beat {
 
     /// A registered control session. History is made ready first: whatever is claimed afterwards
     /// finds a partition to be recorded in.
-    pub(crate) async fn register(&self) -> Result<Client, QueueError> {
-        let client = self.control.own("pgmill control").await?;
-        prune::prepare_history(&client).await?;
-        register(&client, &self.introduction).await?;
-        Ok(client)
+    pub(crate) async fn register(&self) -> Result<Own, QueueError> {
+        let session = self.control.own("pgmill control").await?;
+        prune::prepare_history(&session.client).await?;
+        register(&session.client, &self.introduction).await?;
+        Ok(session)
     }
 
     /// Returns `Ok` when the worker has ended, and has left the list of the living.
-    async fn on_session(&self, client: &Client) -> Result<(), QueueError> {
+    async fn on_session(&self, session: &Own) -> Result<(), QueueError> {
+        let client = &session.client;
         let every = self.introduction.beat;
         loop {
             let begun = Instant::now();
@@ -77,6 +78,8 @@ impl Beat {
                     return leave(client, self.introduction.worker).await;
                 }
                 () = self.bell.beat_called() => {}
+                // At once: without it the worker looks dead to the others.
+                () = session.ended.cancelled() => {}
                 () = sleep(every.saturating_sub(begun.elapsed())) => {}
             }
         }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) struct Bell {
     work: Notify,
     beat: Notify,
+    waiting: Notify,
     permits: Notify,
     sweep: AtomicBool,
     released: Mutex<Vec<LimitId>>,
@@ -25,6 +26,7 @@ impl Default for Bell {
         Self {
             work: Notify::new(),
             beat: Notify::new(),
+            waiting: Notify::new(),
             permits: Notify::new(),
             sweep: AtomicBool::new(false),
             released: Mutex::default(),
@@ -41,7 +43,7 @@ impl Bell {
     /// There may be new tasks.
     pub(crate) fn ring(&self) {
         self.work.notify_one();
-        self.permits.notify_one();
+        self.waiting.notify_one();
     }
 
     /// A task has ended that held permits of these limits: others may wait for them.
@@ -61,9 +63,14 @@ impl Bell {
         released
     }
 
-    /// Resolves when there may be permits to hand out.
-    pub(crate) async fn permits_wanted(&self) {
+    /// Resolves when a task has ended that held permits.
+    pub(crate) async fn released(&self) {
         self.permits.notified().await;
+    }
+
+    /// Resolves when there may be new tasks that wait for permits.
+    pub(crate) async fn permits_wanted(&self) {
+        self.waiting.notified().await;
     }
 
     /// There may be tasks with ids that were passed already.

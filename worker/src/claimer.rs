@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::bell::Bell;
 use crate::control::{Backoff, Control};
-use crate::finish::hand_back;
+use crate::finish::hand_back_unbegun;
 use crate::held::{Held, Work};
 use crate::lanes::{Lanes, Order, Round};
 use crate::metrics::Metrics;
@@ -82,7 +82,7 @@ impl Claimer {
         let claims = match claims {
             Some(claims) => claims,
             None => {
-                let client = self.control.own("pgmill claimer").await?;
+                let client = self.control.own("pgmill claimer").await?.client;
                 let connected = claims.insert(Claims::new(client, self.worker).await?);
                 self.bell.set_claimer(true);
                 connected
@@ -226,10 +226,8 @@ impl Claimer {
             } else if let Err(works) = offer.reply.send(works) {
                 // Its session ended while the claim was under way.
                 for work in works {
-                    hand_back(&self.control, work.claim, Duration::ZERO).await;
-                    drop(work.holding);
+                    hand_back_unbegun(&self.control, &self.bell, work).await;
                 }
-                self.bell.sweep();
             }
         }
     }

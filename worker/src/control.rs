@@ -1,15 +1,16 @@
 //! The control sessions: a small pool under the worker's own login, never used for task SQL.
 
 use std::fmt::Display;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
 use queue::claim::SessionIdentity;
 use queue::connect::{self, Target};
 use queue::{Claim, QueueError, TaskId, reclaim, settle};
 use rand::RngExt;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
@@ -22,6 +23,13 @@ pub(crate) struct Control {
     pool: Pool,
     target: Target,
     metrics: Metrics,
+}
+
+/// A session that belongs to one part of the process.
+pub(crate) struct Own {
+    pub(crate) client: Client,
+    /// Cancelled when the connection has ended.
+    pub(crate) ended: CancellationToken,
 }
 
 impl Control {
@@ -56,14 +64,17 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::get`].
-    pub(crate) async fn own(&self, name: &str) -> Result<Client, QueueError> {
+    pub(crate) async fn own(&self, name: &str) -> Result<Own, QueueError> {
         let target = self.target.with_application_name(name);
         let (client, connection) = connect::open(&target).await?;
+        let ended = CancellationToken::new();
+        let end = ended.clone().drop_guard();
         self.metrics.tracker.spawn(async move {
-            // Its end shows in the client.
+            // Its error shows in the client.
             let _ = connection.await;
+            drop(end);
         });
-        Ok(client)
+        Ok(Own { client, ended })
     }
 
     /// Where control sessions go.
@@ -127,6 +138,14 @@ fn control_target(target: &Target) -> Target {
         .with_option("statement_timeout", "60s")
         .with_option("lock_timeout", "5s")
         .with_option("idle_in_transaction_session_timeout", "60s")
+}
+
+/// Resolves at the instant; never without one.
+pub(crate) async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits that double, with full jitter above a floor, so that a fleet does not come back at once.

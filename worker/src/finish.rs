@@ -7,8 +7,10 @@ use queue::give_back::give_back;
 use queue::retry::Verdict;
 use queue::{Claim, Outcome};
 
+use crate::bell::Bell;
 use crate::control::{Backoff, Control};
 use crate::execute::Ending;
+use crate::held::Work;
 
 /// What became of the task, for log and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +64,15 @@ async fn record(
     }
 }
 
+/// Gives back what was never begun, and lets it be claimed again.
+pub(crate) async fn hand_back_unbegun(control: &Control, bell: &Bell, work: Work) {
+    hand_back(control, work.claim, Duration::ZERO).await;
+    drop(work.holding);
+    bell.sweep();
+}
+
 /// Gives a claim back, to run again after `wait`.
-pub(crate) async fn hand_back(control: &Control, mut claim: Claim, wait: Duration) -> Finished {
+async fn hand_back(control: &Control, mut claim: Claim, wait: Duration) -> Finished {
     let mut backoff = Backoff::default();
     loop {
         let trouble = match control.get().await {

@@ -53,7 +53,7 @@ impl Gauges {
     }
 
     async fn on_session(&self, control: &Control) -> Result<(), QueueError> {
-        let client = control.own("pgmill publisher").await?;
+        let client = control.own("pgmill publisher").await?.client;
         while !publisher(&client).await? {
             sleep(EVERY).await;
         }

@@ -7,10 +7,10 @@ use std::time::Instant;
 use queue::QueueError;
 use queue::limit::{Granted, grant, grant_waiting, regulate};
 use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::bell::Bell;
-use crate::control::Control;
+use crate::control::{Control, until};
 use crate::shutdown::Shutdown;
 
 /// The granter and all that it is given.
@@ -39,17 +39,23 @@ impl Granter {
         loop {
             let scope = tokio::select! {
                 () = self.shutdown.end.cancelled() => return,
+                () = self.bell.released() => Scope::Released,
                 looked = limited.changed() => match looked {
                     Ok(()) if *limited.borrow_and_update() => Scope::All,
                     Ok(()) => continue,
                     Err(_) => return,
                 },
-                () = self.bell.permits_wanted() => Scope::Released,
+                () = self.bell.permits_wanted() => {
+                    let there_are = *limited.borrow();
+                    if !there_are {
+                        continue;
+                    }
+                    Scope::Waiting
+                }
                 () = until(next) => Scope::Waiting,
             };
             let begun = Instant::now();
-            let there_are = *limited.borrow();
-            let granted = match self.run_once(scope, there_are).await {
+            let granted = match self.run_once(scope).await {
                 Ok(granted) => granted,
                 Err(error) => {
                     tracing::warn!(%error, "handing out permits failed");
@@ -71,22 +77,12 @@ impl Granter {
         }
     }
 
-    async fn run_once(&self, scope: Scope, limited: bool) -> Result<Granted, QueueError> {
-        let released = self.bell.take_released();
+    async fn run_once(&self, scope: Scope) -> Result<Granted, QueueError> {
         let client = self.control.get().await?;
         match scope {
+            Scope::Released => grant(&**client, &self.bell.take_released()).await,
             Scope::All if !regulate(&**client).await? => Ok(Granted::default()),
             Scope::All | Scope::Waiting => grant_waiting(&**client).await,
-            Scope::Released if released.is_empty() && limited => grant_waiting(&**client).await,
-            Scope::Released if released.is_empty() => Ok(Granted::default()),
-            Scope::Released => grant(&**client, &released).await,
         }
-    }
-}
-
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue::look::{Wanted, look};
-use queue::reclaim::Peer;
 use queue::{QueueError, WorkerId};
 use rand::RngExt;
 use tokio::sync::watch;
@@ -15,6 +14,7 @@ use crate::bell::Bell;
 use crate::control::Control;
 use crate::pick::Weights;
 use crate::shutdown::Shutdown;
+use crate::watch::Sight;
 
 /// Between looks, unless `--poll` asks for more: with the beats, 58 statements a minute. A killed
 /// worker's tasks are pending again within grace + this + a moment.
@@ -42,18 +42,20 @@ pub(crate) struct Looker {
     /// To the claimer.
     pub(crate) weights: watch::Sender<Weights>,
     /// To the reclaimer: the other workers.
-    pub(crate) peers: watch::Sender<Vec<Peer>>,
+    pub(crate) sights: watch::Sender<Sight>,
 }
 
 impl Looker {
     /// Runs until the worker has ended.
     pub(crate) async fn run(self) {
         let mut without_peers = 0;
+        let mut unbroken_since = Instant::now();
         loop {
-            match self.run_once(without_peers == 0).await {
+            match self.run_once(without_peers == 0, unbroken_since).await {
                 Ok(Some(peers)) => without_peers = looks_between(peers),
                 Ok(None) => without_peers -= 1,
                 Err(error) => {
+                    unbroken_since = Instant::now();
                     tracing::warn!(%error, "looking for work and at the other workers failed");
                 }
             }
@@ -66,7 +68,11 @@ impl Looker {
     }
 
     /// Returns how many peers there are, if they are wanted.
-    async fn run_once(&self, peers: bool) -> Result<Option<usize>, QueueError> {
+    async fn run_once(
+        &self,
+        peers: bool,
+        unbroken_since: Instant,
+    ) -> Result<Option<usize>, QueueError> {
         let client = self.control.get().await?;
         let asked = Instant::now();
         // A claimer that finds tasks needs nobody to tell it that there are some.
@@ -83,7 +89,7 @@ impl Looker {
         if asked.elapsed() <= EVERY * 2 {
             self.next_due.send_replace(look.next_due_in.map(|wait| asked + wait));
             if let Some(peers) = look.peers {
-                self.peers.send_replace(peers);
+                self.sights.send_replace(Sight { peers, unbroken_since });
             }
         }
         Ok(count)

@@ -9,7 +9,6 @@ use queue::connect::{Environment, Target};
 use queue::{WorkerId, schema};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
 
@@ -17,7 +16,7 @@ use crate::beat::Beat;
 use crate::bell::Bell;
 use crate::claimer::Claimer;
 use crate::config::Config;
-use crate::control::Control;
+use crate::control::{Control, Own};
 use crate::execute::Executor;
 use crate::gauges::Gauges;
 use crate::granter::Granter;
@@ -30,6 +29,7 @@ use crate::pick::Weights;
 use crate::reader::Reader;
 use crate::reclaimer::Reclaimer;
 use crate::shutdown::{Shutdown, Signals, wind_down};
+use crate::watch::Sight;
 use crate::{listener, maintenance, privileges, promoter};
 
 /// Everything that the parts share.
@@ -119,9 +119,9 @@ impl Process {
 
     /// The control session, registered, after everything that would make this worker useless has
     /// been ruled out. `None`: a signal came first.
-    async fn first_session(&self, signals: &mut Signals) -> anyhow::Result<Option<Client>> {
+    async fn first_session(&self, signals: &mut Signals) -> anyhow::Result<Option<Own>> {
         let ready = async {
-            let client = self.control.own("pgmill control").await?;
+            let client = self.control.own("pgmill control").await?.client;
             let version = schema::check_version(&client).await;
             // A login without any right may not even read the version: the grant is what it lacks.
             let denied = version
@@ -136,7 +136,7 @@ impl Process {
             anyhow::Ok(self.beat().register().await?)
         };
         tokio::select! {
-            client = ready => client.map(Some),
+            session = ready => session.map(Some),
             _ = signals.next() => Ok(None),
         }
     }
@@ -163,13 +163,13 @@ impl Process {
     }
 
     /// Starts everything but readers and claimer.
-    fn background(&self, control_session: Client, http: Option<TcpListener>) -> TaskTracker {
+    fn background(&self, control_session: Own, http: Option<TcpListener>) -> TaskTracker {
         let tasks = TaskTracker::new();
         let (control, bell, shutdown) = (&self.control, &self.bell, &self.shutdown);
         tasks.spawn(self.beat().run(control_session));
         tasks.spawn(listener::run(control.clone(), Arc::clone(bell), shutdown.clone()));
         let (next_due, dues) = watch::channel(None);
-        let (peers, looks) = watch::channel(Vec::new());
+        let (sights, looks) = watch::channel(Sight::nobody());
         let (limited, limits) = watch::channel(false);
         let looker = Looker {
             worker: self.worker,
@@ -181,7 +181,7 @@ impl Process {
             next_due,
             limited,
             weights: self.weights.clone(),
-            peers,
+            sights,
         };
         tasks.spawn(looker.run());
         let promoted = promoter::run(control.clone(), Arc::clone(bell), dues, shutdown.clone());

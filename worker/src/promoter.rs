@@ -6,10 +6,9 @@ use std::time::Instant;
 use queue::QueueError;
 use queue::promote::promote;
 use tokio::sync::watch;
-use tokio::time::sleep_until;
 
 use crate::bell::Bell;
-use crate::control::{Backoff, Control};
+use crate::control::{Backoff, Control, until};
 use crate::shutdown::Shutdown;
 
 /// Runs until the worker drains. Any number of workers promote side by side.
@@ -39,13 +38,6 @@ pub(crate) async fn run(
                 }
             },
         }
-    }
-}
-
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant.into()).await,
-        None => std::future::pending().await,
     }
 }
 

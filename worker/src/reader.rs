@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::bell::Bell;
 use crate::control::Backoff;
 use crate::execute::Executor;
-use crate::finish::{Finished, finish, hand_back};
+use crate::finish::{Finished, finish, hand_back_unbegun};
 use crate::group;
 use crate::held::Work;
 use crate::metrics::Metrics;
@@ -126,9 +126,7 @@ impl Reader {
     }
 
     async fn hand_back(&self, work: Work) {
-        hand_back(&self.executor.control, work.claim, Duration::ZERO).await;
-        drop(work.holding);
-        self.bell.sweep();
+        hand_back_unbegun(&self.executor.control, &self.bell, work).await;
     }
 
     /// A new session; `None`: the worker drains.

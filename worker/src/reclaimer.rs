@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue::reclaim::{Peer, end_backends, reclaim};
-use queue::{QueueError, WorkerId};
+use queue::QueueError;
+use queue::reclaim::{Dead, end_backends, reclaim};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::look::EVERY;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
-use crate::watch::Watch;
+use crate::watch::{Sight, Watch};
 
 /// How soon to look again at a backend that was told to end.
 const ENDING: Duration = Duration::from_millis(50);
@@ -32,35 +32,35 @@ pub(crate) struct Reclaimer {
 impl Reclaimer {
     /// Runs until the worker has ended. No leader: row locks with SKIP LOCKED let any number of
     /// reclaimers share one dead worker's tasks.
-    pub(crate) async fn run(self, mut peers: watch::Receiver<Vec<Peer>>) {
+    pub(crate) async fn run(self, mut sights: watch::Receiver<Sight>) {
         let mut watch = Watch::new(self.orphan_timeout, EVERY * 5);
         loop {
             tokio::select! {
                 () = self.shutdown.end.cancelled() => return,
-                looked = peers.changed() => if looked.is_err() {
+                looked = sights.changed() => if looked.is_err() {
                     return;
                 },
             }
-            let dead = watch.look(&peers.borrow_and_update(), Instant::now());
+            let dead = watch.look(&sights.borrow_and_update(), Instant::now());
             for dead in dead {
                 if let Err(error) = self.bury(dead).await {
-                    tracing::warn!(%error, worker = %dead, "reclaiming failed");
+                    tracing::warn!(%error, worker = %dead.worker, "reclaiming failed");
                 }
             }
         }
     }
 
     /// Kill before reclaim: the dead worker's SQL may run on to its natural end.
-    async fn bury(&self, dead: WorkerId) -> Result<(), QueueError> {
+    async fn bury(&self, dead: Dead) -> Result<(), QueueError> {
         let client = self.control.get().await?;
         for _ in 0..ENDING_LOOKS {
             match end_backends(&**client, dead).await {
                 Ok(0) => {}
                 Ok(ended) => {
-                    tracing::info!(worker = %dead, ended, "ended backends of a dead worker");
+                    tracing::info!(worker = %dead.worker, ended, "ended backends of a dead worker");
                 }
                 Err(error) => tracing::error!(
-                    worker = %dead, %error,
+                    worker = %dead.worker, %error,
                     "may not end the backends of a dead worker; its tasks wait until they are gone. \
                      GRANT pg_signal_backend, pg_read_all_stats TO mill_worker"
                 ),
@@ -70,7 +70,7 @@ impl Reclaimer {
             if count > 0 {
                 self.metrics.reclaimed(count);
                 tracing::warn!(
-                    worker = %dead, given_back = ?reclaimed.given_back, ended = ?reclaimed.ended,
+                    worker = %dead.worker, given_back = ?reclaimed.given_back, ended = ?reclaimed.ended,
                     "reclaimed the tasks of a dead worker"
                 );
                 self.bell.sweep();

@@ -8,16 +8,34 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use queue::WorkerId;
-use queue::reclaim::Peer;
+use queue::reclaim::{Dead, Peer};
 
-/// A worker whose control session is gone gets this long, in case it is connecting again.
+/// A worker whose control session is gone gets this long, in case it is connecting again; after an
+/// outage all are, and the first to be back must not bury the others.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// The other workers at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Sight {
+    pub(crate) peers: Vec<Peer>,
+    /// Since when every look has had an answer.
+    pub(crate) unbroken_since: Instant,
+}
+
+impl Sight {
+    /// Before the first look.
+    pub(crate) fn nobody() -> Self {
+        Self { peers: Vec::new(), unbroken_since: Instant::now() }
+    }
+}
 
 /// What one worker has seen of the others.
 pub(crate) struct Watch {
     orphan_timeout: Duration,
     longest_gap: Duration,
     last_look: Option<Instant>,
+    /// Anew after a gap; before one, as long as looks had answers.
+    watching_since: Option<Instant>,
     seen: HashMap<WorkerId, Seen>,
 }
 
@@ -31,20 +49,40 @@ struct Seen {
 impl Watch {
     /// `longest_gap`: looks further apart than this do not connect.
     pub(crate) fn new(orphan_timeout: Duration, longest_gap: Duration) -> Self {
-        Self { orphan_timeout, longest_gap, last_look: None, seen: HashMap::new() }
+        Self {
+            orphan_timeout,
+            longest_gap,
+            last_look: None,
+            watching_since: None,
+            seen: HashMap::new(),
+        }
     }
 
     /// Takes in one look at the peers and says which of them are dead.
-    pub(crate) fn look(&mut self, peers: &[Peer], now: Instant) -> Vec<WorkerId> {
-        if self.last_look.is_some_and(|last| now.duration_since(last) > self.longest_gap) {
+    pub(crate) fn look(&mut self, sight: &Sight, now: Instant) -> Vec<Dead> {
+        let stopped = self.last_look.is_some_and(|last| now - last > self.longest_gap);
+        if stopped {
+            // Its own process stood still; nobody knows what went on meanwhile.
+            self.watching_since = Some(now);
+        }
+        let since = self
+            .watching_since
+            .map_or(sight.unbroken_since, |since| since.max(sight.unbroken_since));
+        if self.last_look.is_some_and(|last| since > last) {
             self.seen.clear();
         }
         self.last_look = Some(now);
+        let peers = &sight.peers;
         self.seen.retain(|worker, _| peers.iter().any(|peer| peer.worker == *worker));
-        peers.iter().filter(|peer| self.dead(peer, now)).map(|peer| peer.worker).collect()
+        let connected = now.saturating_duration_since(since) >= GRACE;
+        peers
+            .iter()
+            .filter(|peer| self.dead(peer, connected, now))
+            .map(|peer| Dead { worker: peer.worker, last_beat: peer.last_beat })
+            .collect()
     }
 
-    fn dead(&mut self, peer: &Peer, now: Instant) -> bool {
+    fn dead(&mut self, peer: &Peer, connected: bool, now: Instant) -> bool {
         let seen = self.seen.entry(peer.worker).or_insert(Seen {
             beat: peer.beat,
             still_since: now,
@@ -61,7 +99,7 @@ impl Watch {
             && peer.beat_age.is_none_or(|age| age >= self.orphan_timeout);
         let gone = match (seen.absent_since, peer.beat_age) {
             // Its last beat tells how long it may have been gone: seconds of one server's clock.
-            (Some(_), Some(age)) => age >= GRACE,
+            (Some(_), Some(age)) => age >= GRACE && connected,
             // It is not registered; only watching tells.
             (Some(since), None) => now.duration_since(since) >= GRACE,
             (None, _) => false,
@@ -80,14 +118,20 @@ mod tests {
     fn peer(beat: Option<i64>, present: bool, age: u64) -> Peer {
         let worker = WorkerId(uuid::Uuid::from_u128(7));
         let beat_age = beat.map(|_| Duration::from_secs(age));
-        Peer { worker, beat, present, beat_age }
+        Peer { worker, beat, present, beat_age, last_beat: None }
+    }
+
+    fn sight(peer: Peer, unbroken_since: Instant) -> Sight {
+        Sight { peers: vec![peer], unbroken_since }
     }
 
     /// Looks once a second and says after how many seconds the peer was called dead.
     fn dies_after(seconds: u64, at: impl Fn(u64) -> Peer) -> Option<u64> {
         let mut watch = Watch::new(ORPHAN, GAP);
         let begin = Instant::now();
-        (0..seconds).find(|n| !watch.look(&[at(*n)], begin + Duration::from_secs(*n)).is_empty())
+        (0..seconds).find(|n| {
+            !watch.look(&sight(at(*n), begin), begin + Duration::from_secs(*n)).is_empty()
+        })
     }
 
     #[test]
@@ -116,12 +160,26 @@ mod tests {
     }
 
     #[test]
-    fn after_an_outage_the_watching_begins_anew() {
+    fn after_a_gap_the_watching_begins_anew() {
         let mut watch = Watch::new(ORPHAN, GAP);
         let begin = Instant::now();
-        let still = peer(Some(1), true, 0);
-        assert!(watch.look(&[still], begin).is_empty());
-        assert!(watch.look(&[still], begin + Duration::from_secs(100)).is_empty());
-        assert!(watch.look(&[still], begin + Duration::from_secs(104)).is_empty());
+        let still = sight(peer(Some(1), true, 0), begin);
+        assert!(watch.look(&still, begin).is_empty());
+        assert!(watch.look(&still, begin + Duration::from_secs(100)).is_empty());
+        assert!(watch.look(&still, begin + Duration::from_secs(104)).is_empty());
+    }
+
+    #[test]
+    fn after_an_outage_nobody_is_dead_who_may_be_connecting_still() {
+        let mut watch = Watch::new(ORPHAN, GAP);
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        assert!(watch.look(&sight(peer(Some(1), true, 2), begin), begin).is_empty());
+        // No look had an answer up to the second second. The last beat is five seconds old.
+        for now in 2..5 {
+            let absent = sight(peer(Some(1), false, 3 + now), after(2));
+            assert!(watch.look(&absent, after(now)).is_empty(), "{now}");
+        }
+        assert_eq!(watch.look(&sight(peer(Some(1), false, 8), after(2)), after(5)).len(), 1);
     }
 }
