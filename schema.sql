@@ -210,12 +210,14 @@ CREATE TABLE IF NOT EXISTS mill.groups (
     opens time,
     closes time,
     zone text,
+    limits_tasks boolean NOT NULL GENERATED ALWAYS AS (max_concurrency <> 0 OR opens IS NOT NULL) STORED,
     CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
     CONSTRAINT period_has_length CHECK (opens <> closes)
 );
 COMMENT ON TABLE mill.groups IS 'Tasks that belong together: default priority, concurrency within each run, active period';
 COMMENT ON COLUMN mill.groups.priority IS 'Of tasks that name none themselves';
 COMMENT ON COLUMN mill.groups.max_concurrency IS 'Tasks of one run that may run at once: 0 = any number, -1 = none are started, running ones go on. Tasks outside any run count as one run';
+COMMENT ON COLUMN mill.groups.limits_tasks IS 'Its tasks need a permit';
 COMMENT ON COLUMN mill.groups.opens IS 'Time of day in zone from which on tasks may start; with closes before it the period goes over midnight';
 
 CREATE TABLE IF NOT EXISTS mill.limits (
@@ -229,6 +231,8 @@ CREATE TABLE IF NOT EXISTS mill.limits (
         CONSTRAINT rate_period_range CHECK (rate_period BETWEEN '1 second' AND '365 days'),
     window_starts integer,
     window_length interval,
+    limits_tasks boolean NOT NULL
+        GENERATED ALWAYS AS (max_running IS NOT NULL OR rate_starts IS NOT NULL) STORED,
     CONSTRAINT rate_whole
         CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
     UNIQUE (kind, name, run_id)
@@ -236,6 +240,7 @@ CREATE TABLE IF NOT EXISTS mill.limits (
 COMMENT ON TABLE mill.limits IS 'What limits tasks: a queue, a concurrency key, a group within one run. A task of a limit is blocked until it has a permit';
 COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 = tasks outside any run';
 COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: tasks that may run at once, null = any number. Groups: see mill.groups';
+COMMENT ON COLUMN mill.limits.limits_tasks IS 'Keys and queues: it says anything, so that new tasks need its permit';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'At most so many starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS 'The same rate in the shortest windows that are as exact: at most so many starts in any window_length';
 
@@ -592,7 +597,7 @@ BEGIN
             RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
                 HINT = 'Make it with pgmill group set, or SELECT mill.set_group(…).';
         END IF;
-        IF found_group.max_concurrency <> 0 OR found_group.opens IS NOT NULL THEN
+        IF found_group.limits_tasks THEN
             LOOP
                 SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'group'
                     AND l.name = group_name AND l.run_id = coalesce(run_id, 0) FOR KEY SHARE;
@@ -603,8 +608,8 @@ BEGIN
             chain := chain || found_id;
         END IF;
     END IF;
-    SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue
-        AND l.run_id = 0 AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL) FOR KEY SHARE;
+    SELECT l.id INTO found_id FROM mill.limits l
+        WHERE l.kind = 'queue' AND l.name = queue AND l.run_id = 0 AND l.limits_tasks FOR KEY SHARE;
     IF FOUND THEN
         chain := chain || found_id;
     END IF;
@@ -616,8 +621,7 @@ COMMENT ON FUNCTION mill.limit_chain IS 'The limits in force for such a task, in
 CREATE OR REPLACE FUNCTION mill.admits(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = admits.group_name
-            AND (g.max_concurrency <> 0 OR g.opens IS NOT NULL))
+    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = admits.group_name AND g.limits_tasks)
         OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (admits.limits) AND l.kind = 'group');
 END
 $$;
@@ -772,15 +776,13 @@ DECLARE
     blocked integer := 0;
 BEGIN
     -- One index range each; together they would be a walk over the table.
-    IF EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = block_pending.queue
-        AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL))
+    IF EXISTS (SELECT FROM mill.limits l
+        WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.limits_tasks)
     THEN
         SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
             WHERE t.state = 'pending' AND t.queue = block_pending.queue
                 AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'queue');
-    ELSIF EXISTS (SELECT FROM mill.groups g WHERE g.name = block_pending.group_name
-        AND (g.max_concurrency <> 0 OR g.opens IS NOT NULL))
-    THEN
+    ELSIF EXISTS (SELECT FROM mill.groups g WHERE g.name = block_pending.group_name AND g.limits_tasks) THEN
         SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
             WHERE t.state = 'pending' AND t.group_name = block_pending.group_name
                 AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'group');
@@ -813,9 +815,10 @@ BEGIN
         RETURN false;
     END IF;
     UPDATE mill.regulation SET at = clock_timestamp();
-    SELECT array_agg(l.id) INTO closed FROM mill.limit_terms l
-        WHERE l.opens IS NOT NULL
-            AND NOT (SELECT a.open FROM mill.active_period(l.opens, l.closes, l.zone, clock_timestamp()) AS a);
+    -- Also of a period that has opened again since: no claim takes a task past its start_by.
+    SELECT array_agg(DISTINCT l.id) INTO closed
+        FROM mill.tasks t JOIN mill.limits l ON l.id = ANY (t.limits) AND l.kind = 'group'
+        WHERE t.state = 'pending' AND t.group_name IS NOT NULL AND t.start_by <= clock_timestamp();
     PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
     PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
     PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
@@ -1210,7 +1213,8 @@ BEGIN
     INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
         token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
         session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
-        group_name, run_id, params, statement, rows, position, sqlstate, message, detail, hint, context, notices, result)
+        group_name, run_id, params, statement, rows, position, sqlstate, message, detail, hint,
+        context, notices, result)
     VALUES (clock_timestamp(), task.id, task.enqueued_at, task.due_at, task.claimed_at,
         task.claimed_by, task.token, task.retry_interval, task.timeout, task.attempt,
         record_attempt.outcome, task.priority, task.mode, task.backoff, task.max_attempts,
@@ -1263,7 +1267,8 @@ BEGIN
         SELECT least(now() + make_interval(secs => ran_until[n]), clock_timestamp()), id, enqueued_at, due_at,
             claimed_at, claimed_by, token, retry_interval, timeout, attempt, 'succeeded', priority,
             mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, queue,
-            name, key, concurrency_key, group_name, run_id, params, statement, row_counts[n], reports[n]->'notices', reports[n]->'result'
+            name, key, concurrency_key, group_name, run_id, params, statement, row_counts[n],
+            reports[n]->'notices', reports[n]->'result'
         FROM gone
         RETURNING attempts.task_id, attempts.key
     )

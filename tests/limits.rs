@@ -217,6 +217,23 @@ async fn a_rate_is_kept_in_every_period() {
 }
 
 #[tokio::test]
+async fn a_rate_is_kept_in_the_shortest_windows_that_are_as_exact() {
+    let database = Database::new().await;
+    for (starts, period, window) in [
+        (100, "1 minute", "1 in 00:00:00.6"),
+        (1000, "1 minute", "10 in 00:00:00.6"),
+        (7, "1 second", "7 in 00:00:01"),
+        (1, "1 day", "1 in 1 day"),
+    ] {
+        database.execute(&format!("SELECT mill.set_rate('key', 'k', {starts}, '{period}')")).await;
+        let kept: String = database
+            .value("SELECT window_starts || ' in ' || window_length FROM mill.limits")
+            .await;
+        assert_eq!(kept, window, "{starts} in {period}");
+    }
+}
+
+#[tokio::test]
 async fn permits_come_back_however_a_task_ends() {
     let database = Database::new().await;
     let keyed = async |statement: &str, options: &str| {
@@ -329,8 +346,8 @@ async fn outside_its_active_period_a_task_waits_and_says_until_when() {
     assert_eq!(database.outcome(id).await, "succeeded");
 }
 
-#[tokio::test]
-async fn a_permit_ends_with_the_active_period() {
+/// A task that has the permits of an open group and did not start before the period closed.
+async fn missed_its_period() -> (Database, i64) {
     let database = Database::new().await;
     database
         .execute(
@@ -346,12 +363,29 @@ async fn a_permit_ends_with_the_active_period() {
         .value("SELECT round(extract(epoch FROM start_by - now()) / 3600)::float8 FROM mill.tasks")
         .await;
     assert!((hours - 1.0).abs() < f64::EPSILON, "{hours}");
-    // As if it had passed while all readers were busy.
     database.execute("UPDATE mill.tasks SET start_by = now() - interval '1 second'").await;
+    (database, id)
+}
+
+#[tokio::test]
+async fn a_permit_ends_with_the_active_period() {
+    let (database, id) = missed_its_period().await;
+    let closed =
+        "UPDATE mill.groups SET opens = (now() AT TIME ZONE 'UTC')::time + interval '1 hour',
+                      closes = (now() AT TIME ZONE 'UTC')::time + interval '2 hours'";
+    database.execute(closed).await;
     let other = database.enqueue("SELECT 1", "").await;
     let _worker = Worker::start(&database, &["--readers", "2"]);
     assert_eq!(database.outcome(other).await, "succeeded");
+    database.until_state(id, "blocked").await;
     assert_eq!(database.attempts(id).await, "");
+}
+
+#[tokio::test]
+async fn a_task_that_missed_a_period_starts_in_the_next_one() {
+    let (database, id) = missed_its_period().await;
+    let _worker = Worker::start(&database, &["--readers", "2"]);
+    assert_eq!(database.outcome(id).await, "succeeded");
 }
 
 #[tokio::test]

@@ -17,9 +17,9 @@ use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
 /// a parameter and falls back to reading the whole table. The common table expression is what keeps
 /// LIMIT a limit: as a subquery in FROM or IN, a nested loop would run it once per outer row and
 /// skip, each time, what it took before. `now()` and not the volatile clock, which no index
-/// condition can use; but a claim is recorded as of the moment that it has the row, so that in history
-/// it comes after whatever it had to wait for. The order of RETURNING is nobody's promise, so the row's number comes along:
-/// it says which reader's session the task was promised to.
+/// condition can use; but a claim is recorded as of the moment that it has the row, so that in
+/// history it comes after whatever it had to wait for. The order of RETURNING is nobody's promise,
+/// so the row's number comes along: it says which reader's session the task was promised to.
 ///
 /// Row comparisons, and an array in place of a join: where statistics know of no row (a drained table
 /// after its vacuum), the primary key looks as cheap as the pending index for `id > after`, and a
@@ -39,8 +39,7 @@ WITH picked AS MATERIALIZED (
             AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
             -- Pending since before its queue or its group got a limit: not without a permit.
             AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
-                WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0
-                    AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL)), '{}')
+                WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0 AND l.limits_tasks), '{}')
                 <@ coalesce(t.limits, '{}')
             AND (t.group_name IS NULL OR mill.admits(t.group_name, t.limits))
             AND (t.start_by IS NULL OR t.start_by > now())
