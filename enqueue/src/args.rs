@@ -9,6 +9,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use queue::{Backoff, Mode, Priority};
 use serde_json::Value;
+use terminal::{label, queue_name};
 
 use crate::when::{self, Moment};
 
@@ -227,23 +228,6 @@ fn param(text: &str) -> Result<Value, String> {
         let quoted = Value::from(text);
         format!("it is not JSON ({error}); a string is written in quotes: '{quoted}'")
     })
-}
-
-/// The schema's rule for queue names.
-fn queue_name(text: &str) -> Result<String, &'static str> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
-    if (1..=128).contains(&text.len()) && text.bytes().all(allowed) {
-        return Ok(text.to_owned());
-    }
-    Err("a queue's name is 1 to 128 letters, digits or any of _ . : -")
-}
-
-/// The schema's rule for names and keys.
-fn label(text: &str) -> Result<String, String> {
-    match text.len() {
-        1..=512 => Ok(text.to_owned()),
-        bytes => Err(format!("it has {bytes} bytes, not 1 to 512")),
-    }
 }
 
 #[cfg(test)]

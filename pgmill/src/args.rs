@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Parser, Subcommand};
 use jiff::{Span, SpanRelativeTo};
 use queue::{Outcome, State, TaskId};
+use terminal::queue_name;
 
 pub(crate) use capacity::{
     GroupArgs, GroupName, GroupVerb, LimitArgs, LimitVerb, OrOff, PriorityVerb, ReserveArgs,
@@ -385,15 +386,6 @@ fn limit() -> clap::builder::RangedI64ValueParser<i64> {
 
 fn task_id(text: &str) -> Result<TaskId, &'static str> {
     text.parse().map(TaskId).map_err(|_| "a task's id is a whole number")
-}
-
-/// The schema's rule for queue names.
-fn queue_name(text: &str) -> Result<String, &'static str> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
-    if (1..=128).contains(&text.len()) && text.bytes().all(allowed) {
-        return Ok(text.to_owned());
-    }
-    Err("a queue's name is 1 to 128 letters, digits or any of _ . : -")
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -6,8 +6,9 @@ use clap::{ArgGroup, Subcommand};
 use jiff::civil::Time;
 use queue::limit::Rate;
 use queue::{Priority, ReservedCapacity};
+use terminal::{label, queue_name};
 
-use super::{duration, queue_name, word};
+use super::{duration, word};
 
 /// A value, or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,14 +234,6 @@ fn period(text: &str) -> Result<OrOff<(Time, Time)>, String> {
         }
         Ok((from, to))
     })
-}
-
-/// The schema's rule for names and keys.
-fn label(text: &str) -> Result<String, String> {
-    match text.len() {
-        1..=512 => Ok(text.to_owned()),
-        bytes => Err(format!("it has {bytes} bytes, not 1 to 512")),
-    }
 }
 
 #[cfg(test)]
