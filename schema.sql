@@ -14,6 +14,8 @@
 --   fail, give_back, reclaim    running -> scheduled | blocked | pending | finished
 --   cancel, retry               what a person says about one task
 --   attempts                    one row per finished attempt, a partition per day
+--   jobs, dependencies          graphs of tasks: what waits for what
+--   start_run, advance_run      a frozen copy of jobs, and its tasks into mill.tasks when they are ready
 --   workers, worker_starts      who is alive, who ever was
 --   running, queue_status, history, why    what a person reads
 --   roles                       who may do what
@@ -115,6 +117,11 @@ BEGIN
         CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
         CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue');
         CREATE TYPE mill.reserved_capacity AS ENUM ('none', 'low', 'medium', 'high');
+        CREATE TYPE mill.expected AS ENUM ('succeeded', 'failed', 'finished');
+        CREATE TYPE mill.join_mode AS ENUM ('all', 'any');
+        CREATE TYPE mill.run_state AS ENUM ('running', 'succeeded', 'failed', 'cancelled');
+        CREATE TYPE mill.run_task_state AS ENUM
+            ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'impossible');
         -- Domains and not checks of the table: those would be parsed and run again by every claim,
         -- a third of its time.
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
@@ -153,6 +160,10 @@ COMMENT ON TYPE mill.priority IS 'Priorities, lowest first';
 COMMENT ON TYPE mill.mode IS 'transaction: the statement and its completion commit together (exactly once); autocommit: for VACUUM, CREATE INDEX CONCURRENTLY, CALL with COMMIT (at least once)';
 COMMENT ON TYPE mill.limit_kind IS 'What a limit is set on, in the order in which a task acquires its permits: the most special first, so that who waits holds up nobody but its like';
 COMMENT ON TYPE mill.reserved_capacity IS 'How many of the fleet''s readers serve reserved tasks only: none, 10, 15 or 25 percent';
+COMMENT ON TYPE mill.expected IS 'What an edge expects of the parent: succeeded; failed (also timed out, lost, unknown); finished = either, or cancelled';
+COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all its parents, or for any of them';
+COMMENT ON TYPE mill.run_state IS 'States of a run: at its end cancelled if it was, else failed if a task failed whose failure counts, else succeeded';
+COMMENT ON TYPE mill.run_task_state IS 'States of a task of a run: waiting (for parents), ready, released (in the queue or running), or how it ended; impossible: its parents did not end as its edges expect';
 COMMENT ON TYPE mill.backoff IS 'How the wait before a retry grows: fixed, or doubled with each failure';
 
 -- What an operator decides -----------------------------------------------------------------------
@@ -276,11 +287,13 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     concurrency_key mill.label,
     group_name mill.label,
     run_id bigint,
+    node bigint,
     limits bigint[],
     waits_for bigint,
     start_by timestamptz,
     params jsonb,
     statement mill.statement NOT NULL,
+    CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_waits CHECK ((state = 'blocked') = (waits_for IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1)),
@@ -316,6 +329,8 @@ COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose 
 COMMENT ON COLUMN mill.tasks.external IS 'Has effects outside this cluster: its claim is made durable before it starts';
 COMMENT ON COLUMN mill.tasks.key IS 'Unique among live tasks, see mill.dedup_keys';
 COMMENT ON COLUMN mill.tasks.concurrency_key IS 'Tasks with the same key run one at a time, or as many as its limit says';
+COMMENT ON COLUMN mill.tasks.run_id IS 'The run that it belongs to, or counts with for the limit of its group';
+COMMENT ON COLUMN mill.tasks.node IS 'Which task of the run it is: run_tasks.node';
 COMMENT ON COLUMN mill.tasks.limits IS 'mill.limits.id of each permit that it needs, in the order in which it acquires them; null: none';
 COMMENT ON COLUMN mill.tasks.waits_for IS 'Blocked: the limit that it waits for; it holds the permits of those before it';
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending: the active period of its group closes then';
@@ -373,6 +388,7 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     concurrency_key text,
     group_name text,
     run_id bigint,
+    node bigint,
     sqlstate text,
     message text,
     detail text,
@@ -499,6 +515,203 @@ CREATE TABLE IF NOT EXISTS mill.cancel_requests (
     requested_by text NOT NULL DEFAULT session_user
 );
 COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task; apart from tasks, because a write to a running task''s row would fail the finish of a REPEATABLE READ task';
+
+-- Jobs and runs ----------------------------------------------------------------------------------
+--
+-- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
+-- it starts. The queue knows nothing of graphs: a task of a run gets into mill.tasks when it is ready.
+--
+-- Its end appends one row to run_events, in the transaction that ends it and without a lock that
+-- another task of the run could wait for. mill.advance_run takes these rows under the lock of the
+-- run's row, counts at each child what its parents have become, and releases what is ready: in the
+-- transaction that takes the rows, so once, whoever does it and whatever dies.
+
+CREATE TABLE IF NOT EXISTS mill.jobs (
+    name mill.label PRIMARY KEY CONSTRAINT job_name_plain CHECK (name !~ '[,[:cntrl:]]' AND btrim(name) = name),
+    description text,
+    frequency text,
+    priority mill.priority,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    disabled_at timestamptz
+);
+COMMENT ON TABLE mill.jobs IS 'Named sets of tasks with edges';
+COMMENT ON COLUMN mill.jobs.frequency IS 'How often people mean to run it: words, no timer';
+COMMENT ON COLUMN mill.jobs.priority IS 'Of its tasks that name none themselves';
+COMMENT ON COLUMN mill.jobs.version IS 'Counts the changes';
+COMMENT ON COLUMN mill.jobs.disabled_at IS 'Since then it starts no runs; nothing is deleted';
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
+
+CREATE TABLE IF NOT EXISTS mill.job_tasks (
+    job mill.label NOT NULL REFERENCES mill.jobs,
+    name mill.label NOT NULL,
+    description text,
+    statement mill.statement NOT NULL,
+    params jsonb,
+    queue mill.queue_name NOT NULL DEFAULT 'default',
+    priority mill.priority,
+    group_name mill.label,
+    concurrency_key mill.label,
+    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
+    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
+    backoff mill.backoff NOT NULL DEFAULT 'exponential',
+    jitter boolean NOT NULL DEFAULT true,
+    timeout mill.time_limit,
+    mode mill.mode NOT NULL DEFAULT 'transaction',
+    at_most_once boolean NOT NULL DEFAULT false,
+    external boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    disabled_at timestamptz,
+    PRIMARY KEY (job, name),
+    CONSTRAINT at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+);
+COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
+COMMENT ON COLUMN mill.job_tasks.params IS 'As of a task; {"$param": "day"} is a parameter of the run, {"$result": "parent", "column": "n"} a value of the first row that a parent returned';
+COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Its failure does not make the run fail';
+COMMENT ON COLUMN mill.job_tasks.join_mode IS 'all: when every parent has ended as its edge expects; any: when the first has';
+COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Since then no run has it; nothing is deleted';
+
+CREATE TABLE IF NOT EXISTS mill.job_edges (
+    job mill.label NOT NULL REFERENCES mill.jobs,
+    child mill.label NOT NULL,
+    parent mill.label NOT NULL,
+    expected mill.expected NOT NULL DEFAULT 'succeeded',
+    disabled_at timestamptz,
+    PRIMARY KEY (job, child, parent)
+);
+COMMENT ON TABLE mill.job_edges IS 'Which task of a job waits for which';
+COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Since then no run has it; nothing is deleted';
+
+CREATE TABLE IF NOT EXISTS mill.dependencies (
+    child mill.label NOT NULL,
+    parent mill.label NOT NULL,
+    expected mill.expected NOT NULL DEFAULT 'succeeded',
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    disabled_at timestamptz,
+    PRIMARY KEY (child, parent)
+);
+COMMENT ON TABLE mill.dependencies IS 'Which task waits for which in every run that has both; so it is the lineage of what they load, too';
+COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Since then it does not hold; nothing is deleted';
+CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
+
+CREATE TABLE IF NOT EXISTS mill.runs (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    jobs text[] NOT NULL,
+    params jsonb NOT NULL,
+    state mill.run_state NOT NULL DEFAULT 'running',
+    tasks integer NOT NULL DEFAULT 0,
+    succeeded integer NOT NULL DEFAULT 0,
+    failed integer NOT NULL DEFAULT 0,
+    ignored integer NOT NULL DEFAULT 0,
+    cancelled integer NOT NULL DEFAULT 0,
+    impossible integer NOT NULL DEFAULT 0,
+    restarts integer NOT NULL DEFAULT 0,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_by text NOT NULL DEFAULT session_user,
+    ended_at timestamptz,
+    cancelled_at timestamptz,
+    cancelled_by text,
+    kill boolean NOT NULL DEFAULT false,
+    dropped text[],
+    CONSTRAINT ended_has_ended CHECK ((state = 'running') = (ended_at IS NULL)),
+    CONSTRAINT every_task_counts CHECK (state = 'running'
+        OR tasks = succeeded + failed + ignored + cancelled + impossible)
+);
+COMMENT ON TABLE mill.runs IS 'Runs: frozen copies of jobs, merged. Kept as long as history';
+COMMENT ON COLUMN mill.runs.jobs IS 'In the order in which they were named';
+COMMENT ON COLUMN mill.runs.succeeded IS 'As of its end, like the next four; mill.run_status counts those of a run that goes on';
+COMMENT ON COLUMN mill.runs.failed IS 'Tasks that failed and whose failure counts';
+COMMENT ON COLUMN mill.runs.ignored IS 'Tasks that failed, and it was said that this does not count';
+COMMENT ON COLUMN mill.runs.impossible IS 'Tasks that cannot run, because of what their parents became';
+COMMENT ON COLUMN mill.runs.kill IS 'Cancelled with its running tasks';
+COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of its jobs: parent > child';
+
+CREATE TABLE IF NOT EXISTS mill.run_tasks (
+    run_id bigint NOT NULL,
+    node bigint NOT NULL,
+    task_id bigint,
+    told bigint NOT NULL DEFAULT 0,
+    started_at timestamptz,
+    ended_at timestamptz,
+    rows bigint,
+    retry_interval mill.retry_interval NOT NULL,
+    timeout mill.time_limit,
+    state mill.run_task_state NOT NULL DEFAULT 'waiting',
+    outcome mill.outcome,
+    priority mill.priority,
+    mode mill.mode NOT NULL,
+    backoff mill.backoff NOT NULL,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    parents integer NOT NULL DEFAULT 0,
+    satisfied integer NOT NULL DEFAULT 0,
+    missed integer NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    session_pid integer,
+    max_attempts mill.attempt_limit NOT NULL,
+    tells boolean NOT NULL DEFAULT false,
+    takes_results boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    jitter boolean NOT NULL,
+    at_most_once boolean NOT NULL,
+    external boolean NOT NULL,
+    queue mill.queue_name NOT NULL,
+    name mill.label NOT NULL,
+    job mill.label,
+    group_name mill.label,
+    concurrency_key mill.label,
+    message text,
+    result jsonb,
+    params jsonb,
+    statement mill.statement NOT NULL,
+    PRIMARY KEY (run_id, node),
+    CONSTRAINT run_tasks_name UNIQUE (run_id, name),
+    CONSTRAINT run_at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start';
+COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id, once it was ready';
+COMMENT ON COLUMN mill.run_tasks.parents IS 'Edges that lead to it; satisfied and missed count those whose parent has ended';
+COMMENT ON COLUMN mill.run_tasks.tells IS 'It has ended, and its children do not know yet, but for those up to node told';
+COMMENT ON COLUMN mill.run_tasks.takes_results IS 'params name results of parents';
+COMMENT ON COLUMN mill.run_tasks.job IS 'Null: added while the run went on';
+COMMENT ON COLUMN mill.run_tasks.result IS 'First row that it returned, by column, up to 8 kB';
+-- mill.advance_run: what is ready, and what is left to cancel; mill.run_status: by state.
+CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (run_id, state, node);
+CREATE INDEX IF NOT EXISTS run_tasks_tells ON mill.run_tasks (run_id, node) WHERE tells;
+CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
+COMMENT ON SEQUENCE mill.added_nodes IS 'run_tasks.node of tasks that are added to a live run: above those that it started with';
+
+CREATE TABLE IF NOT EXISTS mill.run_edges (
+    run_id bigint NOT NULL,
+    parent bigint NOT NULL,
+    child bigint NOT NULL,
+    expected mill.expected NOT NULL,
+    PRIMARY KEY (run_id, parent, child)
+);
+COMMENT ON TABLE mill.run_edges IS 'Edges of runs, by run_tasks.node';
+CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
+
+CREATE TABLE IF NOT EXISTS mill.run_events (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint NOT NULL,
+    node bigint,
+    started_at timestamptz,
+    ended_at timestamptz,
+    rows bigint,
+    attempts integer,
+    session_pid integer,
+    outcome mill.outcome,
+    message text,
+    result jsonb
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_events IS 'What mill.advance_run has still to take in: a task of a run has ended (outcome), was added (no outcome), or the run is to be looked at (no node)';
+CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 
 -- Permits: blocked <-> pending ---------------------------------------------------------------------
 --
@@ -933,6 +1146,13 @@ BEGIN
         RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
             HINT = 'Cancel them or wait for their end; --max-concurrency -1 keeps them from starting.';
     END IF;
+    IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
+        OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
+            WHERE r.state = 'running' AND t.group_name = drop_group.name)
+    THEN
+        RAISE EXCEPTION 'group "%" has tasks of jobs or of runs', name USING ERRCODE = '23503',
+            HINT = 'Take the group out of the jobs, and wait for the end of the runs.';
+    END IF;
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
     DELETE FROM mill.groups g WHERE g.name = drop_group.name;
     RETURN true;
@@ -1213,23 +1433,28 @@ BEGIN
     INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
         token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
         session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
-        group_name, run_id, params, statement, rows, position, sqlstate, message, detail, hint,
+        group_name, run_id, node, params, statement, rows, position, sqlstate, message, detail, hint,
         context, notices, result)
     VALUES (clock_timestamp(), task.id, task.enqueued_at, task.due_at, task.claimed_at,
         task.claimed_by, task.token, task.retry_interval, task.timeout, task.attempt,
         record_attempt.outcome, task.priority, task.mode, task.backoff, task.max_attempts,
         task.session_pid, record_attempt.final, task.jitter, task.at_most_once, task.external,
         task.queue, task.name, task.key, task.concurrency_key, task.group_name, task.run_id,
-        task.params, task.statement,
+        task.node, task.params, task.statement,
         (report->>'rows')::bigint, (report->>'position')::integer, report->>'sqlstate',
         report->>'message', report->>'detail', report->>'hint', report->>'context',
         report->'notices', report->'result');
     IF record_attempt.final AND task.key IS NOT NULL THEN
         DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
     END IF;
+    IF record_attempt.final AND task.node IS NOT NULL THEN
+        INSERT INTO mill.run_events (run_id, node, outcome, started_at, ended_at, attempts, session_pid, rows, message)
+        VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, clock_timestamp(), task.attempt,
+            task.session_pid, (report->>'rows')::bigint, report->>'message');
+    END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.record_attempt IS 'Writes the history row of an attempt, and frees the key of a task that ended with it';
+COMMENT ON FUNCTION mill.record_attempt IS 'Writes the history row of an attempt; of a task that ended with it, frees the key and tells the run';
 
 -- One plan for any parameters, and from the primary key: planning takes longer than the function, and
 -- a plan made while the table was empty stays in the session's cache when it is full.
@@ -1249,6 +1474,7 @@ DECLARE
     keys text[];
     limited bigint[];
     starts timestamptz[];
+    in_runs mill.run_events[];
 BEGIN
     -- A statement that ended its transaction sits in another one now. What it committed stays;
     -- this attempt is not a success.
@@ -1263,19 +1489,22 @@ BEGIN
         INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
             token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
             session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
-            group_name, run_id, params, statement, rows, notices, result)
+            group_name, run_id, node, params, statement, rows, notices, result)
         SELECT least(now() + make_interval(secs => ran_until[n]), clock_timestamp()), id, enqueued_at, due_at,
             claimed_at, claimed_by, token, retry_interval, timeout, attempt, 'succeeded', priority,
             mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, queue,
-            name, key, concurrency_key, group_name, run_id, params, statement, row_counts[n],
+            name, key, concurrency_key, group_name, run_id, node, params, statement, row_counts[n],
             reports[n]->'notices', reports[n]->'result'
         FROM gone
         RETURNING attempts.task_id, attempts.key
     )
     SELECT array_agg(r.task_id), array_agg(r.key) FILTER (WHERE r.key IS NOT NULL),
             (SELECT array_agg(g.id) FROM gone g WHERE g.limits IS NOT NULL),
-            (SELECT array_agg(g.claimed_at) FROM gone g WHERE g.limits IS NOT NULL)
-        INTO done, keys, limited, starts FROM recorded r;
+            (SELECT array_agg(g.claimed_at) FROM gone g WHERE g.limits IS NOT NULL),
+            (SELECT array_agg(ROW(NULL, g.run_id, g.node, g.claimed_at, clock_timestamp(), row_counts[g.n],
+                    g.attempt, g.session_pid, 'succeeded', NULL, mill.first_row(reports[g.n]->'result'))::mill.run_events)
+                FROM gone g WHERE g.node IS NOT NULL)
+        INTO done, keys, limited, starts, in_runs FROM recorded r;
     IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
         RAISE EXCEPTION 'task % is no longer claimed with this token', (SELECT min(i)
             FROM unnest(task_ids) AS i WHERE i <> ALL (coalesce(done, '{}'))) USING ERRCODE = 'MT001';
@@ -1286,9 +1515,29 @@ BEGIN
     IF limited IS NOT NULL THEN
         PERFORM mill.release(limited, starts);
     END IF;
+    IF in_runs IS NOT NULL THEN
+        INSERT INTO mill.run_events (run_id, node, started_at, ended_at, rows, attempts, session_pid, outcome, result)
+            SELECT e.run_id, e.node, e.started_at, e.ended_at, e.rows, e.attempts, e.session_pid, e.outcome, e.result
+            FROM unnest(in_runs) AS e;
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the transaction of the tasks: all that are named or none. ran_until: seconds from the begin of the transaction to the end of each task, null = now; reports hold notices and result. Opens only with the claims'' tokens, so everybody may call it. MT001: a claim is lost; MT002: not the transaction that was begun for the tasks';
+
+CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    cancelled timestamptz;
+BEGIN
+    IF task.node IS NULL THEN
+        RETURN false;
+    END IF;
+    -- Locked: a cancel of the run comes before this, or finds the task waiting again.
+    SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id FOR SHARE;
+    RETURN cancelled IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.run_is_cancelled IS 'Whether the task belongs to a run that is cancelled, so that it is not attempted again';
 
 CREATE OR REPLACE FUNCTION mill.fail(
     task_id bigint,
@@ -1310,7 +1559,9 @@ BEGIN
         RETURN 'lost';
     END IF;
     -- Somebody who asked to cancel does not want to see another attempt.
-    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id)
+        OR verdict <> 'final' AND mill.run_is_cancelled(task)
+    THEN
         outcome := 'cancelled';
         verdict := 'final';
     END IF;
@@ -1354,7 +1605,9 @@ BEGIN
         RETURN false;
     END IF;
     -- Looked for after the lock: a cancel takes it first.
-    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = give_back.task_id) THEN
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = give_back.task_id)
+        OR mill.run_is_cancelled(task)
+    THEN
         PERFORM mill.fail(task_id, claim_token, 'cancelled', 'final', '0',
             jsonb_build_object('message', 'cancelled on request'));
         RETURN true;
@@ -1412,7 +1665,7 @@ COMMENT ON FUNCTION mill.reclaim IS 'Gives back the claims of a dead worker whos
 
 -- What a person says about one task --------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.cancel(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
@@ -1422,7 +1675,9 @@ BEGIN
         RETURN CASE WHEN EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = cancel.id)
             THEN 'finished' ELSE 'not found' END;
     END IF;
-    IF task.state = 'running' THEN
+    IF task.state = 'running' AND NOT running THEN
+        RETURN 'running';
+    ELSIF task.state = 'running' THEN
         INSERT INTO mill.cancel_requests (task_id) VALUES (task.id) ON CONFLICT DO NOTHING;
         -- Rare enough for a notification inside a writing transaction; the beat brings it too.
         PERFORM pg_notify('mill', 'cancel');
@@ -1438,7 +1693,7 @@ BEGIN
     RETURN 'cancelled';
 END
 $$;
-COMMENT ON FUNCTION mill.cancel IS 'Cancels a task: cancelled (it waited), requested (it runs; its worker stops the statement), finished or not found';
+COMMENT ON FUNCTION mill.cancel IS 'Cancels a task: cancelled (it waited), requested (it runs; its worker stops the statement), finished or not found. running => false leaves one that runs alone';
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1459,6 +1714,9 @@ BEGIN
         WHERE a.task_id = retry.id AND a.final ORDER BY a.finished_at DESC LIMIT 1;
     IF NOT FOUND THEN
         RETURN 'not found';
+    ELSIF last_attempt.node IS NOT NULL THEN
+        RAISE EXCEPTION 'task % belongs to run %', id, last_attempt.run_id USING ERRCODE = '55000',
+            HINT = format('pgmill run retry %s %s', last_attempt.run_id, last_attempt.name);
     END IF;
     IF last_attempt.key IS NOT NULL THEN
         INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry.id)
@@ -1490,6 +1748,1021 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 COMMENT ON FUNCTION mill.retry IS 'Runs a finished task again under its id, with all its attempts before it (retried), or a scheduled one now (brought forward); else the live state, or not found';
+
+CREATE OR REPLACE FUNCTION mill.cycle(names text[], parents integer[], children integer[]) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    nodes integer := coalesce(cardinality(names), 0);
+    edges integer := coalesce(cardinality(parents), 0);
+    waits integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    first_edge integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    next_edge integer[] := array_fill(0, ARRAY[greatest(edges, 1)]);
+    ready integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    known integer := 0;
+    taken integer := 0;
+    edge integer;
+    node integer;
+    seen integer[] := '{}';
+BEGIN
+    FOR e IN 1..edges LOOP
+        waits[children[e]] := waits[children[e]] + 1;
+        next_edge[e] := first_edge[parents[e]];
+        first_edge[parents[e]] := e;
+    END LOOP;
+    FOR i IN 1..nodes LOOP
+        IF waits[i] = 0 THEN
+            known := known + 1;
+            ready[known] := i;
+        END IF;
+    END LOOP;
+    WHILE taken < known LOOP
+        taken := taken + 1;
+        edge := first_edge[ready[taken]];
+        WHILE edge > 0 LOOP
+            node := children[edge];
+            waits[node] := waits[node] - 1;
+            IF waits[node] = 0 THEN
+                known := known + 1;
+                ready[known] := node;
+            END IF;
+            edge := next_edge[edge];
+        END LOOP;
+    END LOOP;
+    IF taken = nodes THEN
+        RETURN NULL;
+    END IF;
+    -- Each that is left waits for one that is left: from parent to parent the way comes round.
+    FOR i IN 1..nodes LOOP
+        node := i;
+        EXIT WHEN waits[i] > 0;
+    END LOOP;
+    WHILE node <> ALL (seen) LOOP
+        seen := seen || node;
+        FOR e IN 1..edges LOOP
+            CONTINUE WHEN children[e] <> node OR waits[parents[e]] = 0;
+            node := parents[e];
+            EXIT;
+        END LOOP;
+    END LOOP;
+    RETURN (SELECT string_agg(names[s.i], ' > ' ORDER BY s.place DESC)
+        FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
+END
+$$;
+COMMENT ON FUNCTION mill.cycle IS 'A path that comes round, as a > b > a; null: there is none. Edges by positions in names (Kahn, Topological sorting of large networks, 1962)';
+
+CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE state WHEN 'succeeded' THEN expected IN ('succeeded', 'finished')
+        WHEN 'failed' THEN expected IN ('failed', 'finished')
+        WHEN 'cancelled' THEN expected = 'finished' ELSE false END
+$$;
+COMMENT ON FUNCTION mill.satisfies IS 'Whether a parent that has ended so is what the edge expects; one that could not run never is';
+
+CREATE OR REPLACE FUNCTION mill.judge(join_mode mill.join_mode, parents integer, satisfied integer, missed integer)
+RETURNS mill.run_task_state
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN parents = 0 THEN 'ready'
+        WHEN join_mode = 'all' THEN CASE WHEN missed > 0 THEN 'impossible'
+            WHEN satisfied = parents THEN 'ready' ELSE 'waiting' END
+        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN missed = parents THEN 'impossible' ELSE 'waiting' END
+    END::mill.run_task_state
+$$;
+COMMENT ON FUNCTION mill.judge IS 'What becomes of a waiting task of a run with so many parents, so many of them as expected and so many not';
+
+CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
+    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
+        FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
+        WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
+$$;
+COMMENT ON FUNCTION mill.first_row IS 'First row of attempts.result as an object by column; null: none, or above 8 kB';
+
+-- jobs -------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object('name', j.name, 'description', j.description,
+        'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
+        'tasks', (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('name', t.name,
+                'description', t.description, 'statement', t.statement, 'params', t.params, 'queue', t.queue,
+                'priority', t.priority, 'group', t.group_name, 'concurrency_key', t.concurrency_key,
+                'attempts', t.max_attempts, 'retry_interval', t.retry_interval, 'backoff', t.backoff,
+                'jitter', t.jitter, 'timeout', t.timeout, 'mode', t.mode, 'at_most_once', t.at_most_once,
+                'external', t.external, 'ignore_failure', t.ignore_failure, 'join', t.join_mode,
+                'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
+                        ORDER BY e.parent)
+                    FROM mill.job_edges e
+                    WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
+                ORDER BY t.name), '[]')
+            FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
+    FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
+$$;
+COMMENT ON FUNCTION mill.job_definition IS 'What mill.set_job would have to be given for the job as it is; null: there is none';
+
+CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    param jsonb;
+BEGIN
+    IF jsonb_typeof(params) <> 'array' THEN
+        RAISE EXCEPTION 'params is a JSON %, not an array', jsonb_typeof(params) USING ERRCODE = '22023';
+    END IF;
+    FOR param IN SELECT p.value FROM jsonb_array_elements(params) AS p
+        WHERE jsonb_typeof(p.value) = 'object' AND p.value ?| ARRAY['$param', '$result']
+    LOOP
+        IF jsonb_typeof(coalesce(param->'$param', param->'$result')) <> 'string'
+            OR param ? '$param' AND param - '$param' <> '{}'
+            OR param ? '$result' AND (param - '$result' - 'column' <> '{}'
+                OR jsonb_typeof(param->'column') IS DISTINCT FROM 'string')
+        THEN
+            RAISE EXCEPTION '% is no parameter', param USING ERRCODE = '22023',
+                HINT = 'Write {"$param": "name"} for a parameter of the run, {"$result": "task", "column": "name"} for a value that a parent returned.';
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.check_job_params IS 'Raises if params of a job''s task are no array, or a reference in them says anything else';
+
+CREATE OR REPLACE FUNCTION mill.set_job_task(job text, task jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    unknown text;
+    parent jsonb;
+BEGIN
+    SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k <> ALL (ARRAY['name', 'description',
+        'statement', 'params', 'queue', 'priority', 'group', 'concurrency_key', 'attempts', 'retry_interval',
+        'backoff', 'jitter', 'timeout', 'mode', 'at_most_once', 'external', 'ignore_failure', 'join', 'after']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'a task has no "%"', unknown USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_statement(task->>'statement', NULL);
+    PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
+    IF task ? 'group' AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = task->>'group') THEN
+        RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
+            HINT = 'Make it with pgmill group set, or SELECT mill.set_group(…).';
+    END IF;
+    INSERT INTO mill.job_tasks (job, name, description, statement, params, queue, priority, group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
+        external, ignore_failure, join_mode)
+    VALUES (set_job_task.job, task->>'name', task->>'description', task->>'statement', task->'params',
+        coalesce(task->>'queue', 'default'), (task->>'priority')::mill.priority, task->>'group',
+        task->>'concurrency_key',
+        coalesce((task->>'attempts')::integer, CASE WHEN (task->>'at_most_once')::boolean THEN 1 ELSE 3 END),
+        coalesce((task->>'retry_interval')::interval, '10 seconds'),
+        coalesce((task->>'backoff')::mill.backoff, 'exponential'),
+        coalesce((task->>'jitter')::boolean, true), (task->>'timeout')::interval,
+        coalesce((task->>'mode')::mill.mode, 'transaction'),
+        coalesce((task->>'at_most_once')::boolean, false), coalesce((task->>'external')::boolean, false),
+        coalesce((task->>'ignore_failure')::boolean, false),
+        coalesce((task->>'join')::mill.join_mode, 'all'))
+    ON CONFLICT (job, name) DO UPDATE SET description = excluded.description,
+        statement = excluded.statement, params = excluded.params, queue = excluded.queue,
+        priority = excluded.priority, group_name = excluded.group_name,
+        concurrency_key = excluded.concurrency_key, max_attempts = excluded.max_attempts,
+        retry_interval = excluded.retry_interval, backoff = excluded.backoff, jitter = excluded.jitter,
+        timeout = excluded.timeout, mode = excluded.mode, at_most_once = excluded.at_most_once,
+        external = excluded.external, ignore_failure = excluded.ignore_failure,
+        join_mode = excluded.join_mode, disabled_at = NULL;
+    FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
+        IF jsonb_typeof(parent) = 'string' THEN
+            parent := jsonb_build_object('task', parent);
+        END IF;
+        INSERT INTO mill.job_edges (job, child, parent, expected)
+            VALUES (set_job_task.job, task->>'name', parent->>'task',
+                coalesce((parent->>'expected')::mill.expected, 'succeeded'))
+            ON CONFLICT (job, child, parent) DO UPDATE SET expected = excluded.expected, disabled_at = NULL;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.set_job_task IS 'Part of mill.set_job: one task with its edges';
+
+CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong record;
+    names text[];
+    round_trip text;
+BEGIN
+    SELECT e.child, e.parent INTO wrong FROM mill.job_edges e WHERE e.job = check_job.job
+        AND e.disabled_at IS NULL AND NOT EXISTS (SELECT FROM mill.job_tasks t
+            WHERE t.job = e.job AND t.name = e.parent AND t.disabled_at IS NULL) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" of job "%" waits for "%", which is no task of it', wrong.child, job,
+            wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.child,
+            HINT = 'Between tasks of different jobs: pgmill dependency add.';
+    END IF;
+    SELECT t.name, p.value->>'$result' AS parent INTO wrong
+        FROM mill.job_tasks t CROSS JOIN LATERAL jsonb_array_elements(t.params) AS p
+        WHERE t.job = check_job.job AND t.disabled_at IS NULL AND jsonb_typeof(p.value) = 'object'
+            AND p.value ? '$result'
+            AND NOT EXISTS (SELECT FROM mill.job_edges e WHERE e.job = t.job AND e.child = t.name
+                AND e.parent = p.value->>'$result' AND e.disabled_at IS NULL)
+            AND NOT EXISTS (SELECT FROM mill.dependencies d WHERE d.child = t.name
+                AND d.parent = p.value->>'$result' AND d.disabled_at IS NULL) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" of job "%" takes a result of "%", and does not wait for it', wrong.name, job,
+            wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name;
+    END IF;
+    SELECT array_agg(t.name::text ORDER BY t.name) INTO names FROM mill.job_tasks t
+        WHERE t.job = check_job.job AND t.disabled_at IS NULL;
+    WITH edge AS (
+        SELECT array_position(names, e.parent) AS parent, array_position(names, e.child) AS child
+        FROM (SELECT e.parent::text, e.child::text FROM mill.job_edges e
+                WHERE e.job = check_job.job AND e.disabled_at IS NULL
+            UNION SELECT d.parent, d.child FROM mill.dependencies d WHERE d.disabled_at IS NULL
+                AND d.parent = ANY (names) AND d.child = ANY (names)) AS e
+    )
+    SELECT mill.cycle(names, array_agg(e.parent), array_agg(e.child)) INTO round_trip FROM edge e;
+    IF round_trip IS NOT NULL THEN
+        RAISE EXCEPTION 'tasks of job "%" wait for each other: %', job, round_trip
+            USING ERRCODE = '22023', TABLE = job, COLUMN = split_part(round_trip, ' > ', 1);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_job IS 'Raises if a job cannot be run: unknown parents, results of tasks that it does not wait for, tasks that wait for each other';
+
+CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
+    frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT true)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    before jsonb := mill.job_definition(set_job.name);
+    kept text;
+    task jsonb;
+    said text;
+    hint text;
+    names text[];
+BEGIN
+    IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'tasks is no JSON array' USING ERRCODE = '22023';
+    END IF;
+    SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name) FOR UPDATE;
+    IF FOUND THEN
+        UPDATE mill.jobs j SET description = set_job.description, frequency = set_job.frequency,
+                priority = set_job.priority,
+                disabled_at = CASE WHEN enabled THEN NULL ELSE coalesce(j.disabled_at, now()) END
+            WHERE j.name = kept;
+    ELSE
+        INSERT INTO mill.jobs (name, description, frequency, priority, disabled_at)
+            VALUES (name, description, frequency, priority, CASE WHEN NOT enabled THEN now() END);
+        kept := name;
+    END IF;
+    SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
+    UPDATE mill.job_tasks t SET disabled_at = now()
+        WHERE t.job = kept AND t.disabled_at IS NULL AND t.name <> ALL (coalesce(names, '{}'));
+    UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = kept AND e.disabled_at IS NULL;
+    names := '{}';
+    FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
+        IF task->>'name' = ANY (names) THEN
+            RAISE EXCEPTION 'job "%" has two tasks "%"', kept, task->>'name'
+                USING ERRCODE = '22023', TABLE = kept, COLUMN = task->>'name';
+        END IF;
+        names := names || (task->>'name');
+        BEGIN
+            PERFORM mill.set_job_task(kept, task);
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+            GET STACKED DIAGNOSTICS said = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+            RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', kept, said
+                USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(task->>'name', ''),
+                    HINT = coalesce(nullif(hint, ''), 'docs/runs.md says what a task of a job can have.');
+        END;
+    END LOOP;
+    PERFORM mill.check_job(kept);
+    IF mill.job_definition(kept) IS NOT DISTINCT FROM before THEN
+        RETURN false;
+    END IF;
+    UPDATE mill.jobs j SET changed_at = now(), changed_by = session_user,
+        version = j.version + (before IS NOT NULL)::integer WHERE j.name = kept;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
+
+CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.jobs j SET disabled_at = CASE WHEN enabled THEN NULL ELSE coalesce(j.disabled_at, now()) END,
+            version = j.version + (enabled <> (j.disabled_at IS NULL))::integer,
+            changed_at = now(), changed_by = session_user
+        WHERE lower(j.name) = lower(enable_job.job);
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_job IS 'Lets a job start runs, or not; false: there is none of that name';
+
+CREATE OR REPLACE FUNCTION mill.set_dependency(child text, parent text,
+    expected mill.expected DEFAULT 'succeeded') RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text[];
+    round_trip text;
+BEGIN
+    -- Two that would close a circle only together take turns.
+    LOCK TABLE mill.dependencies IN SHARE ROW EXCLUSIVE MODE;
+    INSERT INTO mill.dependencies AS d (child, parent, expected)
+        VALUES (set_dependency.child, set_dependency.parent, set_dependency.expected)
+        ON CONFLICT ON CONSTRAINT dependencies_pkey DO UPDATE SET expected = excluded.expected,
+            disabled_at = NULL, changed_at = now(), changed_by = session_user
+            WHERE d.disabled_at IS NOT NULL OR d.expected <> excluded.expected;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    SELECT array_agg(DISTINCT n.name) INTO names FROM mill.dependencies d
+        CROSS JOIN LATERAL (VALUES (d.child::text), (d.parent)) AS n (name) WHERE d.disabled_at IS NULL;
+    WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i))
+    SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+        FROM mill.dependencies d JOIN place p ON p.name = d.parent JOIN place c ON c.name = d.child
+        WHERE d.disabled_at IS NULL;
+    IF round_trip IS NOT NULL THEN
+        RAISE EXCEPTION 'the tasks would wait for each other: %', round_trip USING ERRCODE = '22023';
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.set_dependency IS 'In every run that has both tasks, the child waits for the parent; whether that is new';
+
+CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.dependencies d SET disabled_at = now(), changed_at = now(), changed_by = session_user
+        WHERE d.child = drop_dependency.child AND d.parent = drop_dependency.parent AND d.disabled_at IS NULL;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency; false: there is none';
+
+CREATE OR REPLACE VIEW mill.lineage AS
+    SELECT d.child, d.parent, d.expected, NULL::text AS job FROM mill.dependencies d WHERE d.disabled_at IS NULL
+    UNION ALL
+    SELECT e.child, e.parent, e.expected, e.job FROM mill.job_edges e JOIN mill.jobs j ON j.name = e.job
+    WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
+COMMENT ON VIEW mill.lineage IS 'Which task waits for which: everywhere (job null), or in one job';
+
+CREATE OR REPLACE FUNCTION mill.upstream(name text) RETURNS TABLE (task text, distance integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE way (task, distance) AS (
+        SELECT upstream.name, 0
+        UNION
+        SELECT l.parent::text, w.distance + 1 FROM way w JOIN mill.lineage l ON l.child = w.task
+        -- Jobs that are never run together may wait for each other both ways.
+        WHERE w.distance < 200
+    )
+    SELECT w.task, min(w.distance) FROM way w WHERE w.task <> upstream.name
+    GROUP BY w.task ORDER BY 2, 1
+$$;
+COMMENT ON FUNCTION mill.upstream IS 'Tasks that this one waits for, and those that they wait for';
+
+CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE way (task, distance) AS (
+        SELECT downstream.name, 0
+        UNION
+        SELECT l.child::text, w.distance + 1 FROM way w JOIN mill.lineage l ON l.parent = w.task
+        WHERE w.distance < 200
+    )
+    SELECT w.task, min(w.distance) FROM way w WHERE w.task <> downstream.name
+    GROUP BY w.task ORDER BY 2, 1
+$$;
+COMMENT ON FUNCTION mill.downstream IS 'Tasks that wait for this one, and those that wait for them';
+
+-- runs -------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
+    OUT dropped text[])
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    wanted text[];
+    wrong text;
+    round_trip text;
+    count integer;
+BEGIN
+    SELECT array_agg(w.name ORDER BY w.place) INTO wanted FROM (
+        SELECT lower(btrim(j.name)) AS name, min(j.place) AS place
+        FROM unnest(jobs) WITH ORDINALITY AS j(name, place) WHERE btrim(j.name) <> '' GROUP BY 1) AS w;
+    IF wanted IS NULL THEN
+        RAISE EXCEPTION 'no job is named' USING ERRCODE = '22023';
+    ELSIF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'params is no JSON object' USING ERRCODE = '22023';
+    END IF;
+    SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j
+        WHERE lower(j.name) = w AND j.disabled_at IS NULL) LIMIT 1;
+    IF FOUND THEN
+        IF EXISTS (SELECT FROM mill.jobs j WHERE lower(j.name) = wrong) THEN
+            RAISE EXCEPTION 'job "%" is disabled', wrong USING ERRCODE = '22023', HINT = 'pgmill job enable';
+        END IF;
+        RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
+            HINT = 'pgmill job list shows those that there are.';
+    END IF;
+    INSERT INTO mill.runs (jobs, params)
+        SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name))), params
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted)
+        RETURNING runs.id INTO run_id;
+
+    WITH chosen AS MATERIALIZED (
+        -- A task that several jobs have is in once, as the one says that gives it the highest priority.
+        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS said_priority
+        FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
+        WHERE lower(j.name) = ANY (wanted) AND t.disabled_at IS NULL
+        ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
+            array_position(wanted, lower(j.name))
+    ), numbered AS MATERIALIZED (
+        SELECT row_number() OVER (ORDER BY c.name) AS node, c.* FROM chosen c
+    ), edge AS MATERIALIZED (
+        SELECT DISTINCT ON (e.child, e.parent) e.child AS child_name, e.parent AS parent_name, e.expected,
+            c.node AS child, p.node AS parent
+        FROM (SELECT e.child::text, e.parent::text, e.expected, array_position(wanted, lower(e.job)) AS place
+                FROM mill.job_edges e WHERE lower(e.job) = ANY (wanted) AND e.disabled_at IS NULL
+            UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d
+                WHERE d.disabled_at IS NULL) AS e
+            JOIN numbered c ON c.name = e.child LEFT JOIN numbered p ON p.name = e.parent
+        -- What a job says about an edge is nearer than what holds everywhere.
+        ORDER BY e.child, e.parent, e.place
+    ), edges AS (
+        INSERT INTO mill.run_edges (run_id, parent, child, expected)
+        SELECT run_id, e.parent, e.child, e.expected FROM edge e WHERE e.parent IS NOT NULL
+    ), put AS (
+        INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
+            group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
+            at_most_once, external, ignore_failure, join_mode, parents, state)
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.fill_params(n.params, params),
+            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.said_priority, n.group_name,
+            n.concurrency_key, n.max_attempts, n.retry_interval, n.backoff, n.jitter, n.timeout, n.mode,
+            n.at_most_once, n.external, n.ignore_failure, n.join_mode, coalesce(p.parents, 0),
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state
+        FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
+            GROUP BY e.child) AS p ON p.child = n.node
+        ORDER BY n.node RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM put), (SELECT array_agg(e.parent_name || ' > ' || e.child_name
+            ORDER BY e.parent_name, e.child_name) FROM edge e WHERE e.parent IS NULL)
+        INTO count, dropped;
+    IF count = 0 THEN
+        RAISE EXCEPTION 'there is no task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
+    END IF;
+    UPDATE mill.runs r SET tasks = count, dropped = start_run.dropped WHERE r.id = run_id;
+    PERFORM mill.check_run(run_id, params);
+    -- What is ready need not wait for somebody to look; what is left of very much does.
+    PERFORM mill.release_ready(run_id, 2000);
+    INSERT INTO mill.run_events (run_id) VALUES (run_id);
+    IF dropped IS NOT NULL THEN
+        RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.start_run IS 'Starts a run: a frozen copy of these jobs, merged. Names in any case. params: values of {"$param": …}. dropped: edges to tasks that are in none of the jobs';
+
+CREATE OR REPLACE FUNCTION mill.fill_params(params jsonb, given jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    missing text;
+BEGIN
+    IF params @? '$[*]."$param"' IS NOT TRUE THEN
+        RETURN params;
+    END IF;
+    SELECT p.value->>'$param' INTO missing FROM jsonb_array_elements(params) AS p
+        WHERE jsonb_typeof(p.value) = 'object' AND p.value ? '$param' AND NOT given ? (p.value->>'$param') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'parameter "%" has no value', missing USING ERRCODE = '22023',
+            HINT = format('enqueue --job … --param %s=…', missing);
+    END IF;
+    RETURN (SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$param'
+            THEN given->(p.value->>'$param') ELSE p.value END ORDER BY p.place)
+        FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
+END
+$$;
+COMMENT ON FUNCTION mill.fill_params IS 'params with the values of {"$param": name} in them';
+
+CREATE OR REPLACE FUNCTION mill.fill_results(run_id bigint, params jsonb) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$result'
+            THEN coalesce((SELECT t.result->(p.value->>'column') FROM mill.run_tasks t
+                WHERE t.run_id = fill_results.run_id AND t.name = p.value->>'$result'), 'null')
+            ELSE p.value END ORDER BY p.place)
+    FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
+$$;
+COMMENT ON FUNCTION mill.fill_results IS 'params with the values of {"$result": task, "column": name} in them; null where the task returned no such value';
+
+CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong record;
+    round_trip text;
+    names text[];
+BEGIN
+    SELECT g.name INTO wrong FROM jsonb_object_keys(given) AS g(name) WHERE NOT EXISTS (
+        SELECT FROM mill.run_tasks t JOIN mill.job_tasks j ON j.job = t.job AND j.name = t.name
+            CROSS JOIN LATERAL jsonb_array_elements(j.params) AS p
+        WHERE t.run_id = check_run.run_id AND p.value->>'$param' = g.name) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'no task of these jobs has a parameter "%"', wrong.name USING ERRCODE = '22023';
+    END IF;
+    SELECT t.name, p.value->>'$result' AS parent INTO wrong
+        FROM mill.run_tasks t CROSS JOIN LATERAL jsonb_array_elements(t.params) AS p
+        WHERE t.run_id = check_run.run_id AND t.takes_results AND p.value ? '$result' AND NOT EXISTS (
+            SELECT FROM mill.run_tasks p2 JOIN mill.run_edges e ON e.run_id = p2.run_id AND e.parent = p2.node
+            WHERE p2.run_id = t.run_id AND p2.name = p.value->>'$result' AND e.child = t.node) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" takes a result of "%", and does not wait for it', wrong.name, wrong.parent
+            USING ERRCODE = '22023';
+    END IF;
+    SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
+        WHERE t.run_id = check_run.run_id;
+    SELECT mill.cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
+        FROM mill.run_edges e WHERE e.run_id = check_run.run_id;
+    IF round_trip IS NOT NULL THEN
+        RAISE EXCEPTION 'the tasks wait for each other: %', round_trip USING ERRCODE = '22023',
+            HINT = 'pgmill lineage shows which job or dependency says so.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_run IS 'Part of mill.start_run: raises if the run could not come to an end, or was given a parameter that no task has';
+
+CREATE OR REPLACE FUNCTION mill.recount(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+BEGIN
+    WITH counted AS MATERIALIZED (
+        SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
+            count(*) FILTER (WHERE mill.satisfies(p.state, e.expected))::integer AS satisfied,
+            count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer AS missed
+        FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
+            -- A parent that has ended and will not tell this child any more.
+            LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
+                AND p.state NOT IN ('waiting', 'ready', 'released') AND (NOT p.tells OR p.told >= c.node)
+        WHERE c.run_id = recount.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
+        GROUP BY c.node, c.join_mode
+    )
+    UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, missed = c.missed,
+            state = mill.judge(c.join_mode, c.parents, c.satisfied, c.missed),
+            tells = mill.judge(c.join_mode, c.parents, c.satisfied, c.missed) = 'impossible',
+            ended_at = CASE WHEN mill.judge(c.join_mode, c.parents, c.satisfied, c.missed) = 'impossible'
+                THEN clock_timestamp() END
+        FROM counted c WHERE t.run_id = recount.run_id AND t.node = c.node;
+END
+$$;
+COMMENT ON FUNCTION mill.recount IS 'Counts from the edges what mill.advance_run counts on the way, for tasks that wait (nodes null: all), and judges them';
+
+CREATE OR REPLACE FUNCTION mill.tell_children(run_id bigint, most integer) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    told integer;
+    last_parent bigint;
+    last_child bigint;
+BEGIN
+    -- A parent that has ended is not waiting, so no row is written twice in this statement. The edges
+    -- come in the order of their parents: a nested loop is the only way to run a lateral limit. A run
+    -- may be larger than all that statistics know of: only lookups by primary key are left to choose
+    -- from, and state as text fits no index.
+    WITH teller AS MATERIALIZED (
+        SELECT t.node, t.state, t.told FROM mill.run_tasks t
+        WHERE t.run_id = tell_children.run_id AND t.tells ORDER BY t.node LIMIT most
+    ), edge AS MATERIALIZED (
+        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS met
+        FROM teller t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
+            WHERE x.run_id = tell_children.run_id AND x.parent = t.node AND x.child > t.told
+            ORDER BY x.child LIMIT most) AS e
+        LIMIT most
+    ), counted AS MATERIALIZED (
+        SELECT e.child, count(*) FILTER (WHERE e.met)::integer AS satisfied,
+            count(*) FILTER (WHERE NOT e.met)::integer AS missed
+        FROM edge e GROUP BY e.child
+    ), judged AS (
+        UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, missed = c.missed + n.missed,
+            state = mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed),
+            tells = mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed) = 'impossible',
+            ended_at = CASE WHEN mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed)
+                = 'impossible' THEN clock_timestamp() END
+        FROM counted n
+        WHERE c.run_id = tell_children.run_id AND c.node = n.child AND c.state::text = 'waiting'
+    ), last AS MATERIALIZED (
+        SELECT count(*) AS edges, max(e.parent) AS parent,
+            (SELECT max(x.child) FROM edge x WHERE x.parent = max(e.parent)) AS child
+        FROM edge e
+    ), told AS (
+        UPDATE mill.run_tasks p SET tells = false, told = 0
+        FROM teller t, last l
+        WHERE p.run_id = tell_children.run_id AND p.node = t.node AND (l.edges < most OR t.node < l.parent)
+    )
+    SELECT l.edges, l.parent, l.child INTO told, last_parent, last_child FROM last l;
+    IF told = most THEN
+        UPDATE mill.run_tasks p SET told = last_child
+            WHERE p.run_id = tell_children.run_id AND p.node = last_parent;
+    END IF;
+    RETURN EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = tell_children.run_id AND t.tells);
+END
+$$;
+COMMENT ON FUNCTION mill.tell_children IS 'Part of mill.advance_run: children learn how their parents ended, up to so many edges. Whether there are more';
+
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, most integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    released integer;
+BEGIN
+    WITH picked AS MATERIALIZED (
+        SELECT t.* FROM mill.run_tasks t WHERE t.run_id = release_ready.run_id AND t.state = 'ready'
+        ORDER BY t.node LIMIT most
+    ), task AS MATERIALIZED (
+        SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
+            CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
+                OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
+                THEN mill.limit_chain(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
+        FROM picked p
+    ), put AS (
+        INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
+            concurrency_key, limits, state, waits_for, attempt, max_attempts, retry_interval, backoff, jitter,
+            timeout, mode, at_most_once, external)
+        SELECT t.id, t.name, t.run_id, t.node, t.statement,
+            CASE WHEN t.takes_results THEN mill.fill_results(t.run_id, t.params) ELSE t.params END, t.queue,
+            coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
+            mill.first_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external
+        FROM task t
+    ), moved AS (
+        UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
+        FROM task t WHERE r.run_id = release_ready.run_id AND r.node = t.node RETURNING 1
+    )
+    SELECT count(*) INTO released FROM moved;
+    RETURN released;
+END
+$$;
+COMMENT ON FUNCTION mill.release_ready IS 'Part of mill.advance_run: ready -> released for up to so many tasks of a run; returns how many';
+
+CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, most integer) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    waited integer;
+    live integer;
+BEGIN
+    WITH picked AS MATERIALIZED (
+        SELECT t.node FROM mill.run_tasks t
+        WHERE t.run_id = cancel_open.run_id AND t.state IN ('waiting', 'ready') LIMIT most
+    )
+    UPDATE mill.run_tasks t SET state = 'cancelled', ended_at = clock_timestamp()
+        FROM picked p WHERE t.run_id = cancel_open.run_id AND t.node = p.node;
+    GET DIAGNOSTICS waited = ROW_COUNT;
+    -- Each tells of its end by an event, as those do that run and go on.
+    SELECT count(mill.cancel(s.id, kill)) INTO live FROM (
+        SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND (t.state <> 'running'
+            OR kill AND NOT EXISTS (SELECT FROM mill.cancel_requests c WHERE c.task_id = t.id))
+        LIMIT most) AS s;
+    RETURN waited = most OR live > 0;
+END
+$$;
+COMMENT ON FUNCTION mill.cancel_open IS 'Part of mill.advance_run, for a cancelled run: what waits is cancelled, and with kill what runs. Whether there is more';
+
+CREATE OR REPLACE FUNCTION mill.end_run(run_id bigint) RETURNS mill.run_state
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_state mill.run_state;
+BEGIN
+    UPDATE mill.runs r SET tasks = n.tasks, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
+            cancelled = n.cancelled, impossible = n.impossible, ended_at = clock_timestamp(),
+            state = CASE WHEN r.cancelled_at IS NOT NULL THEN 'cancelled' WHEN n.failed > 0 THEN 'failed'
+                WHEN n.cancelled > 0 THEN 'cancelled' ELSE 'succeeded' END::mill.run_state
+        FROM (SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
+                count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
+                count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
+                count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+                count(*) FILTER (WHERE t.state = 'impossible') AS impossible
+            FROM mill.run_tasks t WHERE t.run_id = end_run.run_id) AS n
+        WHERE r.id = end_run.run_id RETURNING r.state INTO now_state;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = end_run.run_id;
+    RETURN now_state;
+END
+$$;
+COMMENT ON FUNCTION mill.end_run IS 'Part of mill.advance_run: cancelled, else failed, else succeeded';
+
+CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
+    OUT more boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    -- So that no statement takes long, whatever the run's size.
+    most CONSTANT integer := 2000;
+    run mill.runs;
+    events mill.run_events[];
+    added bigint[];
+BEGIN
+    released := 0;
+    more := false;
+    -- As with a claim: WAL is ordered, so what a release led to does not survive without the release.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
+    -- From here on nobody else advances this run; each statement sees what those before have done.
+    WITH taken AS (
+        DELETE FROM mill.run_events e WHERE e.id = ANY (ARRAY(SELECT x.id FROM mill.run_events x
+            WHERE x.run_id = advance_run.run_id ORDER BY x.id LIMIT most))
+        RETURNING e AS event
+    )
+    SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
+            AND (t.event).node IS NOT NULL) INTO events, added FROM taken t;
+    IF run.state IS DISTINCT FROM 'running' THEN
+        RETURN;
+    END IF;
+    UPDATE mill.run_tasks t SET
+        state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
+            ELSE 'failed' END::mill.run_task_state,
+        outcome = e.outcome, tells = true, told = 0, attempts = e.attempts, started_at = e.started_at,
+        ended_at = e.ended_at, rows = e.rows, session_pid = e.session_pid, message = e.message, result = e.result
+        FROM unnest(events) AS e
+        WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' AND e.outcome IS NOT NULL;
+    IF added IS NOT NULL THEN
+        PERFORM mill.recount(run.id, added || ARRAY(SELECT e.child FROM mill.run_edges e
+            WHERE e.run_id = run.id AND e.parent = ANY (added)));
+    END IF;
+    IF run.cancelled_at IS NOT NULL THEN
+        more := mill.cancel_open(run.id, run.kill, most);
+    ELSE
+        more := mill.tell_children(run.id, most);
+        released := mill.release_ready(run.id, most);
+        more := more OR released = most;
+    END IF;
+    more := more OR coalesce(cardinality(events), 0) = most;
+    -- One probe each.
+    IF NOT more
+        AND NOT EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = run.id AND t.state = 'released')
+        AND NOT EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = run.id AND t.state = 'waiting')
+        AND NOT EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = run.id AND t.state = 'ready')
+    THEN
+        ended := mill.end_run(run.id);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.advance_run IS 'Takes in what has ended, tells the children, releases what is ready, and ends the run when nothing is open; a part of it at a time. more: call again. ended: how the run has ended just now';
+
+CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_state mill.run_state;
+BEGIN
+    SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
+    IF found_state IS DISTINCT FROM 'running' THEN
+        RETURN coalesce(found_state::text, 'not found');
+    END IF;
+    UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
+        cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
+    PERFORM mill.cancel_open(cancel_run.run_id, cancel_run.kill, 2000);
+    INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
+    RETURN 'cancelling';
+END
+$$;
+COMMENT ON FUNCTION mill.cancel_run IS 'Cancels a run: nothing more of it starts; running tasks finish, or with kill are cancelled too. cancelling, the state of one that has ended, or not found';
+
+CREATE OR REPLACE FUNCTION mill.run_again(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, tells = false, told = 0, started_at = NULL,
+            ended_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
+        WHERE t.run_id = run_again.run_id AND t.node = ANY (nodes);
+    PERFORM mill.recount(run_id, NULL);
+    PERFORM mill.release_ready(run_id, 2000);
+    INSERT INTO mill.run_events (run_id) VALUES (run_again.run_id);
+END
+$$;
+COMMENT ON FUNCTION mill.run_again IS 'Part of mill.restart_run and mill.retry_run_task: these tasks of a run wait again for what they waited for';
+
+CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
+    never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
+RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    nodes bigint[];
+BEGIN
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = restart_run.run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023';
+    ELSIF run.state = 'running' THEN
+        RAISE EXCEPTION 'run % goes on', run_id USING ERRCODE = '55000',
+            HINT = 'One of its tasks: pgmill run retry. To stop it: pgmill run cancel.';
+    ELSIF run.state <> 'failed' AND NOT force THEN
+        RAISE EXCEPTION 'run % has %, not failed', run_id, run.state USING ERRCODE = '55000',
+            HINT = 'pgmill run restart --force restarts it all the same.';
+    END IF;
+    WITH RECURSIVE chosen (node) AS (
+        -- Started, and not to a good end; or never started.
+        SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
+            AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
+                OR never_run AND t.state IN ('cancelled', 'impossible') AND t.started_at IS NULL)
+        UNION
+        SELECT e.child FROM chosen c JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = c.node
+            JOIN mill.run_tasks p ON p.run_id = run.id AND p.node = c.node
+        WHERE downstream
+    )
+    SELECT array_agg(c.node) INTO nodes FROM chosen c;
+    IF nodes IS NULL THEN
+        RAISE EXCEPTION 'run % has no such task', run_id USING ERRCODE = '55000',
+            HINT = 'pgmill run show tells what became of each.';
+    END IF;
+    UPDATE mill.runs r SET state = 'running', ended_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
+        kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
+    PERFORM mill.run_again(run.id, nodes);
+    RETURN QUERY SELECT t.name::text FROM mill.run_tasks t
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'impossible' ORDER BY t.node;
+END
+$$;
+COMMENT ON FUNCTION mill.restart_run IS 'Runs again, in a run that has failed (force: that has ended), its tasks that failed, and those that never ran; downstream: those that failed and all that come after them. Returns their names';
+
+CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    found_task mill.run_tasks;
+    nodes bigint[];
+BEGIN
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = retry_run_task.run_id FOR NO KEY UPDATE;
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = run.id AND t.name = task;
+    IF NOT FOUND THEN
+        RETURN 'not found';
+    ELSIF run.state <> 'running' OR run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % does not go on', run_id USING ERRCODE = '55000', HINT = 'pgmill run restart';
+    ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
+        RETURN found_task.state::text;
+    END IF;
+    -- What became impossible since, because of it or not, is judged anew.
+    WITH RECURSIVE after (node) AS (
+        SELECT found_task.node
+        UNION
+        SELECT c.node FROM after a JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = a.node
+            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child AND c.state = 'impossible'
+    )
+    SELECT array_agg(a.node) INTO nodes FROM after a;
+    PERFORM mill.run_again(run.id, nodes);
+    RETURN 'retried';
+END
+$$;
+COMMENT ON FUNCTION mill.retry_run_task IS 'Runs a task of a run that goes on again, after it failed or was cancelled; what it made impossible waits for it again. retried, its state, or not found';
+
+CREATE OR REPLACE FUNCTION mill.leads_to(run_id bigint, origin bigint, target bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE way (node) AS (
+        SELECT origin UNION
+        SELECT e.child FROM way w JOIN mill.run_edges e ON e.run_id = leads_to.run_id AND e.parent = w.node
+    )
+    SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
+$$;
+COMMENT ON FUNCTION mill.leads_to IS 'Whether a task of a run comes after another one, or is the same';
+
+CREATE OR REPLACE FUNCTION mill.run_add(name text, statement text, params jsonb DEFAULT NULL,
+    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
+    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
+    max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT true, timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
+    run_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    self mill.tasks;
+    run mill.runs;
+    new_node bigint := nextval('mill.added_nodes');
+    other mill.run_tasks;
+    named text;
+BEGIN
+    SELECT t.* INTO self FROM mill.tasks t
+        WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
+    run_id := coalesce(run_id, self.run_id);
+    IF run_id IS NULL THEN
+        RAISE EXCEPTION 'no run is named, and this is no task of one' USING ERRCODE = '22023', HINT = 'run_id => …';
+    ELSIF run_id IS DISTINCT FROM self.run_id THEN
+        self := NULL;
+        -- A run without a task of its own to wait for could end meanwhile.
+        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
+    ELSE
+        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
+    END IF;
+    IF run.state IS DISTINCT FROM 'running' OR run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % does not go on', run_id USING ERRCODE = '55000';
+    END IF;
+    PERFORM mill.check_statement(statement, params);
+    IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
+        ignore_failure, parents)
+    VALUES (run_id, new_node, name, statement, params, queue,
+        coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
+        ignore_failure, cardinality(after))
+    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'run % has a task "%" already', run_id, name USING ERRCODE = '23505';
+    END IF;
+    FOREACH named IN ARRAY after || before LOOP
+        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = run_add.run_id AND t.name = named;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
+        ELSIF named = ANY (after) THEN
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, other.node, new_node, 'succeeded');
+        -- What comes after the task that adds cannot start before that one has ended, and with it this.
+        ELSIF other.state <> 'waiting'
+            OR self.node IS NOT NULL AND (other.node = self.node OR NOT mill.leads_to(run_id, self.node, other.node))
+        THEN
+            RAISE EXCEPTION 'task "%" does not wait for this one: it could start before "%" is added', named, name
+                USING ERRCODE = '55000';
+        ELSE
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, new_node, other.node, 'succeeded');
+            IF mill.leads_to(run_id, other.node, new_node) THEN
+                RAISE EXCEPTION 'task "%" would come after itself', name USING ERRCODE = '22023';
+            END IF;
+        END IF;
+    END LOOP;
+    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
+END
+$$;
+COMMENT ON FUNCTION mill.run_add IS 'Adds a task to a run that goes on: called by one of its tasks, it is there when that one commits. after: tasks of the run that it waits for; before: tasks that wait for the caller, and then for it too';
+
+CREATE OR REPLACE VIEW mill.run_status AS
+    SELECT r.id, r.jobs, r.params, r.state, r.started_at, r.started_by, r.ended_at,
+        coalesce(r.ended_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
+        coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
+        coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
+        coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
+        coalesce(n.impossible, r.impossible) AS impossible
+    FROM mill.runs r LEFT JOIN LATERAL (
+        SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
+            count(*) FILTER (WHERE t.state = 'released') AS released,
+            count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
+            count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
+            count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
+            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+            count(*) FILTER (WHERE t.state = 'impossible') AS impossible
+        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
+COMMENT ON VIEW mill.run_status IS 'Runs with their tasks by state: waiting for parents, released (in the queue or running), ended';
+
+CREATE OR REPLACE VIEW mill.run_task_status AS
+    SELECT r.run_id, r.node, r.name, r.job, r.task_id,
+        CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
+            WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
+        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.ended_at,
+        coalesce(r.ended_at, CASE WHEN t.state = 'running' THEN now() END)
+            - coalesce(t.claimed_at, r.started_at) AS duration,
+        coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
+        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.missed,
+        r.message, r.result, r.params, r.statement
+    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
+COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs: of those in the queue the state there';
+
+CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_task mill.run_tasks;
+    run mill.runs;
+    parents text;
+BEGIN
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
+    IF found_task.state = 'released' THEN
+        RETURN coalesce(mill.why(found_task.task_id), 'it has just ended');
+    ELSIF found_task.state = 'ready' THEN
+        RETURN 'it is ready and about to be put into its queue';
+    ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
+        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
+    ELSIF found_task.state NOT IN ('waiting', 'impossible') THEN
+        RETURN format('it has ended: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.ended_at),
+            CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
+            coalesce(': ' || found_task.message, ''));
+    END IF;
+    -- The first ten that stand in the way.
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
+        SELECT t.name, t.state, e.expected FROM mill.run_edges e
+            JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
+        WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
+            WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
+            ELSE NOT mill.satisfies(t.state, e.expected) END
+        ORDER BY t.node LIMIT 10) AS p;
+    IF found_task.state = 'impossible' THEN
+        RETURN format('it cannot run any more, because of %s', parents);
+    ELSIF run.cancelled_at IS NOT NULL THEN
+        RETURN 'its run is being cancelled';
+    END IF;
+    RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
+        coalesce(parents, 'parents that have just ended'))
+        || CASE WHEN found_task.parents - found_task.satisfied - found_task.missed > 10
+            THEN format(' and more, %s in all', found_task.parents - found_task.satisfied - found_task.missed) ELSE '' END;
+END
+$$;
+COMMENT ON FUNCTION mill.why(bigint, text) IS 'One sentence: why this task of a run is not running now, or what became of it; null if there is no such task';
+
+-- What a person says about queues and workers -----------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1756,7 +3029,7 @@ BEGIN
         serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
 END
 $$;
-COMMENT ON FUNCTION mill.why IS 'One sentence: why this task is not running now, or what it is doing; null if there is no such task';
+COMMENT ON FUNCTION mill.why(bigint) IS 'One sentence: why this task is not running now, or what it is doing; null if there is no such task';
 
 -- Who may do what --------------------------------------------------------------------------------
 
@@ -1773,10 +3046,13 @@ GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_stat
     mill.priorities, mill.priority_status, mill.groups, mill.limits, mill.limit_status TO mill_worker;
 GRANT EXECUTE ON FUNCTION mill.fail, mill.give_back, mill.reclaim, mill.record_attempt, mill.presences,
     mill.prepare_history, mill.prune, mill.backends, mill.first_state, mill.admits, mill.release,
-    mill.grant_permits, mill.grant_waiting, mill.regulate, mill.reserved_readers,
-    mill.active_period, mill.first_instant TO mill_worker;
+    mill.grant_permits, mill.grant_waiting, mill.regulate, mill.reserved_readers, mill.advance_run,
+    mill.run_is_cancelled, mill.active_period, mill.first_instant TO mill_worker;
+GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
+GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
 
-GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit TO mill_producer;
+GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit, mill.start_run, mill.run_add
+    TO mill_producer;
 GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
@@ -1785,14 +3061,16 @@ REVOKE SELECT ON mill.tasks FROM mill_viewer;
 GRANT SELECT (id, enqueued_at, due_at, claimed_at, session_started_at, claimed_by, retry_interval,
     timeout, state, priority, mode, backoff, attempt, max_attempts, failures, transients, crashes,
     session_pid, jitter, at_most_once, external, queue, name, key, concurrency_key, group_name,
-    run_id, limits, waits_for, start_by, params, statement)
+    run_id, node, limits, waits_for, start_by, params, statement)
     ON mill.tasks TO mill_viewer;
-GRANT EXECUTE ON FUNCTION mill.why, mill.presences, mill.backends, mill.reserved_readers,
+GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
+    mill.downstream, mill.presences, mill.backends, mill.reserved_readers,
     mill.active_period, mill.first_instant TO mill_viewer;
 
 GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
     mill.drain, mill.set_max_running, mill.set_rate, mill.set_group, mill.set_active_period,
-    mill.drop_group, mill.set_weights, mill.reserve TO mill_operator;
+    mill.drop_group, mill.set_weights, mill.reserve, mill.set_job, mill.enable_job, mill.set_dependency,
+    mill.drop_dependency, mill.cancel_run, mill.restart_run, mill.retry_run_task TO mill_operator;
 GRANT UPDATE ON mill.settings TO mill_operator;
 
 COMMIT;

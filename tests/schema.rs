@@ -12,6 +12,7 @@ use queue::complete::{Success, complete};
 use queue::fail::{Report, fail};
 use queue::give_back::give_back;
 use queue::retry::Verdict;
+use queue::run::{Expected, JoinMode, RunState, RunTaskState};
 use queue::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId, WorkerId,
     cancel, drift, exit, limit, promote, prune, reclaim, schema,
@@ -128,6 +129,10 @@ async fn the_words_of_the_schema_are_the_words_of_the_programs() {
         ("mode", Mode::ALL.iter().map(|word| word.as_str()).collect()),
         ("backoff", Backoff::ALL.iter().map(|word| word.as_str()).collect()),
         ("limit_kind", LimitKind::ALL.iter().map(|word| word.as_str()).collect()),
+        ("expected", Expected::ALL.iter().map(|word| word.as_str()).collect()),
+        ("join_mode", JoinMode::ALL.iter().map(|word| word.as_str()).collect()),
+        ("run_state", RunState::ALL.iter().map(|word| word.as_str()).collect()),
+        ("run_task_state", RunTaskState::ALL.iter().map(|word| word.as_str()).collect()),
         ("reserved_capacity", ReservedCapacity::ALL.iter().map(|word| word.as_str()).collect()),
     ];
     for (name, expected) in words {
@@ -136,7 +141,7 @@ async fn the_words_of_the_schema_are_the_words_of_the_programs() {
     }
     let types = "SELECT count(*) FROM pg_type
         WHERE typnamespace = 'mill'::regnamespace AND typtype = 'e'";
-    assert_eq!(database.value::<i64>(types).await, 7, "an enum that no program knows");
+    assert_eq!(database.value::<i64>(types).await, 11, "an enum that no program knows");
 }
 
 const GONE: SessionIdentity = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };

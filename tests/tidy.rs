@@ -191,8 +191,6 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("rescuer", "reclaimer"),
     ("heartbeat", "beat"),
     ("heartbeats", "beats"),
-    ("job", "task"),
-    ("jobs", "tasks"),
     ("requeue", "give back"),
     ("dequeue", "claim"),
 ];
@@ -201,10 +199,6 @@ const SYNONYMS: &[(&str, &str)] = &[
 const MEANT: &[(&str, &str, &str)] = &[
     ("cluster/src/process.rs", "zombie", "a process that nobody has waited for"),
     ("ARCHITECTURE.md", "lease", "tells what is deliberately absent"),
-    ("README.md", "jobs", "an option of loadtest peers"),
-    ("loadtest/results/README.md", "jobs", "an option of loadtest peers"),
-    ("loadtest/src/peers.rs", "job", "the word of other queues"),
-    ("loadtest/src/peers.rs", "jobs", "the word of other queues"),
 ];
 
 /// Adapters of other queues, in the words of those.

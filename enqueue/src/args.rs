@@ -22,6 +22,7 @@ Examples:
   enqueue --mode autocommit --at 'tomorrow 03:00' 'VACUUM (ANALYZE) sales'
   enqueue --param 7 --param '\"2026-12-01\"' 'SELECT load($1, $2::date)'
   enqueue --concurrency-key customer-17 'CALL bill(17)'
+  enqueue --job daily,sunday --param day=2026-12-01 --wait
   psql -Atc \"SELECT format('ANALYZE %I', relname) FROM pg_class WHERE relkind = 'r'\" |
     enqueue --lines
 
@@ -32,6 +33,7 @@ Examples:
 
 const AFTER_HELP: &str = "\
 Standard output carries the task's id, one per line and task; with --wait the first rows follow.
+With --job it carries the run's id.
 Everything else goes to standard error. Several tasks (--lines, several --file) are submitted in one
 transaction: if one of them is refused, none is submitted.
 
@@ -39,7 +41,7 @@ Exit codes:
     0  submitted; with --wait: and it succeeded
     1  something failed that has no code of its own, also: it is not known whether it was submitted
     2  the command line is wrong, or a file cannot be read
-    3  --wait: the task ended, and did not succeed
+    3  --wait: the task or the run ended, and did not succeed
     5  refused: a statement, a value, a limit, a missing right, an unknown schema version
    75  the database cannot be reached, nothing was submitted: try again later
   124  --wait=DURATION: the time ran out, the task goes on
@@ -73,6 +75,22 @@ pub(crate) struct Args {
     pub(crate) how: How,
 }
 
+/// A value for a statement, or for a run.
+#[derive(Clone, Debug)]
+pub(crate) enum Param {
+    Next(Value),
+    Named(String, Value),
+}
+
+impl Param {
+    fn named(&self) -> Option<(&str, &Value)> {
+        match self {
+            Self::Named(name, value) => Some((name, value)),
+            Self::Next(_) => None,
+        }
+    }
+}
+
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct What {
@@ -85,10 +103,15 @@ pub(crate) struct What {
     /// One task for each line of standard input or of the files; lines without SQL are skipped
     #[arg(long)]
     pub(crate) lines: bool,
-    /// Value of the next of $1, $2, …, in JSON: 7, '"text"', null; may be repeated
+    /// Start a run of these jobs, merged into one
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = label)]
+    #[arg(conflicts_with_all = ["statement", "file", "lines", "How"])]
+    pub(crate) job: Vec<String>,
+    /// Value of the next of $1, $2, …, in JSON: 7, '"text"', null; with --job NAME=VALUE, a parameter
+    /// of the run, as JSON or as it is; may be repeated
     #[arg(long = "param", value_name = "JSON", value_parser = param)]
     #[arg(allow_negative_numbers = true)]
-    pub(crate) params: Vec<Value>,
+    pub(crate) params: Vec<Param>,
 }
 
 /// How to run it.
@@ -180,10 +203,21 @@ impl Args {
     /// What no single argument shows.
     fn check(&self) -> Result<(), clap::Error> {
         let wrong = |kind, message: &str| Err(Self::command().error(kind, message));
+        let named = self.what.params.iter().filter_map(Param::named).next();
+        if !self.what.job.is_empty() {
+            return match named.is_none() && !self.what.params.is_empty() {
+                true => wrong(ErrorKind::InvalidValue, "--param of a run is written NAME=VALUE"),
+                false => Ok(()),
+            };
+        }
+        if let Some((name, _)) = named {
+            let message = format!("--param '{name}=…' is not JSON; NAME=VALUE goes with --job");
+            return wrong(ErrorKind::InvalidValue, &message);
+        }
         if self.what.statement.is_none() && self.what.file.is_empty() && !self.what.lines {
             return wrong(
                 ErrorKind::MissingRequiredArgument,
-                "nothing to submit: give it SQL, --file FILE, or - for standard input",
+                "nothing to submit: give it SQL, --file FILE, --job NAME, or - for standard input",
             );
         }
         if self.what.lines && self.what.statement.as_deref().is_some_and(|it| it != "-") {
@@ -223,11 +257,24 @@ where
     PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
 }
 
-fn param(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| {
-        let quoted = Value::from(text);
-        format!("it is not JSON ({error}); a string is written in quotes: '{quoted}'")
-    })
+fn param(text: &str) -> Result<Param, String> {
+    let error = match serde_json::from_str(text) {
+        Ok(value) => return Ok(Param::Next(value)),
+        Err(error) => error,
+    };
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|it| it.is_alphanumeric() || "_.-".contains(it))
+    };
+    match text.split_once('=') {
+        Some((name, value)) if is_name(name) => {
+            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+            Ok(Param::Named(name.to_owned(), value))
+        }
+        _ => {
+            let quoted = Value::from(text);
+            Err(format!("it is not JSON ({error}); a string is written in quotes: '{quoted}'"))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -247,7 +294,26 @@ mod tests {
     #[test]
     fn numbers_pass_through_a_parameter_digit_by_digit() {
         let args = parse(&["--param", "-12345678901234567890.10", "SELECT $1"]).unwrap();
-        assert_eq!(args.what.params[0].to_string(), "-12345678901234567890.10");
+        let Param::Next(value) = &args.what.params[0] else { panic!("{:?}", args.what.params) };
+        assert_eq!(value.to_string(), "-12345678901234567890.10");
+    }
+
+    #[test]
+    fn a_run_takes_named_parameters_and_nothing_of_a_single_task() {
+        let args = parse(&["--job", "daily,sunday", "--param", "day=2026-12-01", "--param", "n=7"]);
+        let what = args.unwrap().what;
+        assert_eq!(what.job, ["daily", "sunday"]);
+        let named: Vec<_> = what.params.iter().filter_map(Param::named).collect();
+        assert_eq!(named, [("day", &Value::from("2026-12-01")), ("n", &Value::from(7))]);
+        for wrong in [
+            &["--job", "daily", "SELECT 1"][..],
+            &["--job", "daily", "--queue", "etl"],
+            &["--job", "daily", "--param", "7"],
+            &["--param", "n=7", "SELECT $1"],
+            &["--job", ""],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

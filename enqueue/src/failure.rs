@@ -3,6 +3,7 @@
 use std::io;
 
 use queue::connect::ConnectError;
+use queue::run::RunId;
 use queue::{QueueError, TaskId, exit};
 use tokio_postgres::error::SqlState;
 
@@ -26,6 +27,9 @@ pub(crate) enum Failure {
     /// The connection broke while waiting and did not come back.
     #[error("task {id} goes on, but its end cannot be awaited: {reason}")]
     LostSight { id: TaskId, reason: String },
+    /// The connection broke while waiting and did not come back.
+    #[error("run {id} goes on, but its end cannot be awaited: {reason}")]
+    LostRun { id: RunId, reason: String },
     /// The task is neither live nor in the history.
     #[error("task {0} has left no trace: it was deleted, not finished")]
     NoTrace(TaskId),
@@ -61,6 +65,7 @@ impl Failure {
             Self::Database(_)
             | Self::Unsure(_)
             | Self::LostSight { .. }
+            | Self::LostRun { .. }
             | Self::NoTrace(_)
             | Self::Output(_) => exit::FAILURE,
         }
@@ -98,6 +103,7 @@ impl Failure {
                     .to_owned(),
             ),
             Self::LostSight { id, .. } => Some(format!("pgmill task show {id}")),
+            Self::LostRun { id, .. } => Some(format!("pgmill run show {id}")),
             Self::NoTrace(_) | Self::Output(_) => None,
         }
     }

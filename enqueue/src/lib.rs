@@ -7,6 +7,7 @@
 //! | the connection | `session` |
 //! | SQL → tasks | `submit` |
 //! | the end of a task | `wait` |
+//! | jobs → a run, and its end | `run` |
 //! | what is shown | `render`, `output` |
 //! | why it did not work, and the exit code | `failure` |
 //!
@@ -16,6 +17,7 @@ mod args;
 mod failure;
 mod output;
 mod render;
+mod run;
 mod session;
 mod source;
 mod submit;
@@ -33,7 +35,7 @@ use queue::{Outcome, TaskId, exit};
 use serde::Serialize;
 use terminal::tell;
 
-use args::{Args, How};
+use args::{Args, How, Param};
 use failure::Failure;
 use output::print;
 use session::Session;
@@ -86,12 +88,19 @@ struct Order {
 }
 
 async fn run(args: &Args) -> Result<u8, Failure> {
+    if !args.what.job.is_empty() {
+        return run::start(args).await;
+    }
     let mut sources = Source::locate(&args.what)?;
     let mut session = Session::open(session::target(args)?).await?;
     if args.wait.is_some() {
         wait::check_rights(&session).await?;
     }
-    let params = (!args.what.params.is_empty()).then(|| args.what.params.clone());
+    let values = args.what.params.iter().filter_map(|param| match param {
+        Param::Next(value) => Some(value.clone()),
+        Param::Named(..) => None,
+    });
+    let params = (!args.what.params.is_empty()).then(|| values.collect());
     let order = Order {
         pattern: NewTask { statement: String::new(), params, name: args.how.name.clone() },
         options: options(&args.how, &session).await?,

@@ -66,7 +66,7 @@ pub(crate) async fn until_end(
     }
 }
 
-async fn run_out(patience: Option<Duration>) {
+pub(crate) async fn run_out(patience: Option<Duration>) {
     match patience {
         Some(patience) => tokio::time::sleep(patience).await,
         None => std::future::pending().await,

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod capacity;
+mod run;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,13 +9,15 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Parser, Subcommand};
 use jiff::{Span, SpanRelativeTo};
+use queue::run::RunId;
 use queue::{Outcome, State, TaskId};
-use terminal::queue_name;
+use terminal::{label, queue_name};
 
 pub(crate) use capacity::{
     GroupArgs, GroupName, GroupVerb, LimitArgs, LimitVerb, OrOff, PriorityVerb, ReserveArgs,
     SetArgs, Terms, WeightArgs,
 };
+pub(crate) use run::{RunCancel, RunGraph, RunList, RunRestart, RunRetry, RunShow, RunVerb};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -103,6 +106,10 @@ psql -f schema.sql; running it again changes nothing.")]
     #[command(after_help = "Examples:\n  pgmill limit list\n  \
                             pgmill limit set customer-17 --max-running 4")]
     Limit(LimitVerb),
+    /// List, show, cancel, retry and restart runs
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill run list\n  pgmill run show 12 --watch")]
+    Run(RunVerb),
     /// List and drain workers
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill worker list\n  pgmill worker drain 3f2a")]
@@ -118,11 +125,11 @@ A task has one attempt per run, also those after which it was tried again. `pgmi
 --finished` lists tasks by their last one.")]
     History(HistoryArgs),
     /// One sentence: why this task is not running now, or what it is doing
-    #[command(after_help = "Examples:\n  pgmill why 4711")]
+    #[command(after_help = "Examples:\n  pgmill why 4711\n  pgmill why 12/raw_orders")]
     Why {
-        /// The task's id
-        #[arg(value_parser = task_id, allow_negative_numbers = true)]
-        id: TaskId,
+        /// The task's id, or RUN/NAME of a task of a run
+        #[arg(value_name = "TASK", value_parser = subject, allow_negative_numbers = true)]
+        task: Subject,
     },
     /// Check everything the fleet depends on; exit code 1 if something is wrong
     #[command(after_help = "\
@@ -150,12 +157,14 @@ impl Command {
             | Self::Priority(PriorityVerb::List)
             | Self::Group(GroupVerb::List)
             | Self::Limit(LimitVerb::List)
+            | Self::Run(RunVerb::List(_) | RunVerb::Show(_) | RunVerb::Graph(_))
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
             | Self::Queue(QueueVerb::Pause(_) | QueueVerb::Resume(_) | QueueVerb::Set(_))
             | Self::Priority(PriorityVerb::Set(_) | PriorityVerb::Reserve(_))
             | Self::Group(GroupVerb::Set(_) | GroupVerb::Remove(_))
             | Self::Limit(LimitVerb::Set(_))
+            | Self::Run(RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
         }
     }
@@ -382,6 +391,34 @@ where
 
 fn limit() -> clap::builder::RangedI64ValueParser<i64> {
     clap::value_parser!(i64).range(1..=1_000_000)
+}
+
+/// How a graph is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people, in a terminal
+    Text,
+    /// For documents: https://mermaid.js.org
+    Mermaid,
+    /// For Graphviz: dot -Tsvg
+    Dot,
+}
+
+/// How `pgmill why` is told which task is meant.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    Task(TaskId),
+    OfRun(RunId, String),
+}
+
+fn subject(text: &str) -> Result<Subject, String> {
+    const FORMS: &str = "write a task's id, or RUN/NAME of a task of a run";
+    if let Ok(id) = text.parse() {
+        return Ok(Subject::Task(TaskId(id)));
+    }
+    let (run, name) = text.split_once('/').ok_or(FORMS)?;
+    let run = run.parse().map_err(|_| FORMS)?;
+    Ok(Subject::OfRun(RunId(run), label(name)?))
 }
 
 fn task_id(text: &str) -> Result<TaskId, &'static str> {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the command line, its help and examples | `args` |
 //! | the connection | `session` |
-//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `capacity`, `groups`, `worker`, `history`, `doctor` |
+//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `capacity`, `groups`, `runs`, `steer_run`, `worker`, `history`, `doctor` |
 //! | what the doctor thinks of what it sees | `judge` |
 //! | tables, documents, colours | `output`; words for times and sizes: `words` |
 //! | why it did not work, and the exit code | `failure` |
@@ -16,6 +16,7 @@
 mod act;
 mod args;
 mod capacity;
+mod critical_path;
 mod doctor;
 mod failure;
 mod groups;
@@ -23,10 +24,13 @@ mod history;
 mod init;
 mod judge;
 mod output;
+mod picture;
 mod queues;
+mod runs;
 mod session;
 mod show;
 mod status;
+mod steer_run;
 mod task;
 mod words;
 mod worker;
@@ -37,7 +41,8 @@ use ::queue::exit;
 use clap::Parser;
 
 use args::{
-    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, QueueVerb, TaskVerb, WorkerVerb,
+    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, QueueVerb, RunVerb, TaskVerb,
+    WorkerVerb,
 };
 use failure::Failure;
 use output::Output;
@@ -98,12 +103,24 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         }
         Command::Limit(LimitVerb::List) => capacity::limits(&session.client, &out).await,
         Command::Limit(LimitVerb::Set(args)) => capacity::set(&session.client, &out, args).await,
+        Command::Run(RunVerb::List(args)) => runs::list(&session.client, &out, args).await,
+        Command::Run(RunVerb::Show(args)) => runs::show(&session.client, &out, args).await,
+        Command::Run(RunVerb::Cancel(args)) => {
+            steer_run::cancel(&mut session.client, &out, args).await
+        }
+        Command::Run(RunVerb::Retry(args)) => {
+            steer_run::retry(&mut session.client, &out, args).await
+        }
+        Command::Run(RunVerb::Restart(args)) => {
+            steer_run::restart(&mut session.client, &out, args).await
+        }
+        Command::Run(RunVerb::Graph(args)) => runs::picture(&session.client, &out, args).await,
         Command::Worker(WorkerVerb::List) => worker::list(&session.client, &out).await,
         Command::Worker(WorkerVerb::Drain(args)) => {
             worker::drain(&session.client, &out, args).await
         }
         Command::History(args) => history::run(&session.client, &out, args).await,
-        Command::Why { id } => show::why(&session.client, &out, *id).await,
+        Command::Why { task } => show::why(&session.client, &out, task).await,
         Command::Doctor => doctor::run(&session, &out).await,
     };
     done.map_err(|failure| failure.lacking(command.role(), session.user()))

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use terminal::{fault, notices, value, visible};
 use tokio_postgres::Client;
 
+use crate::args::Subject;
 use crate::failure::Failure;
 use crate::output::{Field, Output};
 use crate::words::{counted, distance, local, outcome_tone, span, state_tone};
@@ -19,10 +20,25 @@ use crate::words::{counted, distance, local, outcome_tone, span, state_tone};
 ///
 /// # Errors
 /// No such task; database trouble.
-pub(crate) async fn why(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
-    let Some(sentence) = show::why(client, id).await? else { return Err(unknown(id)) };
+pub(crate) async fn why(client: &Client, out: &Output, task: &Subject) -> Result<u8, Failure> {
+    let (sentence, document) = match task {
+        Subject::Task(id) => {
+            let sentence = show::why(client, *id).await?.ok_or_else(|| unknown(*id))?;
+            let document = json!({ "id": id, "why": &sentence });
+            (sentence, document)
+        }
+        Subject::OfRun(run, name) => {
+            let sentence = queue::run::why(client, *run, name).await?;
+            let sentence = sentence.ok_or_else(|| {
+                Failure::not_found(format!("run {run} has no task {name}, or there is no such run"))
+                    .hint(format!("pgmill run show {run}"))
+            })?;
+            let document = json!({ "run": run, "task": name, "why": &sentence });
+            (sentence, document)
+        }
+    };
     if out.json {
-        out.document(&json!({ "id": id, "why": sentence }))?;
+        out.document(&document)?;
     } else {
         out.text(&visible(&sentence))?;
     }

@@ -11,6 +11,7 @@ use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::QueueError;
+use crate::run::RunId;
 use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
 
 /// Everything in the index predicate is a literal: a generic plan cannot prove a partial index from
@@ -65,7 +66,8 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.t
     t.failures, t.transients, t.max_attempts,
     extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.mode::text, t.at_most_once, t.external, t.queue,
-    t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits";
+    t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
+    CASE WHEN t.node IS NOT NULL THEN t.run_id END";
 
 /// The session that claims. A plan made while the table was small or empty reads the whole table and
 /// sorts it, and stays in the cache while the table grows: here only index ranges are left to choose
@@ -269,6 +271,7 @@ fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
         due_at: row.try_get(19)?,
         claimed_at: row.try_get(20)?,
         limits: row.try_get::<_, Option<_>>(21)?.unwrap_or_default(),
+        run: row.try_get::<_, Option<i64>>(22)?.map(RunId),
     };
     let session = usize::try_from(n - 1)
         .map_err(|_| QueueError::Unexpected { column: "n", value: n.to_string() })?;

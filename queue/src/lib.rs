@@ -18,8 +18,10 @@ mod error;
 pub mod exit;
 pub mod fail;
 pub mod give_back;
+pub mod graph;
 pub mod group;
 pub mod history;
+pub mod job;
 pub mod limit;
 pub mod look;
 pub mod operate;
@@ -29,11 +31,13 @@ pub mod prune;
 pub mod reclaim;
 pub mod retry;
 pub mod roster;
+pub mod run;
 pub mod scan;
 pub mod schema;
 pub mod settle;
 pub mod show;
 mod task;
+mod words;
 
 pub use error::{QueueError, chain, database_message};
 pub use task::{

@@ -1,5 +1,5 @@
 //! What a worker with nothing to do has to know, in one statement: whether there is work, when the
-//! next task is due, and how the other workers are.
+//! next task is due, which runs have something to take in, and how the other workers are.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,6 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::reclaim::Peer;
+use crate::run::RunId;
 use crate::task::WorkerId;
 
 /// Peers: registered workers, and those that hold claims without being registered (a loose walk over
@@ -28,6 +29,12 @@ WITH RECURSIVE holder (id) AS (
     UNION ALL
     SELECT h.id, NULL, false, NULL, NULL FROM holder h
     WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)
+), told (run) AS (
+    (SELECT e.run_id FROM mill.run_events e ORDER BY e.run_id LIMIT 1)
+    UNION ALL
+    SELECT next.run_id FROM told CROSS JOIN LATERAL (
+        SELECT e.run_id FROM mill.run_events e WHERE e.run_id > told.run
+        ORDER BY e.run_id LIMIT 1) AS next
 )
 SELECT
     CASE WHEN NOT $4 THEN true WHEN $2::text[] IS NULL THEN EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
@@ -36,7 +43,8 @@ SELECT
         WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1),
     p.ids, p.beats, p.present, p.beat_ages,
     EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked'), EXISTS (SELECT FROM mill.limits),
-    ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority), p.last_beats
+    ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority), p.last_beats,
+    ARRAY(SELECT t.run FROM told t LIMIT 100)
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(beat), '{}') AS beats,
         coalesce(array_agg(present), '{}') AS present, coalesce(array_agg(beat_age), '{}') AS beat_ages,
         coalesce(array_agg(last_beat), '{}') AS last_beats
@@ -55,6 +63,8 @@ pub struct Look {
     pub limits: bool,
     /// Of the priorities, lowest first.
     pub weights: Vec<f64>,
+    /// Runs that have something to take in, up to 100.
+    pub runs: Vec<RunId>,
     /// Every other worker that is registered or holds claims; `None`: not asked for.
     pub peers: Option<Vec<Peer>>,
 }
@@ -107,6 +117,7 @@ pub async fn look(
         blocked: row.try_get(6)?,
         limits: row.try_get(7)?,
         weights: row.try_get(8)?,
+        runs: row.try_get::<_, Vec<i64>>(10)?.into_iter().map(RunId).collect(),
         peers: wanted.peers.then(|| seen.collect()),
     })
 }

@@ -1,7 +1,6 @@
 //! The words of the queue as types: ids, states, outcomes, and the claim.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,6 +9,8 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::limit::LimitId;
+use crate::run::RunId;
+use crate::words::words;
 
 /// `mill.tasks.id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -59,44 +60,6 @@ impl Token {
     pub fn stale() -> Self {
         Self(Uuid::new_v4())
     }
-}
-
-/// A closed set of words that stands in the schema as an enum of the same labels.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
-
-        impl $name {
-            /// Every value, in the schema's order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The word as it stands in the schema.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = String;
-
-            fn from_str(word: &str) -> Result<Self, String> {
-                match word {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err(format!("\"{word}\" is none of {}", [$($word),+].join(", "))),
-                }
-            }
-        }
-    };
 }
 
 words! {
@@ -247,6 +210,7 @@ pub struct Claim {
     pub(crate) statement: String,
     pub(crate) params: Option<Vec<Box<RawValue>>>,
     pub(crate) limits: Vec<LimitId>,
+    pub(crate) run: Option<RunId>,
     pub(crate) due_at: Timestamp,
     pub(crate) claimed_at: Timestamp,
 }
@@ -328,6 +292,12 @@ impl Claim {
     #[must_use]
     pub fn limits(&self) -> &[LimitId] {
         &self.limits
+    }
+
+    /// The run it is a task of, whose other tasks may wait for its end.
+    #[must_use]
+    pub fn run(&self) -> Option<RunId> {
+        self.run
     }
 
     /// How long the task waited for a reader since it was due.

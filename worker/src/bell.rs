@@ -1,19 +1,60 @@
-//! What wakes claimer, granter and beat, from inside the process and from outside.
+//! What wakes claimer, granter, advancer and beat, from inside the process and from outside.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use queue::limit::LimitId;
+use queue::run::RunId;
 use tokio::sync::{Notify, watch};
+
+/// What somebody has to look after, and the ring that tells of it.
+pub(crate) struct Wanted<T> {
+    notify: Notify,
+    items: Mutex<Vec<T>>,
+}
+
+impl<T> Default for Wanted<T> {
+    fn default() -> Self {
+        Self { notify: Notify::new(), items: Mutex::default() }
+    }
+}
+
+impl<T: Ord> Wanted<T> {
+    /// Asks for these to be looked after.
+    pub(crate) fn add(&self, items: impl IntoIterator<Item = T>) {
+        let mut wanted = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = wanted.len();
+        wanted.extend(items);
+        if wanted.len() > before {
+            self.notify.notify_one();
+        }
+    }
+
+    /// What was asked for since the last call, each once.
+    pub(crate) fn take(&self) -> Vec<T> {
+        let mut items =
+            std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner));
+        items.sort_unstable();
+        items.dedup();
+        items
+    }
+
+    /// Resolves when something is asked for.
+    pub(crate) async fn wanted(&self) {
+        self.notify.notified().await;
+    }
+}
 
 /// One per process. A ring while nobody waits is kept.
 pub(crate) struct Bell {
+    /// Limits whose tasks have ended here: others may wait for their permits.
+    pub(crate) released: Wanted<LimitId>,
+    /// Runs of which a task has ended here, or that a look has found.
+    pub(crate) runs: Wanted<RunId>,
     work: Notify,
     beat: Notify,
     waiting: Notify,
-    permits: Notify,
     sweep: AtomicBool,
-    released: Mutex<Vec<LimitId>>,
     found: AtomicBool,
     draining: AtomicBool,
     reserved: AtomicU32,
@@ -24,12 +65,12 @@ pub(crate) struct Bell {
 impl Default for Bell {
     fn default() -> Self {
         Self {
+            released: Wanted::default(),
+            runs: Wanted::default(),
             work: Notify::new(),
             beat: Notify::new(),
             waiting: Notify::new(),
-            permits: Notify::new(),
             sweep: AtomicBool::new(false),
-            released: Mutex::default(),
             found: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             reserved: AtomicU32::new(0),
@@ -44,28 +85,6 @@ impl Bell {
     pub(crate) fn ring(&self) {
         self.work.notify_one();
         self.waiting.notify_one();
-    }
-
-    /// A task has ended that held permits of these limits: others may wait for them.
-    pub(crate) fn release(&self, limits: &[LimitId]) {
-        if !limits.is_empty() {
-            self.released.lock().unwrap_or_else(PoisonError::into_inner).extend(limits);
-            self.permits.notify_one();
-        }
-    }
-
-    /// The limits of tasks that have ended since the last call, each once.
-    pub(crate) fn take_released(&self) -> Vec<LimitId> {
-        let mut released =
-            std::mem::take(&mut *self.released.lock().unwrap_or_else(PoisonError::into_inner));
-        released.sort_unstable();
-        released.dedup();
-        released
-    }
-
-    /// Resolves when a task has ended that held permits.
-    pub(crate) async fn released(&self) {
-        self.permits.notified().await;
     }
 
     /// Resolves when there may be new tasks that wait for permits.

@@ -39,7 +39,7 @@ impl Granter {
         loop {
             let scope = tokio::select! {
                 () = self.shutdown.end.cancelled() => return,
-                () = self.bell.released() => Scope::Released,
+                () = self.bell.released.wanted() => Scope::Released,
                 looked = limited.changed() => match looked {
                     Ok(()) if *limited.borrow_and_update() => Scope::All,
                     Ok(()) => continue,
@@ -80,7 +80,7 @@ impl Granter {
     async fn run_once(&self, scope: Scope) -> Result<Granted, QueueError> {
         let client = self.control.get().await?;
         match scope {
-            Scope::Released => grant(&**client, &self.bell.take_released()).await,
+            Scope::Released => grant(&**client, &self.bell.released.take()).await,
             Scope::All if !regulate(&**client).await? => Ok(Granted::default()),
             Scope::All | Scope::Waiting => grant_waiting(&**client).await,
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use queue::claim::SessionIdentity;
 use queue::limit::LimitId;
+use queue::run::RunId;
 use queue::{Claim, TaskId, Token};
 use tokio::sync::watch;
 
@@ -58,12 +59,13 @@ pub(crate) struct Work {
     pub(crate) holding: Holding,
 }
 
-/// Takes the entry out when dropped, and lets its permits be handed on.
+/// Takes the entry out when dropped, lets its permits be handed on and its run be advanced.
 pub(crate) struct Holding {
     held: Held,
     id: TaskId,
     token: Token,
     limits: Vec<LimitId>,
+    run: Option<RunId>,
 }
 
 impl Held {
@@ -82,8 +84,9 @@ impl Held {
         let (id, token) = (claim.id(), claim.token());
         let (sender, stop) = watch::channel(None);
         self.lock().insert(id, Entry { token, session, stop: sender });
-        let limits = claim.limits().to_vec();
-        Work { claim, shared, stop, holding: Holding { held: self.clone(), id, token, limits } }
+        let (limits, run) = (claim.limits().to_vec(), claim.run());
+        let holding = Holding { held: self.clone(), id, token, limits, run };
+        Work { claim, shared, stop, holding }
     }
 
     /// What is held now.
@@ -134,6 +137,7 @@ impl Drop for Holding {
         if entries.get(&self.id).is_some_and(|entry| entry.token == self.token) {
             entries.remove(&self.id);
         }
-        self.held.bell.release(&self.limits);
+        self.held.bell.released.add(self.limits.drain(..));
+        self.held.bell.runs.add(self.run);
     }
 }

@@ -5,6 +5,7 @@
 //! `beat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
 //! `promoter`, `granter`, `listener` and `maintenance` keep the queue moving, `shutdown` ends it all.
 
+mod advancer;
 mod beat;
 mod bell;
 mod claimer;

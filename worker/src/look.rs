@@ -82,6 +82,7 @@ impl Looker {
         if look.pending && wanted.pending {
             self.bell.sweep();
         }
+        self.bell.runs.add(look.runs);
         self.limited.send_replace(look.limits && (look.pending || look.blocked));
         self.weights.send_replace(Weights::new(look.weights));
         let count = look.peers.as_ref().map(Vec::len);

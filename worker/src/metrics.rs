@@ -13,6 +13,7 @@ use prometheus::{
     IntGauge, Opts, Registry, TextEncoder,
 };
 use queue::claim::Claimed;
+use queue::run::RunState;
 use tokio_util::task::TaskTracker;
 
 use crate::finish::Finished;
@@ -45,6 +46,8 @@ pub(crate) struct Metrics {
     beat_age: Gauge,
     last_beat: Arc<Mutex<Option<Instant>>>,
     orphans: IntCounter,
+    released: IntCounter,
+    runs: IntCounterVec,
     late: IntCounter,
     pool_connections: GaugeVec,
     pub(crate) pool_wait: Histogram,
@@ -150,6 +153,21 @@ impl Metrics {
                     "Tasks of dead workers that this one reclaimed",
                 )?,
             )?,
+            released: add(
+                r,
+                IntCounter::new(
+                    "pgmill_run_tasks_released_total",
+                    "Tasks of runs that this one put into the queue",
+                )?,
+            )?,
+            runs: add(
+                r,
+                counters(
+                    "pgmill_runs_ended_total",
+                    "Runs whose end this one found, by state",
+                    &["state"],
+                )?,
+            )?,
             late: add(
                 r,
                 IntCounter::new(
@@ -185,6 +203,9 @@ impl Metrics {
         };
         r.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         metrics.grouped(0, 0);
+        for state in RunState::ALL.iter().filter(|state| **state != RunState::Running) {
+            metrics.runs.with_label_values(&[state.as_str()]).inc_by(0);
+        }
         Ok(metrics)
     }
 
@@ -245,6 +266,14 @@ impl Metrics {
 
     pub(crate) fn beaten(&self) {
         *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    pub(crate) fn released(&self, tasks: u64) {
+        self.released.inc_by(tasks);
+    }
+
+    pub(crate) fn run_ended(&self, state: RunState) {
+        self.runs.with_label_values(&[state.as_str()]).inc();
     }
 
     pub(crate) fn reclaimed(&self, tasks: usize) {

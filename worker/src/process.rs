@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
 
+use crate::advancer::Advancer;
 use crate::beat::Beat;
 use crate::bell::Bell;
 use crate::claimer::Claimer;
@@ -201,6 +202,13 @@ impl Process {
             shutdown: shutdown.clone(),
         };
         tasks.spawn(granter.run(limits));
+        let advancer = Advancer {
+            control: control.clone(),
+            bell: Arc::clone(bell),
+            metrics: self.metrics.clone(),
+            shutdown: shutdown.clone(),
+        };
+        tasks.spawn(advancer.run());
         if let Some(listener) = http {
             tasks.spawn(self.gauges.clone().run(control.clone(), shutdown.clone()));
             let served = Http {

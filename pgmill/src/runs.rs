@@ -1,0 +1,292 @@
+//! `pgmill run list|show|graph`.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use queue::exit;
+use queue::graph::{self, Edge, Run, RunTask};
+use queue::run::{Expected, RunId, RunState};
+use serde_json::json;
+use terminal::{move_bar, run_bar, run_outcome, tell, visible};
+use tokio_postgres::Client;
+
+use crate::args::{Format, RunGraph, RunList, RunShow};
+use crate::critical_path::critical_path;
+use crate::failure::Failure;
+use crate::output::{Field, Output, Tone};
+use crate::picture;
+use crate::words::{local, one_line, span};
+
+/// Rows of a table that somebody reads.
+const TASKS_SHOWN: usize = 50;
+const RUNNING_SHOWN: i64 = 3;
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+const RUN_HEADINGS: [&str; 10] =
+    ["run", "jobs", "state", "tasks", "ended", "failed", "impossible", "started", "duration", "by"];
+const TASK_HEADINGS: [&str; 10] = [
+    "task", "state", "queue", "priority", "started", "duration", "attempts", "rows", "pid",
+    "message",
+];
+
+/// Lists runs.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
+    let runs = graph::runs(client, args.state, args.limit).await?;
+    if out.json {
+        out.document(&runs)?;
+    } else if runs.is_empty() {
+        tell("there is no such run");
+    } else {
+        let row = |run: &Run| {
+            vec![
+                Field::new(run.id),
+                Field::new(run.jobs.join(", ")),
+                Field::new(run.state).tone(run_tone(run.state)),
+                Field::new(run.count.tasks),
+                Field::count(run.count.ended()),
+                Field::count(run.count.failed).tone(Tone::Bad),
+                Field::count(run.count.impossible),
+                Field::new(local(run.started_at)),
+                Field::new(span(run.duration.as_secs_f64())),
+                Field::new(&run.started_by),
+            ]
+        };
+        out.text(&out.table(&RUN_HEADINGS, runs.iter().map(row).collect()))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Shows one run, or follows it.
+///
+/// # Errors
+/// No such run; database trouble.
+pub(crate) async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failure> {
+    if args.watch {
+        watch(client, args.run).await?;
+    }
+    let run = find(client, args.run).await?;
+    let tasks = graph::tasks(client, args.run).await?;
+    let edges = graph::edges(client, args.run).await?;
+    let (path, seconds) = critical_path(&tasks, &edges);
+    if out.json {
+        let path: Vec<&str> = path.iter().map(|task| task.name.as_str()).collect();
+        out.document(&json!({
+            "run": run, "tasks": tasks, "edges": edges,
+            "critical_path": { "tasks": path, "seconds": seconds },
+        }))?;
+    } else {
+        out.text(&heading(out, &run))?;
+        out.text(&table(out, &tasks, args.all))?;
+        if !path.is_empty() {
+            out.text(&format!("critical path, {}: {}", span(seconds), names(&path)))?;
+        }
+    }
+    let badly = args.watch && run.state != RunState::Succeeded;
+    Ok(if badly { exit::TASK_FAILED } else { exit::OK })
+}
+
+/// The run, which has to be there.
+///
+/// # Errors
+/// It is not; database trouble.
+pub(crate) async fn find(client: &Client, id: RunId) -> Result<Run, Failure> {
+    let found = graph::run(client, id).await?;
+    found.ok_or_else(|| Failure::not_found(format!("there is no run {id}")).hint("pgmill run list"))
+}
+
+/// Draws one run.
+///
+/// # Errors
+/// No such run; database trouble.
+pub(crate) async fn picture(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, Failure> {
+    find(client, args.run).await?;
+    let tasks = graph::tasks(client, args.run).await?;
+    let edges = graph::edges(client, args.run).await?;
+    if out.json {
+        out.document(&json!({ "tasks": tasks, "edges": edges }))?;
+        return Ok(exit::OK);
+    }
+    let expected = |edge: &Edge| {
+        (edge.expected != Expected::Succeeded).then(|| edge.expected.as_str().to_owned())
+    };
+    let boxes: Vec<picture::Node> = tasks
+        .iter()
+        .map(|task| picture::Node {
+            id: task.node.to_string(),
+            label: format!("{}\n{}", task.name, task.state),
+            state: task.state.split(',').next().map(str::to_owned),
+        })
+        .collect();
+    let arrows: Vec<picture::Edge> = edges
+        .iter()
+        .map(|edge| picture::Edge {
+            from: edge.parent.to_string(),
+            to: edge.child.to_string(),
+            label: expected(edge),
+        })
+        .collect();
+    out.text(&match args.format {
+        Format::Mermaid => picture::mermaid(&boxes, &arrows),
+        Format::Dot => picture::dot(&boxes, &arrows),
+        Format::Text => lines(&tasks, &edges),
+    })?;
+    Ok(exit::OK)
+}
+
+/// `[a succeeded] >>> [b running]` for each edge, then tasks that have none.
+fn lines(tasks: &[RunTask], edges: &[Edge]) -> String {
+    let by_node: HashMap<i64, String> = tasks
+        .iter()
+        .map(|task| (task.node, format!("[{} {}]", visible(&task.name), task.state)))
+        .collect();
+    let shown = |node: i64| by_node.get(&node).cloned().unwrap_or_default();
+    let edge = |edge: &Edge| {
+        let arrow = match edge.expected {
+            Expected::Succeeded => ">>>".to_owned(),
+            other => format!("> {other} >"),
+        };
+        format!("{} {arrow} {}", shown(edge.parent), shown(edge.child))
+    };
+    let joined: HashSet<i64> = edges.iter().flat_map(|edge| [edge.parent, edge.child]).collect();
+    let alone = tasks.iter().filter(|task| !joined.contains(&task.node));
+    edges.iter().map(edge).chain(alone.map(|task| shown(task.node))).collect::<Vec<_>>().join("\n")
+}
+
+async fn watch(client: &Client, id: RunId) -> Result<(), Failure> {
+    let bar = run_bar(id.0);
+    let mut edges: Vec<Edge> = Vec::new();
+    loop {
+        let run = find(client, id).await?;
+        if run.state != RunState::Running {
+            bar.finish_and_clear();
+            let troubles = graph::troubles(client, id, RUNNING_SHOWN).await?;
+            tell(run_outcome(&run, &troubles));
+            return Ok(());
+        }
+        if !bar.is_hidden() {
+            let running = graph::running(client, id, RUNNING_SHOWN).await?;
+            move_bar(&bar, &run, &running);
+            // Of a large run at its end only: to read it all again twice a second is too much.
+            if run.count.tasks <= 2000 {
+                let tasks = graph::tasks(client, id).await?;
+                if edges.is_empty() {
+                    edges = graph::edges(client, id).await?;
+                }
+                let (path, seconds) = critical_path(&tasks, &edges);
+                bar.set_prefix(format!("run {id}, critical path {}", span(seconds)));
+                if let Some(last) = path.last() {
+                    bar.set_message(format!("{}; {}", bar.message(), visible(&last.name)));
+                }
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn names(path: &[&RunTask]) -> String {
+    let step = |task: &&RunTask| {
+        let seconds = task.duration.unwrap_or_default().as_secs_f64();
+        format!("{} ({})", visible(&task.name), span(seconds))
+    };
+    let shown: Vec<String> = path.iter().take(20).map(step).collect();
+    let more = path.len().saturating_sub(20);
+    let rest = if more > 0 { format!(" > and {more} more") } else { String::new() };
+    format!("{}{rest}", shown.join(" > "))
+}
+
+fn heading(out: &Output, run: &Run) -> String {
+    let mut text = format!("run {} of {}: ", run.id, visible(&run.jobs.join(", ")));
+    text.push_str(&out.paint(run.state.as_str(), run_tone(run.state)));
+    let _ = write!(
+        text,
+        ", started {} by {}, {}",
+        local(run.started_at),
+        visible(&run.started_by),
+        span(run.duration.as_secs_f64())
+    );
+    if let Some(role) = &run.cancelled_by {
+        let _ = write!(text, ", cancelled by {}", visible(role));
+    }
+    if run.restarts > 0 {
+        let _ = write!(text, ", restarted {} times", run.restarts);
+    }
+    let count = &run.count;
+    let _ = write!(
+        text,
+        "\n{} tasks: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} impossible",
+        count.tasks,
+        count.waiting,
+        count.released,
+        count.succeeded,
+        count.failed,
+        count.ignored,
+        count.cancelled,
+        count.impossible
+    );
+    if !run.dropped.is_empty() {
+        let _ = write!(text, "\nleft out: {}", visible(&run.dropped.join(", ")));
+    }
+    text
+}
+
+fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
+    let mut shown: Vec<&RunTask> = tasks.iter().collect();
+    let most = if all { usize::MAX } else { TASKS_SHOWN };
+    if shown.len() > most {
+        shown.sort_by_key(|task| interest(&task.state));
+    }
+    let row = |task: &&RunTask| {
+        vec![
+            Field::new(&task.name),
+            Field::new(&task.state).tone(task_tone(&task.state)),
+            Field::new(&task.queue),
+            Field::new(task.priority),
+            Field::or_blank(task.started_at.map(local)),
+            Field::or_blank(task.duration.map(|duration| span(duration.as_secs_f64()))),
+            Field::count(i64::from(task.attempts)),
+            Field::or_blank(task.rows),
+            Field::or_blank(task.pid),
+            Field::or_blank(task.message.as_deref().map(|message| one_line(message, 60))),
+        ]
+    };
+    let mut text = out.table(&TASK_HEADINGS, shown.iter().take(most).map(row).collect());
+    if shown.len() > most {
+        let _ = write!(text, "\nand {} more: --all shows them", shown.len() - most);
+    }
+    text
+}
+
+/// What somebody who looks wants to see first.
+fn interest(state: &str) -> u8 {
+    match state {
+        "running" => 0,
+        "failed" | "failed, ignored" => 1,
+        "cancelled" => 2,
+        "impossible" => 3,
+        "waiting" => 5,
+        "succeeded" => 6,
+        _ => 4,
+    }
+}
+
+fn run_tone(state: RunState) -> Tone {
+    match state {
+        RunState::Running => Tone::Plain,
+        RunState::Succeeded => Tone::Good,
+        RunState::Failed => Tone::Bad,
+        RunState::Cancelled => Tone::Odd,
+    }
+}
+
+fn task_tone(state: &str) -> Tone {
+    match state {
+        "succeeded" | "running" => Tone::Good,
+        "failed" => Tone::Bad,
+        "failed, ignored" | "cancelled" | "impossible" | "blocked" => Tone::Odd,
+        _ => Tone::Plain,
+    }
+}

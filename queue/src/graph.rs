@@ -1,0 +1,295 @@
+//! Runs as people read them: the list, one run with its tasks, and the edges between these.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::{Json, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::claim::word;
+use crate::error::QueueError;
+use crate::run::{Expected, JoinMode, RunId, RunState};
+use crate::task::{Priority, TaskId};
+
+const RUN: &str = "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.ended_at,
+    extract(epoch FROM r.duration)::float8, r.cancelled_by, r.restarts, coalesce(r.dropped, '{}'),
+    r.tasks, r.waiting, r.released, r.succeeded, r.failed, r.ignored, r.cancelled, r.impossible";
+
+const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.ended_at,
+    extract(epoch FROM t.duration)::float8, t.attempts, t.rows, t.queue, t.priority::text, t.group_name,
+    t.pid, t.join_mode::text, t.message, t.result";
+
+const RUNNING: &str = "/* queue.run_tasks_running */
+SELECT t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
+ORDER BY t.started_at LIMIT $2";
+
+const EDGES: &str = "/* queue.run_edges */
+SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e WHERE e.run_id = $1
+ORDER BY e.parent, e.child";
+
+/// A run and how far it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Its id.
+    pub id: RunId,
+    /// What it is made of.
+    pub jobs: Vec<String>,
+    /// Given at its start.
+    pub params: Value,
+    /// Whether it goes on.
+    pub state: RunState,
+    /// By the database's clock.
+    pub started_at: Timestamp,
+    /// Role.
+    pub started_by: String,
+    /// `None`: it goes on.
+    pub ended_at: Option<Timestamp>,
+    /// Until now, or until its end.
+    #[serde(serialize_with = "seconds")]
+    pub duration: Duration,
+    /// Role.
+    pub cancelled_by: Option<String>,
+    /// How often it was restarted.
+    pub restarts: i32,
+    /// Edges to tasks of other jobs: `parent > child`.
+    pub dropped: Vec<String>,
+    /// How many tasks are in which state.
+    pub count: Count,
+}
+
+/// Tasks of a run by state.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Count {
+    /// All of them.
+    pub tasks: i64,
+    /// For parents.
+    pub waiting: i64,
+    /// In the queue or running.
+    pub released: i64,
+    /// Well ended.
+    pub succeeded: i64,
+    /// Badly ended.
+    pub failed: i64,
+    /// Badly ended, which was said not to count.
+    pub ignored: i64,
+    /// Before or while they ran.
+    pub cancelled: i64,
+    /// Because of what their parents became.
+    pub impossible: i64,
+}
+
+impl Count {
+    /// Tasks that have ended.
+    #[must_use]
+    pub fn ended(&self) -> i64 {
+        self.tasks - self.waiting - self.released
+    }
+}
+
+/// A task of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunTask {
+    /// Its number in the run.
+    pub node: i64,
+    /// Its name.
+    pub name: String,
+    /// `None`: added while the run went on.
+    pub job: Option<String>,
+    /// Once it got into the queue.
+    pub task_id: Option<TaskId>,
+    /// `waiting`, a state of the queue, or how it ended.
+    pub state: String,
+    /// Of the last attempt.
+    pub started_at: Option<Timestamp>,
+    /// Also of a task that became impossible.
+    pub ended_at: Option<Timestamp>,
+    /// Of the last attempt, until now or its end.
+    #[serde(serialize_with = "seconds_or_none")]
+    pub duration: Option<Duration>,
+    /// So far.
+    pub attempts: i32,
+    /// Returned or affected.
+    pub rows: Option<i64>,
+    /// Where it waits.
+    pub queue: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Its group.
+    pub group: Option<String>,
+    /// Backend of the last attempt.
+    pub pid: Option<i32>,
+    /// What it waits for.
+    pub join: JoinMode,
+    /// What it failed with.
+    pub message: Option<String>,
+    /// First row that it returned.
+    pub result: Option<Value>,
+}
+
+/// An edge of a run, by [`RunTask::node`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Edge {
+    /// Who is waited for.
+    pub parent: i64,
+    /// Who waits.
+    pub child: i64,
+    /// For what.
+    pub expected: Expected,
+}
+
+fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+fn seconds_or_none<S: serde::Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
+}
+
+/// The newest runs first, at most so many; `state`: only those in it.
+///
+/// # Errors
+/// Database trouble.
+pub async fn runs(
+    client: &impl GenericClient,
+    state: Option<RunState>,
+    most: i64,
+) -> Result<Vec<Run>, QueueError> {
+    let sql = format!(
+        "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
+         WHERE $1::text IS NULL OR r.state = $1::text::mill.run_state ORDER BY r.id DESC LIMIT $2"
+    );
+    let state = state.map(RunState::as_str);
+    let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&most, Type::INT8)]).await?;
+    rows.iter().map(run_from_row).collect()
+}
+
+/// One run; `None`: there is none.
+///
+/// # Errors
+/// Database trouble.
+pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, QueueError> {
+    let sql = format!("/* queue.run */ SELECT {RUN} FROM mill.run_status r WHERE r.id = $1");
+    let rows = client.query_typed(&sql, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(run_from_row).transpose()
+}
+
+/// The tasks of a run, in the order of their names.
+///
+/// # Errors
+/// Database trouble.
+pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_tasks */
+         SELECT {TASK} FROM mill.run_task_status t WHERE t.run_id = $1 ORDER BY t.node"
+    );
+    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8)]).await?;
+    rows.iter().map(task_from_row).collect()
+}
+
+/// Tasks of a run that ended and did not succeed, at most so many; first those that failed.
+///
+/// # Errors
+/// Database trouble.
+pub async fn troubles(
+    client: &impl GenericClient,
+    run: RunId,
+    most: i64,
+) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_troubles */
+         SELECT {TASK} FROM mill.run_task_status t
+         WHERE t.run_id = $1 AND t.node IN (SELECT r.node FROM mill.run_tasks r
+             WHERE r.run_id = $1 AND r.state IN ('failed', 'cancelled', 'impossible')
+             ORDER BY r.state, r.node LIMIT $2)
+         ORDER BY t.outcome IS NULL, t.node"
+    );
+    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    rows.iter().map(task_from_row).collect()
+}
+
+/// Names of tasks of a run that run now, at most so many; first the oldest.
+///
+/// # Errors
+/// Database trouble.
+pub async fn running(
+    client: &impl GenericClient,
+    run: RunId,
+    most: i64,
+) -> Result<Vec<String>, QueueError> {
+    let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+}
+
+/// The edges of a run.
+///
+/// # Errors
+/// Database trouble.
+pub async fn edges(client: &impl GenericClient, run: RunId) -> Result<Vec<Edge>, QueueError> {
+    let rows = client.query_typed(EDGES, &[(&run.0, Type::INT8)]).await?;
+    let edge = |row: &Row| {
+        Ok(Edge {
+            parent: row.try_get(0)?,
+            child: row.try_get(1)?,
+            expected: word(row, 2, "expected")?,
+        })
+    };
+    rows.iter().map(edge).collect()
+}
+
+fn run_from_row(row: &Row) -> Result<Run, QueueError> {
+    let Json(params): Json<Value> = row.try_get(2)?;
+    let duration: f64 = row.try_get(7)?;
+    Ok(Run {
+        id: RunId(row.try_get(0)?),
+        jobs: row.try_get(1)?,
+        params,
+        state: word(row, 3, "state")?,
+        started_at: row.try_get(4)?,
+        started_by: row.try_get(5)?,
+        ended_at: row.try_get(6)?,
+        duration: Duration::from_secs_f64(duration.max(0.0)),
+        cancelled_by: row.try_get(8)?,
+        restarts: row.try_get(9)?,
+        dropped: row.try_get(10)?,
+        count: Count {
+            tasks: row.try_get(11)?,
+            waiting: row.try_get(12)?,
+            released: row.try_get(13)?,
+            succeeded: row.try_get(14)?,
+            failed: row.try_get(15)?,
+            ignored: row.try_get(16)?,
+            cancelled: row.try_get(17)?,
+            impossible: row.try_get(18)?,
+        },
+    })
+}
+
+fn task_from_row(row: &Row) -> Result<RunTask, QueueError> {
+    let duration: Option<f64> = row.try_get(7)?;
+    let result: Option<Json<Value>> = row.try_get(16)?;
+    Ok(RunTask {
+        node: row.try_get(0)?,
+        name: row.try_get(1)?,
+        job: row.try_get(2)?,
+        task_id: row.try_get::<_, Option<i64>>(3)?.map(TaskId),
+        state: row.try_get(4)?,
+        started_at: row.try_get(5)?,
+        ended_at: row.try_get(6)?,
+        duration: duration.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
+        attempts: row.try_get(8)?,
+        rows: row.try_get(9)?,
+        queue: row.try_get(10)?,
+        priority: word(row, 11, "priority")?,
+        group: row.try_get(12)?,
+        pid: row.try_get(13)?,
+        join: word(row, 14, "join_mode")?,
+        message: row.try_get(15)?,
+        result: result.map(|Json(value)| value),
+    })
+}

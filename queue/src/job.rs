@@ -1,0 +1,216 @@
+//! Jobs and dependencies: what waits for what, before any run of it.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::{Json, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::claim::word;
+use crate::error::QueueError;
+use crate::run::Expected;
+
+const SET: &str = "/* queue.set_job */
+SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
+    ($1->>'priority')::mill.priority, coalesce(($1->>'enabled')::boolean, true))";
+
+const DEFINITIONS: &str = "/* queue.job_definitions */
+SELECT mill.job_definition(j.name) FROM mill.jobs j ORDER BY j.name";
+
+const DEFINITION: &str = "/* queue.job_definition */ SELECT mill.job_definition($1)";
+
+const JOBS: &str = "/* queue.jobs */
+SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL, j.version, j.changed_at, j.changed_by,
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL),
+    last.id, last.state::text, last.started_at
+FROM mill.jobs j LEFT JOIN LATERAL (SELECT r.id, r.state, r.started_at FROM mill.runs r
+    WHERE j.name = ANY (r.jobs) ORDER BY r.id DESC LIMIT 1) AS last ON true
+ORDER BY lower(j.name)";
+
+const ENABLE: &str = "/* queue.enable_job */ SELECT mill.enable_job($1, $2)";
+
+const SET_DEPENDENCY: &str = "/* queue.set_dependency */
+SELECT mill.set_dependency($1, $2, $3::text::mill.expected)";
+
+const DROP_DEPENDENCY: &str = "/* queue.drop_dependency */ SELECT mill.drop_dependency($1, $2)";
+
+const DEPENDENCIES: &str = "/* queue.dependencies */
+SELECT d.child, d.parent, d.expected::text, NULL FROM mill.dependencies d WHERE d.disabled_at IS NULL
+ORDER BY d.child, d.parent";
+
+const LINEAGE: &str = "/* queue.lineage */
+WITH around AS (
+    SELECT u.task FROM mill.upstream($1) AS u WHERE $2
+    UNION SELECT d.task FROM mill.downstream($1) AS d WHERE $3
+    UNION SELECT $1
+)
+SELECT l.child, l.parent, l.expected::text, l.job FROM mill.lineage l
+WHERE l.child IN (SELECT a.task FROM around a) AND l.parent IN (SELECT a.task FROM around a)
+ORDER BY l.parent, l.child, l.job NULLS FIRST";
+
+/// A job, and its newest run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// For people.
+    pub description: Option<String>,
+    /// How often people mean to run it.
+    pub frequency: Option<String>,
+    /// Whether it may be run.
+    pub enabled: bool,
+    /// How often it was changed, from 1.
+    pub version: i32,
+    /// When last.
+    pub changed_at: Timestamp,
+    /// By which role.
+    pub changed_by: String,
+    /// How many tasks it has.
+    pub tasks: i64,
+    /// `None`: it was never run, or that is forgotten.
+    pub last_run: Option<i64>,
+    /// Of that run.
+    pub last_state: Option<String>,
+    /// Of that run.
+    pub last_started_at: Option<Timestamp>,
+}
+
+/// That one task waits for another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Dependency {
+    /// Who waits.
+    pub child: String,
+    /// For whom.
+    pub parent: String,
+    /// For what.
+    pub expected: Expected,
+    /// In which job only; `None`: everywhere.
+    pub job: Option<String>,
+}
+
+/// Makes a job what the document says: that of [`definition`]. Whether that changed anything.
+///
+/// # Errors
+/// What the job cannot be; the error's table is then the job, its column the task. Database trouble.
+pub async fn set(client: &impl GenericClient, job: &Value) -> Result<bool, QueueError> {
+    Ok(client.query_typed(SET, &[(&Json(job), Type::JSONB)]).await?[0].try_get(0)?)
+}
+
+/// Every job as a document, also disabled ones.
+///
+/// # Errors
+/// Database trouble.
+pub async fn definitions(client: &impl GenericClient) -> Result<Vec<Value>, QueueError> {
+    let rows = client.query_typed(DEFINITIONS, &[]).await?;
+    let document = |row: &Row| Ok(row.try_get::<_, Json<Value>>(0)?.0);
+    rows.iter().map(document).collect()
+}
+
+/// One job as a document; `None`: there is none.
+///
+/// # Errors
+/// Database trouble.
+pub async fn definition(
+    client: &impl GenericClient,
+    job: &str,
+) -> Result<Option<Value>, QueueError> {
+    let rows = client.query_typed(DEFINITION, &[(&job, Type::TEXT)]).await?;
+    Ok(rows[0].try_get::<_, Option<Json<Value>>>(0)?.map(|Json(value)| value))
+}
+
+/// Every job, by name.
+///
+/// # Errors
+/// Database trouble.
+pub async fn jobs(client: &impl GenericClient) -> Result<Vec<Job>, QueueError> {
+    let rows = client.query_typed(JOBS, &[]).await?;
+    let job = |row: &Row| {
+        Ok(Job {
+            name: row.try_get(0)?,
+            description: row.try_get(1)?,
+            frequency: row.try_get(2)?,
+            enabled: row.try_get(3)?,
+            version: row.try_get(4)?,
+            changed_at: row.try_get(5)?,
+            changed_by: row.try_get(6)?,
+            tasks: row.try_get(7)?,
+            last_run: row.try_get(8)?,
+            last_state: row.try_get(9)?,
+            last_started_at: row.try_get(10)?,
+        })
+    };
+    rows.iter().map(job).collect()
+}
+
+/// Lets a job start runs, or not; `false`: there is none of that name.
+///
+/// # Errors
+/// Database trouble; a missing right.
+pub async fn enable(
+    client: &impl GenericClient,
+    job: &str,
+    enabled: bool,
+) -> Result<bool, QueueError> {
+    let params = [(&job as _, Type::TEXT), (&enabled as _, Type::BOOL)];
+    Ok(client.query_typed(ENABLE, &params).await?[0].try_get(0)?)
+}
+
+/// In every run that has both, the child waits for the parent. Whether that is new.
+///
+/// # Errors
+/// They would wait for each other; database trouble; a missing right.
+pub async fn set_dependency(
+    client: &impl GenericClient,
+    child: &str,
+    parent: &str,
+    expected: Expected,
+) -> Result<bool, QueueError> {
+    let expected = expected.as_str();
+    let params =
+        [(&child as _, Type::TEXT), (&parent as _, Type::TEXT), (&expected as _, Type::TEXT)];
+    Ok(client.query_typed(SET_DEPENDENCY, &params).await?[0].try_get(0)?)
+}
+
+/// Disables a dependency; `false`: there is none.
+///
+/// # Errors
+/// Database trouble; a missing right.
+pub async fn drop_dependency(
+    client: &impl GenericClient,
+    child: &str,
+    parent: &str,
+) -> Result<bool, QueueError> {
+    let params = [(&child as _, Type::TEXT), (&parent as _, Type::TEXT)];
+    Ok(client.query_typed(DROP_DEPENDENCY, &params).await?[0].try_get(0)?)
+}
+
+/// What holds everywhere.
+///
+/// # Errors
+/// Database trouble.
+pub async fn dependencies(client: &impl GenericClient) -> Result<Vec<Dependency>, QueueError> {
+    client.query_typed(DEPENDENCIES, &[]).await?.iter().map(dependency).collect()
+}
+
+/// Everything that leads to a task, if `up`, and from it, if `down`.
+///
+/// # Errors
+/// Database trouble.
+pub async fn lineage(
+    client: &impl GenericClient,
+    task: &str,
+    up: bool,
+    down: bool,
+) -> Result<Vec<Dependency>, QueueError> {
+    let params = [(&task as _, Type::TEXT), (&up as _, Type::BOOL), (&down as _, Type::BOOL)];
+    client.query_typed(LINEAGE, &params).await?.iter().map(dependency).collect()
+}
+
+fn dependency(row: &Row) -> Result<Dependency, QueueError> {
+    Ok(Dependency {
+        child: row.try_get(0)?,
+        parent: row.try_get(1)?,
+        expected: word(row, 2, "expected")?,
+        job: row.try_get(3)?,
+    })
+}

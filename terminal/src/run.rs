@@ -1,0 +1,76 @@
+//! A run as it goes on, and how it ended.
+
+use std::fmt::Write as _;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use queue::graph::{Count, Run, RunTask};
+
+use crate::text::visible;
+
+/// A bar for a run, on standard error, and nothing if that is no terminal.
+#[must_use]
+pub fn run_bar(run: i64) -> ProgressBar {
+    let style =
+        ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} tasks  {wide_msg} {elapsed}");
+    ProgressBar::new(0)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_prefix(format!("run {run}"))
+}
+
+/// Moves the bar to where the run is; `running`: names of some tasks that run now.
+pub fn move_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
+    let number = |count: i64| u64::try_from(count).unwrap_or(0);
+    bar.set_length(number(run.count.tasks));
+    bar.set_position(number(run.count.ended()));
+    let mut message = counts(&run.count, false);
+    if !running.is_empty() {
+        let _ = write!(
+            message,
+            "{}running: {}",
+            if message.is_empty() { "" } else { "; " },
+            running.join(", ")
+        );
+    }
+    bar.set_message(visible(&message));
+}
+
+/// `5 succeeded, 1 failed, 2 impossible`; without those that succeeded, if they are not wanted.
+fn counts(count: &Count, succeeded: bool) -> String {
+    [
+        (if succeeded { count.succeeded } else { 0 }, "succeeded"),
+        (count.failed, "failed"),
+        (count.ignored, "failed and ignored"),
+        (count.cancelled, "cancelled"),
+        (count.impossible, "impossible"),
+    ]
+    .iter()
+    .filter(|(number, _)| *number > 0)
+    .map(|(number, word)| format!("{number} {word}"))
+    .collect::<Vec<_>>()
+    .join(", ")
+}
+
+/// `run 12 failed: 5 succeeded, 1 failed, 2 impossible`, then a line for each task in `troubles`.
+#[must_use]
+pub fn run_outcome(run: &Run, troubles: &[RunTask]) -> String {
+    let mut text = format!("run {} {}: {}", run.id, state_word(run), counts(&run.count, true));
+    for task in troubles {
+        let _ = write!(text, "\n  {} {}", visible(&task.name), task.state);
+        if let Some(message) = &task.message {
+            let _ = write!(text, ": {}", visible(message));
+        }
+    }
+    let more = run.count.failed + run.count.ignored + run.count.cancelled + run.count.impossible
+        - i64::try_from(troubles.len()).unwrap_or(i64::MAX);
+    if more > 0 {
+        let _ = write!(text, "\n  and {more} more");
+    }
+    text
+}
+
+fn state_word(run: &Run) -> String {
+    match run.state {
+        queue::run::RunState::Cancelled => "was cancelled".to_owned(),
+        state => state.to_string(),
+    }
+}

@@ -1,0 +1,247 @@
+//! Runs: parents before children, each task once, and the end that the edges say.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Database, Fleet, Worker, eventually};
+
+pub(crate) const FLAGS: [&str; 4] = ["--readers", "8", "--poll", "50ms"];
+
+/// Declares a job of tasks `name < parents`.
+pub(crate) async fn job(database: &Database, name: &str, tasks: Value) {
+    database.rows("SELECT mill.set_job($1, $2)", &[&name, &tasks]).await;
+}
+
+pub(crate) async fn start(database: &Database, jobs: &str) -> i64 {
+    database
+        .value(&format!("SELECT run_id FROM mill.start_run(string_to_array('{jobs}', ','))"))
+        .await
+}
+
+pub(crate) async fn end(database: &Database, run: i64) -> String {
+    let mut state = String::new();
+    eventually(&format!("run {run} ends"), async || {
+        state =
+            database.value(&format!("SELECT state::text FROM mill.runs WHERE id = {run}")).await;
+        state != "running"
+    })
+    .await;
+    state
+}
+
+/// `name state` of every task, by name.
+pub(crate) async fn states(database: &Database, run: i64) -> String {
+    let sql = format!(
+        "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name)
+         FROM mill.run_task_status WHERE run_id = {run}"
+    );
+    database.value(&sql).await
+}
+
+pub(crate) async fn why(database: &Database, run: i64, task: &str) -> String {
+    database.value(&format!("SELECT mill.why({run}, '{task}')")).await
+}
+
+/// Parents end before their children begin, in every run of the database.
+pub(crate) async fn assert_in_order(database: &Database) {
+    let early: i64 = database
+        .value(
+            "SELECT count(*) FROM mill.run_edges e
+                 JOIN mill.run_tasks p ON (p.run_id, p.node) = (e.run_id, e.parent)
+                 JOIN mill.run_tasks c ON (c.run_id, c.node) = (e.run_id, e.child)
+             WHERE c.join_mode = 'all' AND c.started_at < p.ended_at",
+        )
+        .await;
+    assert_eq!(early, 0, "children that began before their parents had ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_diamond_whose_parents_end_at_the_same_moment_runs_its_child_once_a_thousand_times() {
+    const RUNS: i64 = 1000;
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (run bigint NOT NULL, task text NOT NULL)").await;
+    let mark = "INSERT INTO effect SELECT run_id, name FROM mill.tasks
+                WHERE id = current_setting('mill.task_id')::bigint";
+    job(
+        &database,
+        "diamond",
+        json!([
+            {"name": "a", "statement": mark},
+            {"name": "b", "statement": mark, "after": ["a"]},
+            {"name": "c", "statement": mark, "after": ["a"]},
+            {"name": "d", "statement": mark, "after": ["b", "c"]},
+        ]),
+    )
+    .await;
+    let _fleet = Fleet::start(&database, 2, &FLAGS);
+    for _ in 0..RUNS {
+        start(&database, "diamond").await;
+    }
+    eventually("every run ends", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.runs WHERE state = 'succeeded'").await
+            == RUNS
+    })
+    .await;
+    let once =
+        "SELECT count(*) FROM (SELECT FROM effect GROUP BY run, task HAVING count(*) = 1) AS once";
+    assert_eq!(database.value::<i64>(once).await, RUNS * 4);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, RUNS * 4);
+    let together: i64 = database
+        .value(
+            "SELECT count(*) FROM mill.run_tasks b JOIN mill.run_tasks c USING (run_id)
+             WHERE b.name = 'b' AND c.name = 'c' AND b.ended_at - c.ended_at BETWEEN '-2 ms' AND '2 ms'",
+        )
+        .await;
+    let apart: i64 = database
+        .value(
+            "SELECT count(*) FROM mill.attempts b JOIN mill.attempts c USING (run_id)
+             WHERE b.name = 'b' AND c.name = 'c' AND b.worker_id <> c.worker_id",
+        )
+        .await;
+    println!("of {RUNS} pairs of parents {together} ended within 2 ms, {apart} on two workers");
+    assert!(together > 0 && apart > 0, "no pair met: the test shows little");
+    assert_in_order(&database).await;
+}
+
+#[tokio::test]
+async fn a_run_goes_on_past_a_failure_and_names_what_became_impossible() {
+    let database = Database::new().await;
+    job(
+        &database,
+        "mixed",
+        json!([
+            {"name": "bad", "statement": "SELECT 1/0", "attempts": 1},
+            {"name": "good", "statement": "SELECT 1"},
+            {"name": "needs_bad", "statement": "SELECT 1", "after": ["bad", "good"]},
+            {"name": "after_that", "statement": "SELECT 1", "after": ["needs_bad"]},
+            {"name": "cleanup", "statement": "SELECT 1", "after": [{"task": "bad", "expected": "finished"}]},
+            {"name": "alarm", "statement": "SELECT 1", "after": [{"task": "bad", "expected": "failed"}]},
+            {"name": "either", "statement": "SELECT 1", "join": "any", "after": ["bad", "good"]},
+            {"name": "rest", "statement": "SELECT 1", "after": ["good"]},
+        ]),
+    )
+    .await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let run = start(&database, "MIXED").await;
+    assert_eq!(end(&database, run).await, "failed");
+    assert_eq!(
+        states(&database, run).await,
+        "after_that impossible, alarm succeeded, bad failed, cleanup succeeded, either succeeded, \
+         good succeeded, needs_bad impossible, rest succeeded"
+    );
+    assert_eq!(
+        why(&database, run, "needs_bad").await,
+        "it cannot run any more, because of bad (failed, expected succeeded)"
+    );
+    let said = why(&database, run, "bad").await;
+    assert!(
+        said.starts_with("it has ended: failed") && said.ends_with("division by zero"),
+        "{said}"
+    );
+    let count = "SELECT concat_ws(' ', tasks, succeeded, failed, ignored, cancelled, impossible)
+                 FROM mill.run_status";
+    assert_eq!(database.value::<String>(count).await, "8 5 1 0 0 2");
+    assert_in_order(&database).await;
+}
+
+#[tokio::test]
+async fn an_ignored_failure_does_not_make_the_run_fail() {
+    let database = Database::new().await;
+    job(
+        &database,
+        "lenient",
+        json!([
+            {"name": "a", "statement": "SELECT 1/0", "attempts": 1, "ignore_failure": true},
+            {"name": "b", "statement": "SELECT 1", "after": [{"task": "a", "expected": "finished"}]},
+        ]),
+    )
+    .await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let run = start(&database, "lenient").await;
+    assert_eq!(end(&database, run).await, "succeeded");
+    assert_eq!(states(&database, run).await, "a failed, ignored, b succeeded");
+    assert!(why(&database, run, "a").await.contains(", ignored"));
+}
+
+#[tokio::test]
+async fn two_jobs_are_merged_and_a_task_in_both_is_in_once_with_the_higher_priority() {
+    let database = Database::new().await;
+    job(
+        &database,
+        "Daily",
+        json!([
+            {"name": "raw", "statement": "SELECT 'daily'", "priority": "low"},
+            {"name": "vault", "statement": "SELECT 1", "after": ["raw"]},
+        ]),
+    )
+    .await;
+    job(
+        &database,
+        "Sunday",
+        json!([
+            {"name": "raw", "statement": "SELECT 'sunday'", "priority": "high"},
+            {"name": "mart", "statement": "SELECT 1"},
+        ]),
+    )
+    .await;
+    // Used by every job whose tasks carry these names; nobody loads "stage" here.
+    database
+        .execute("SELECT mill.set_dependency('mart', 'vault'), mill.set_dependency('raw', 'stage')")
+        .await;
+    let rows = database
+        .rows(
+            "SELECT run_id, dropped FROM mill.start_run(ARRAY[' daily ', 'SUNDAY', 'daily'])",
+            &[],
+        )
+        .await;
+    assert_eq!(rows[0].get::<_, Vec<String>>(1), ["stage > raw"]);
+    let run: i64 = rows[0].get(0);
+    // Frozen: what changes now is for the next run.
+    job(&database, "Daily", json!([{"name": "raw", "statement": "SELECT 'changed'"}])).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    assert_eq!(end(&database, run).await, "succeeded");
+    assert_eq!(states(&database, run).await, "mart succeeded, raw succeeded, vault succeeded");
+    let raw = "SELECT statement || ' ' || priority FROM mill.attempts WHERE name = 'raw'";
+    assert_eq!(database.value::<String>(raw).await, "SELECT 'sunday' high");
+    assert_eq!(
+        database
+            .value::<Vec<String>>("SELECT array_agg(name ORDER BY started_at) FROM mill.attempts")
+            .await,
+        ["raw", "vault", "mart"]
+    );
+    assert_eq!(
+        database.value::<Vec<String>>("SELECT jobs FROM mill.runs").await,
+        ["Daily", "Sunday"]
+    );
+}
+
+#[tokio::test]
+async fn results_and_parameters_flow_on_and_are_bound() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE seen (a integer, b text, c date)").await;
+    let evil = "'); DROP TABLE seen; --";
+    job(
+        &database,
+        "flow",
+        json!([
+            {"name": "first", "statement": "SELECT 42 AS n, $1::text AS t", "params": [{"$param": "what"}]},
+            {"name": "empty", "statement": "SELECT 1 AS n WHERE false"},
+            {"name": "second", "statement": "INSERT INTO seen VALUES ($1, $2, $3)", "after": ["first"],
+             "params": [{"$result": "first", "column": "n"}, {"$result": "first", "column": "t"},
+                        {"$param": "day"}]},
+            {"name": "third", "statement": "INSERT INTO seen VALUES ($1, 'null', NULL)", "after": ["empty"],
+             "params": [{"$result": "empty", "column": "n"}]},
+        ]),
+    )
+    .await;
+    let given = json!({"what": evil, "day": "2026-12-24"});
+    let run: i64 =
+        database.rows("SELECT run_id FROM mill.start_run(ARRAY['flow'], $1)", &[&given]).await[0]
+            .get(0);
+    let _worker = Worker::start(&database, &FLAGS);
+    assert_eq!(end(&database, run).await, "succeeded");
+    let seen = "SELECT array_agg(concat_ws('|', a, b, c) ORDER BY b) FROM seen";
+    assert_eq!(
+        database.value::<Vec<String>>(seen).await,
+        [format!("42|{evil}|2026-12-24"), "null".to_owned()]
+    );
+}

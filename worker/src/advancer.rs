@@ -1,0 +1,63 @@
+//! Brings runs forward: at once those of which a task has ended in this process, others when a look
+//! finds that they have something to take in.
+
+use std::sync::Arc;
+
+use queue::QueueError;
+use queue::enqueue::ring;
+use queue::run::{RunId, advance};
+
+use crate::bell::Bell;
+use crate::control::Control;
+use crate::metrics::Metrics;
+use crate::shutdown::Shutdown;
+
+/// The advancer and all that it is given.
+pub(crate) struct Advancer {
+    pub(crate) control: Control,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) metrics: Metrics,
+    pub(crate) shutdown: Shutdown,
+}
+
+impl Advancer {
+    /// Runs until the worker has ended. Any number of workers advance side by side: each run's row is
+    /// locked meanwhile.
+    pub(crate) async fn run(self) {
+        loop {
+            tokio::select! {
+                () = self.shutdown.end.cancelled() => return,
+                () = self.bell.runs.wanted() => {}
+            }
+            for run in self.bell.runs.take() {
+                if let Err(error) = self.advance(run).await {
+                    // The events are there still: the next look finds them.
+                    tracing::warn!(%error, %run, "advancing a run failed");
+                }
+            }
+        }
+    }
+
+    async fn advance(&self, run: RunId) -> Result<(), QueueError> {
+        loop {
+            let client = self.control.get().await?;
+            let advanced = advance(&**client, run).await?;
+            if advanced.released > 0 {
+                tracing::debug!(%run, tasks = advanced.released, "released");
+                self.metrics.released(advanced.released);
+                self.bell.ring();
+                // One task this process takes itself, if a reader of it is free.
+                if advanced.released > 1 || !self.bell.is_idle() {
+                    ring(&**client).await?;
+                }
+            }
+            if let Some(state) = advanced.ended {
+                self.metrics.run_ended(state);
+                tracing::info!(%run, %state, "the run has ended");
+            }
+            if !advanced.more {
+                return Ok(());
+            }
+        }
+    }
+}
