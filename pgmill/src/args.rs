@@ -1,6 +1,7 @@
 //! The command line.
 
 mod capacity;
+mod job;
 mod run;
 
 use std::str::FromStr;
@@ -17,6 +18,10 @@ pub(crate) use capacity::{
     GroupArgs, GroupName, GroupVerb, LimitArgs, LimitVerb, OrOff, PriorityVerb, ReserveArgs,
     SetArgs, Terms, WeightArgs,
 };
+pub(crate) use job::{
+    ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, JobName, JobVerb, LineageArgs,
+    Picture,
+};
 pub(crate) use run::{RunCancel, RunGraph, RunList, RunRestart, RunRetry, RunShow, RunVerb};
 
 const AFTER_HELP: &str = "\
@@ -27,13 +32,14 @@ Examples:
   pgmill task show 4711
   pgmill task retry --outcome failed --queue etl --since 2h --dry-run
   pgmill why 4711
+  pgmill apply jobs --dry-run
   pgmill doctor
 
 Exit codes:
     0  it worked; doctor: no problem
     1  something failed that has no code of its own; doctor: at least one problem
-    2  the command line is wrong, or a question could not be asked
-    4  no such task, queue or worker; or nothing matched
+    2  the command line or a file is wrong, or a question could not be asked
+    4  no such task, queue, worker or job; or nothing matched
     5  refused: a value, a missing right, no schema or an unknown version of it
    75  the database cannot be reached: try again later
 
@@ -110,6 +116,21 @@ psql -f schema.sql; running it again changes nothing.")]
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill run list\n  pgmill run show 12 --watch")]
     Run(RunVerb),
+    /// Make the database's jobs what files say
+    #[command(after_help = job::APPLY_HELP)]
+    Apply(ApplyArgs),
+    /// List, show, enable and disable jobs
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill job list\n  pgmill job show daily,sunday")]
+    Job(JobVerb),
+    /// List, add and remove dependencies that hold in every job
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill dependency list\n  \
+                            pgmill dependency add mart_orders vault_orders")]
+    Dependency(DependencyVerb),
+    /// What leads to a task, and what follows from it, over all jobs
+    #[command(after_help = job::LINEAGE_HELP)]
+    Lineage(LineageArgs),
     /// List and drain workers
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill worker list\n  pgmill worker drain 3f2a")]
@@ -158,6 +179,9 @@ impl Command {
             | Self::Group(GroupVerb::List)
             | Self::Limit(LimitVerb::List)
             | Self::Run(RunVerb::List(_) | RunVerb::Show(_) | RunVerb::Graph(_))
+            | Self::Job(JobVerb::List | JobVerb::Show { .. })
+            | Self::Dependency(DependencyVerb::List)
+            | Self::Lineage(_)
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
             | Self::Queue(QueueVerb::Pause(_) | QueueVerb::Resume(_) | QueueVerb::Set(_))
@@ -165,6 +189,9 @@ impl Command {
             | Self::Group(GroupVerb::Set(_) | GroupVerb::Remove(_))
             | Self::Limit(LimitVerb::Set(_))
             | Self::Run(RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_))
+            | Self::Apply(_)
+            | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
+            | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
         }
     }
@@ -393,17 +420,6 @@ fn limit() -> clap::builder::RangedI64ValueParser<i64> {
     clap::value_parser!(i64).range(1..=1_000_000)
 }
 
-/// How a graph is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
-    /// For people, in a terminal
-    Text,
-    /// For documents: https://mermaid.js.org
-    Mermaid,
-    /// For Graphviz: dot -Tsvg
-    Dot,
-}
-
 /// How `pgmill why` is told which task is meant.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
@@ -425,7 +441,7 @@ fn task_id(text: &str) -> Result<TaskId, &'static str> {
     text.parse().map(TaskId).map_err(|_| "a task's id is a whole number")
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     const FORMS: &str = "write \"90s\", \"1h 30m\" or \"2 days\"";
     let span: Span = text.parse().map_err(|_| format!("it is not a duration: {FORMS}"))?;
     let exact = span

@@ -1,6 +1,6 @@
 //! Why a command ends without having done its work, and with which exit code.
 
-use std::io;
+use std::{fmt, io};
 
 use queue::connect::ConnectError;
 use queue::{QueueError, exit};
@@ -37,6 +37,11 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// Says in which file, and where in it.
+    pub(crate) fn at(self, place: &str) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
     /// Names the role that has the right that was missing, if one was.
     pub(crate) fn lacking(self, role: Option<&str>, user: &str) -> Self {
         match role {
@@ -59,6 +64,12 @@ impl Failure {
             tell(format_args!("hint: {}", visible(hint)));
         }
         self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | the command line, its help and examples | `args` |
 //! | the connection | `session` |
-//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `capacity`, `groups`, `runs`, `steer_run`, `worker`, `history`, `doctor` |
+//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `capacity`, `groups`, `worker`, `history`, `runs`, `steer_run`, `jobs`, `dependencies`, `lineage`, `doctor` |
+//! | jobs from files | `apply`, its difference `plan`; files `source`, `job_file` |
+//! | what a run of jobs would be, in order | `merge`, `graph`; pictures of graphs: `picture` |
 //! | what the doctor thinks of what it sees | `judge` |
 //! | tables, documents, colours | `output`; words for times and sizes: `words` |
 //! | why it did not work, and the exit code | `failure` |
@@ -14,21 +16,30 @@
 //! Invariant: with `--dry-run` nothing is written.
 
 mod act;
+mod apply;
 mod args;
 mod capacity;
 mod critical_path;
+mod dependencies;
 mod doctor;
 mod failure;
+mod graph;
 mod groups;
 mod history;
 mod init;
+mod job_file;
+mod jobs;
 mod judge;
+mod lineage;
+mod merge;
 mod output;
 mod picture;
+mod plan;
 mod queues;
 mod runs;
 mod session;
 mod show;
+mod source;
 mod status;
 mod steer_run;
 mod task;
@@ -41,8 +52,7 @@ use ::queue::exit;
 use clap::Parser;
 
 use args::{
-    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, QueueVerb, RunVerb, TaskVerb,
-    WorkerVerb,
+    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, QueueVerb, TaskVerb, WorkerVerb,
 };
 use failure::Failure;
 use output::Output;
@@ -103,18 +113,11 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         }
         Command::Limit(LimitVerb::List) => capacity::limits(&session.client, &out).await,
         Command::Limit(LimitVerb::Set(args)) => capacity::set(&session.client, &out, args).await,
-        Command::Run(RunVerb::List(args)) => runs::list(&session.client, &out, args).await,
-        Command::Run(RunVerb::Show(args)) => runs::show(&session.client, &out, args).await,
-        Command::Run(RunVerb::Cancel(args)) => {
-            steer_run::cancel(&mut session.client, &out, args).await
-        }
-        Command::Run(RunVerb::Retry(args)) => {
-            steer_run::retry(&mut session.client, &out, args).await
-        }
-        Command::Run(RunVerb::Restart(args)) => {
-            steer_run::restart(&mut session.client, &out, args).await
-        }
-        Command::Run(RunVerb::Graph(args)) => runs::picture(&session.client, &out, args).await,
+        Command::Run(verb) => runs::run(&mut session.client, &out, verb).await,
+        Command::Apply(args) => apply::run(&mut session.client, &out, args).await,
+        Command::Job(verb) => jobs::run(&mut session.client, &out, verb).await,
+        Command::Dependency(verb) => dependencies::run(&mut session.client, &out, verb).await,
+        Command::Lineage(args) => lineage::run(&session.client, &out, args).await,
         Command::Worker(WorkerVerb::List) => worker::list(&session.client, &out).await,
         Command::Worker(WorkerVerb::Drain(args)) => {
             worker::drain(&session.client, &out, args).await

@@ -11,12 +11,12 @@ use serde_json::json;
 use terminal::{move_bar, run_bar, run_outcome, tell, visible};
 use tokio_postgres::Client;
 
-use crate::args::{Format, RunGraph, RunList, RunShow};
+use crate::args::{Picture, RunGraph, RunList, RunShow, RunVerb};
 use crate::critical_path::critical_path;
 use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
-use crate::picture;
 use crate::words::{local, one_line, span};
+use crate::{picture, steer_run};
 
 /// Rows of a table that somebody reads.
 const TASKS_SHOWN: usize = 50;
@@ -30,11 +30,26 @@ const TASK_HEADINGS: [&str; 10] = [
     "message",
 ];
 
+/// What is said about runs.
+///
+/// # Errors
+/// Those of the verb.
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Result<u8, Failure> {
+    match verb {
+        RunVerb::List(args) => list(client, out, args).await,
+        RunVerb::Show(args) => show(client, out, args).await,
+        RunVerb::Graph(args) => picture(client, out, args).await,
+        RunVerb::Cancel(args) => steer_run::cancel(client, out, args).await,
+        RunVerb::Retry(args) => steer_run::retry(client, out, args).await,
+        RunVerb::Restart(args) => steer_run::restart(client, out, args).await,
+    }
+}
+
 /// Lists runs.
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
+async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
     let runs = graph::runs(client, args.state, args.limit).await?;
     if out.json {
         out.document(&runs)?;
@@ -64,7 +79,7 @@ pub(crate) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
 ///
 /// # Errors
 /// No such run; database trouble.
-pub(crate) async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failure> {
+async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failure> {
     if args.watch {
         watch(client, args.run).await?;
     }
@@ -102,7 +117,7 @@ pub(crate) async fn find(client: &Client, id: RunId) -> Result<Run, Failure> {
 ///
 /// # Errors
 /// No such run; database trouble.
-pub(crate) async fn picture(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, Failure> {
+async fn picture(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, Failure> {
     find(client, args.run).await?;
     let tasks = graph::tasks(client, args.run).await?;
     let edges = graph::edges(client, args.run).await?;
@@ -130,9 +145,9 @@ pub(crate) async fn picture(client: &Client, out: &Output, args: &RunGraph) -> R
         })
         .collect();
     out.text(&match args.format {
-        Format::Mermaid => picture::mermaid(&boxes, &arrows),
-        Format::Dot => picture::dot(&boxes, &arrows),
-        Format::Text => lines(&tasks, &edges),
+        Picture::Mermaid => picture::mermaid(&boxes, &arrows),
+        Picture::Dot => picture::dot(&boxes, &arrows),
+        Picture::Text => lines(&tasks, &edges),
     })?;
     Ok(exit::OK)
 }

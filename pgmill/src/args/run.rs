@@ -139,8 +139,8 @@ pub(crate) struct RunGraph {
     #[arg(value_parser = run_id)]
     pub(crate) run: RunId,
     /// How to draw it
-    #[arg(long, value_enum, default_value_t = super::Format::Text)]
-    pub(crate) format: super::Format,
+    #[arg(long, value_enum, default_value_t = super::Picture::Text)]
+    pub(crate) format: super::Picture,
 }
 
 fn run_id(text: &str) -> Result<RunId, &'static str> {

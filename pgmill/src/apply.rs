@@ -1,0 +1,279 @@
+//! `pgmill apply`: all files or none.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use queue::{QueueError, enqueue, exit, job, scan};
+use serde_json::json;
+use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::{Client, Transaction};
+
+use crate::args::ApplyArgs;
+use crate::failure::Failure;
+use crate::job_file::{self, JobFile};
+use crate::output::Output;
+use crate::plan::{Declared, Plan};
+use crate::source::{Mistake, Source};
+use crate::words::counted;
+
+/// A file that was read.
+enum Input {
+    Toml(Source, JobFile),
+    Sql(Source),
+}
+
+/// Makes the jobs what the files say, in one transaction, and tells the difference.
+///
+/// # Errors
+/// A file that cannot be read or is wrong; what the database refuses; database trouble.
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    args: &ApplyArgs,
+) -> Result<u8, Failure> {
+    let inputs = read(&args.paths)?;
+    let runs_sql = inputs.iter().find_map(|input| match input {
+        Input::Sql(source) => Some(source),
+        Input::Toml(..) => None,
+    });
+    if let (true, Some(source)) = (args.prune, runs_sql) {
+        let message = format!("--prune does not go with {}", source.path.display());
+        return Err(Failure::usage(message)
+            .hint("It cannot be known which jobs a .sql file declares: apply it by itself."));
+    }
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let before = declared(&transaction).await?;
+    apply(&transaction, &inputs).await?;
+    if args.prune {
+        prune(&transaction, &before, &inputs).await?;
+    }
+    let plan = Plan::between(&before, &declared(&transaction).await?);
+    if args.dry_run {
+        transaction.rollback().await.map_err(QueueError::from)?;
+    } else {
+        transaction.commit().await.map_err(QueueError::from)?;
+        if runs_sql.is_some() {
+            // It may have submitted tasks.
+            enqueue::ring(client).await?;
+        }
+    }
+    tell(out, &plan, &inputs, args.dry_run)
+}
+
+fn tell(out: &Output, plan: &Plan, inputs: &[Input], dry_run: bool) -> Result<u8, Failure> {
+    let files = inputs.len();
+    if out.json {
+        let changed = plan.len() > 0;
+        out.document(&json!({
+            "dry_run": dry_run, "files": files, "changed": changed, "plan": plan,
+        }))?;
+        return Ok(exit::OK);
+    }
+    for line in plan.lines() {
+        out.text(&terminal::visible(&line))?;
+    }
+    let changes = counted(plan.len() as u64, "change");
+    out.text(&match (plan.len(), dry_run) {
+        // What a script does besides is not looked at.
+        (0, _) if inputs.iter().any(|input| matches!(input, Input::Sql(_))) => {
+            "nothing to change in jobs and dependencies".to_owned()
+        }
+        (0, _) => "nothing to change".to_owned(),
+        (_, true) => format!("would apply {changes} from {}", counted(files as u64, "file")),
+        (_, false) => format!("applied {changes} from {}", counted(files as u64, "file")),
+    })?;
+    Ok(exit::OK)
+}
+
+async fn declared(transaction: &Transaction<'_>) -> Result<Declared, Failure> {
+    Ok(Declared {
+        jobs: job::definitions(transaction).await?,
+        dependencies: job::dependencies(transaction).await?,
+    })
+}
+
+async fn apply(transaction: &Transaction<'_>, inputs: &[Input]) -> Result<(), Failure> {
+    // First what holds everywhere: whether a job has a circle depends on it, and whether it waits for
+    // a task whose result it takes.
+    for input in inputs {
+        let Input::Toml(source, file) = input else { continue };
+        for it in &file.dependencies {
+            job::set_dependency(transaction, &it.child, &it.parent, it.expected)
+                .await
+                .map_err(|error| of_dependency(&source.place(it.at), error))?;
+        }
+    }
+    for input in inputs {
+        match input {
+            Input::Toml(source, file) => {
+                for job in &file.jobs {
+                    job::set(transaction, &job.document)
+                        .await
+                        .map_err(|error| of_job(source, job, error))?;
+                }
+            }
+            Input::Sql(source) => transaction
+                .batch_execute(&source.text)
+                .await
+                .map_err(|error| of_sql(source, error.into()))?,
+        }
+    }
+    Ok(())
+}
+
+fn of_dependency(place: &str, error: QueueError) -> Failure {
+    let circle = error.refused();
+    let failure = Failure::from(error).at(place);
+    // The others may be none of these files any more: what a file leaves out stays.
+    if circle {
+        failure.hint(
+            "pgmill dependency list shows those that hold; pgmill dependency remove ends one.",
+        )
+    } else {
+        failure
+    }
+}
+
+/// The server names the task in the error's column.
+fn of_job(source: &Source, job: &job_file::Job, error: QueueError) -> Failure {
+    let task = match &error {
+        QueueError::Database(error) => error.as_db_error().and_then(|it| it.column()),
+        _ => None,
+    };
+    let place = source.place(job.place_of(task));
+    Failure::from(error).at(&place)
+}
+
+fn of_sql(source: &Source, error: QueueError) -> Failure {
+    let QueueError::Database(database) = &error else { return error.into() };
+    let Some(db) = database.as_db_error().filter(|_| !error.temporary()) else {
+        return Failure::from(error).at(&source.path.display().to_string());
+    };
+    let (place, context) = match db.position() {
+        Some(ErrorPosition::Original(position)) => {
+            let caret = terminal::caret(&source.text, *position);
+            (source.place_of_character(*position), caret.map(|lines| format!("\n{lines}")))
+        }
+        _ => {
+            let context = db.where_().map(|lines| format!("\n{lines}"));
+            (source.path.display().to_string(), context)
+        }
+    };
+    let message = format!("{error}{}", context.unwrap_or_default());
+    let failure = Failure::new(exit::REFUSED, message).at(&place);
+    match db.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+async fn prune(
+    transaction: &Transaction<'_>,
+    before: &Declared,
+    inputs: &[Input],
+) -> Result<(), Failure> {
+    let declared: BTreeSet<String> = inputs
+        .iter()
+        .flat_map(|input| match input {
+            Input::Toml(_, file) => file.jobs.as_slice(),
+            Input::Sql(_) => &[],
+        })
+        .map(|job| job.name.to_lowercase())
+        .collect();
+    for document in &before.jobs {
+        let Some(name) = document["name"].as_str() else { continue };
+        if document["enabled"] == true && !declared.contains(&name.to_lowercase()) {
+            job::enable(transaction, name, false).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads every file, and looks for what is wrong with them before the database is asked.
+fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+    let mut inputs = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (path, named) in paths_of_files(paths)? {
+        let known = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        if !seen.insert(known.clone()) {
+            continue;
+        }
+        let source = Source::read(&path)?;
+        let input = if ends_in(&path, "toml") {
+            let file = job_file::read(&source).map_err(|mistake| source.wrong(mistake))?;
+            Input::Toml(source, file)
+        } else {
+            Input::Sql(source)
+        };
+        inputs.push((input, known, named));
+    }
+    let statements: BTreeSet<PathBuf> = inputs
+        .iter()
+        .flat_map(|(input, ..)| match input {
+            Input::Toml(_, file) => file.statement_files.as_slice(),
+            Input::Sql(_) => &[],
+        })
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .collect();
+    // A file of a folder that a task names is that task's statement, and nothing to run here.
+    inputs.retain(|(_, known, named)| *named || !statements.contains(known));
+    let inputs: Vec<Input> = inputs.into_iter().map(|(input, ..)| input).collect();
+    let mut files = Vec::new();
+    for input in &inputs {
+        match input {
+            Input::Toml(source, file) => files.push((source, file)),
+            Input::Sql(source) => runnable(source)?,
+        }
+    }
+    job_file::check(&files)?;
+    Ok(inputs)
+}
+
+/// A script runs inside a transaction that is not its own, and there is nobody to send it data.
+fn runnable(source: &Source) -> Result<(), Failure> {
+    let Some(forbidden) = scan::forbidden(&source.text) else { return Ok(()) };
+    let (message, hint) = match forbidden {
+        scan::Forbidden::TransactionControl { word, .. } => {
+            (format!("{word} is not allowed here: all files are one transaction"), "Leave it out.")
+        }
+        scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
+            ("COPY through the client is not possible here".to_owned(), "Use INSERT, or psql.")
+        }
+    };
+    Err(source.wrong(Mistake::new(forbidden.offset(), message).hint(hint)))
+}
+
+/// The files, and whether they were named themselves.
+fn paths_of_files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, bool)>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            if !ends_in(path, "toml") && !ends_in(path, "sql") && path.exists() {
+                let message = format!("{} ends neither in .toml nor in .sql", path.display());
+                return Err(Failure::usage(message));
+            }
+            files.push((path.clone(), true));
+            continue;
+        }
+        let wrong = |error| Failure::usage(format!("{}: {error}", path.display()));
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).map_err(wrong)? {
+            let file = entry.map_err(wrong)?.path();
+            if (ends_in(&file, "toml") || ends_in(&file, "sql")) && !file.is_dir() {
+                found.push((file, false));
+            }
+        }
+        if found.is_empty() {
+            let message = format!("there is no .toml and no .sql file in {}", path.display());
+            return Err(Failure::usage(message));
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+fn ends_in(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|extension| extension == ending)
+}

@@ -1,0 +1,94 @@
+//! `pgmill dependency`.
+
+use queue::job::{self, Dependency};
+use queue::{QueueError, exit};
+use serde_json::json;
+use terminal::{tell, visible};
+use tokio_postgres::Client;
+
+use crate::args::{DependencyArgs, DependencyPair, DependencyVerb};
+use crate::failure::Failure;
+use crate::output::{Field, Output};
+
+/// One of the verbs.
+///
+/// # Errors
+/// No such dependency; tasks that would wait for each other; database trouble.
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    verb: &DependencyVerb,
+) -> Result<u8, Failure> {
+    match verb {
+        DependencyVerb::List => list(client, out).await,
+        DependencyVerb::Add(args) => add(client, out, args).await,
+        DependencyVerb::Remove(args) => remove(client, out, args).await,
+    }
+}
+
+async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let dependencies = job::dependencies(client).await?;
+    if out.json {
+        out.document(&dependencies)?;
+    } else if dependencies.is_empty() {
+        tell("there is no dependency that holds in every job");
+    } else {
+        let row = |it: &Dependency| {
+            vec![Field::new(&it.child), Field::new(&it.parent), Field::new(it.expected)]
+        };
+        let rows = dependencies.iter().map(row).collect();
+        out.text(&out.table(&["child", "parent", "expected"], rows))?;
+    }
+    Ok(exit::OK)
+}
+
+async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result<u8, Failure> {
+    let (pair, expected) = (&args.pair, args.expected);
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let changed = job::set_dependency(&transaction, &pair.child, &pair.parent, expected).await?;
+    if pair.dry_run {
+        transaction.rollback().await.map_err(QueueError::from)?;
+    } else {
+        transaction.commit().await.map_err(QueueError::from)?;
+    }
+    if out.json {
+        out.document(&json!({
+            "child": pair.child, "parent": pair.parent, "expected": expected,
+            "dry_run": pair.dry_run, "changed": changed,
+        }))?;
+        return Ok(exit::OK);
+    }
+    let waits = match (changed, pair.dry_run) {
+        (false, _) => "waits already",
+        (true, true) => "would wait",
+        (true, false) => "waits now",
+    };
+    out.text(&visible(&format!(
+        "{} {waits} for {} ({expected}) in every job that has both",
+        pair.child, pair.parent
+    )))?;
+    Ok(exit::OK)
+}
+
+async fn remove(client: &mut Client, out: &Output, args: &DependencyPair) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let removed = job::drop_dependency(&transaction, &args.child, &args.parent).await?;
+    if args.dry_run {
+        transaction.rollback().await.map_err(QueueError::from)?;
+    } else {
+        transaction.commit().await.map_err(QueueError::from)?;
+    }
+    if !removed {
+        let message = format!("there is no dependency {} < {}", args.child, args.parent);
+        return Err(Failure::not_found(message).hint("pgmill dependency list"));
+    }
+    if out.json {
+        out.document(&json!({
+            "child": args.child, "parent": args.parent, "dry_run": args.dry_run, "removed": true,
+        }))?;
+        return Ok(exit::OK);
+    }
+    let verb = if args.dry_run { "would wait no longer" } else { "waits no longer" };
+    out.text(&visible(&format!("{} {verb} for {}", args.child, args.parent)))?;
+    Ok(exit::OK)
+}

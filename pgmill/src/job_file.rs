@@ -1,0 +1,318 @@
+//! Jobs and dependencies as a TOML file declares them.
+//!
+//! A job becomes the document that the crate `queue` takes, and keeps the places of its parts, so that
+//! whoever finds a mistake later, also the database, can say where it stands.
+
+mod check;
+mod section;
+
+use std::path::{Path, PathBuf};
+
+use queue::run::{Expected, JoinMode};
+use queue::{Backoff, Mode, Priority, scan};
+use serde_json::{Map, Value, json};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::source::{Mistake, Source};
+
+pub(crate) use check::check;
+use section::{Key, Section, job_name, json_value, kind, start};
+
+/// What one file declares.
+pub(crate) struct JobFile {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) dependencies: Vec<Dependency>,
+    /// Files that hold statements of its tasks.
+    pub(crate) statement_files: Vec<PathBuf>,
+}
+
+/// A job, and where it stands.
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) at: usize,
+    /// For `queue::job::set`.
+    pub(crate) document: Value,
+    tasks: Vec<Task>,
+}
+
+struct Task {
+    name: String,
+    at: usize,
+    parents: Vec<Parent>,
+}
+
+struct Parent {
+    name: String,
+    at: usize,
+}
+
+/// A dependency that holds in every job, and where it stands.
+pub(crate) struct Dependency {
+    pub(crate) child: String,
+    pub(crate) parent: String,
+    pub(crate) expected: Expected,
+    pub(crate) at: usize,
+}
+
+impl Job {
+    /// Where a task of it stands; of one that is not in the file: where the job does.
+    pub(crate) fn place_of(&self, task: Option<&str>) -> usize {
+        let found = self.tasks.iter().find(|known| Some(known.name.as_str()) == task);
+        found.map_or(self.at, |task| task.at)
+    }
+}
+
+/// Reads what a file declares.
+///
+/// # Errors
+/// It is no TOML, says something that no job has, or names a statement that cannot be read.
+pub(crate) fn read(source: &Source) -> Result<JobFile, Mistake> {
+    let table = DeTable::parse(&source.text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        Mistake::new(at, one_sentence(error.message()))
+    })?;
+    let reader =
+        Reader { text: &source.text, folder: source.path.parent().unwrap_or(Path::new("")) };
+    let root = Section::new("the file", 0, table.get_ref());
+    root.only(&["job", "dependency"])?;
+    let mut file = JobFile { jobs: vec![], dependencies: vec![], statement_files: vec![] };
+    for (key, value) in root.tables("job", &source.text)? {
+        let (job, files) = reader.job(key, value)?;
+        file.jobs.push(job);
+        file.statement_files.extend(files);
+    }
+    for value in root.array("dependency")? {
+        file.dependencies.push(dependency(&source.text, value)?);
+    }
+    Ok(file)
+}
+
+/// The parser writes its reasons on lines of their own.
+fn one_sentence(message: &str) -> String {
+    message.lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    folder: &'a Path,
+}
+
+impl Reader<'_> {
+    fn job(
+        &self,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(Job, Vec<PathBuf>), Mistake> {
+        let at = start(self.text, key);
+        let name = job_name(key.get_ref()).map_err(|reason| Mistake::new(at, reason))?;
+        let section = Section::of(format!("job \"{name}\""), at, value)?;
+        section.only(&["description", "frequency", "priority", "enabled", "task"])?;
+        let mut document = Map::new();
+        document.insert("name".to_owned(), json!(name));
+        section.put(&mut document, "description", section.text("description")?);
+        section.put(&mut document, "frequency", section.text("frequency")?);
+        section.put(&mut document, "priority", section.word::<Priority>("priority")?);
+        section.put(&mut document, "enabled", section.boolean("enabled")?);
+        let (mut tasks, mut documents, mut files) = (vec![], vec![], vec![]);
+        for (key, value) in section.tables("task", self.text)? {
+            let read = self.task(&name, key, value)?;
+            tasks.push(read.task);
+            documents.push(read.document);
+            files.extend(read.file);
+        }
+        document.insert("tasks".to_owned(), Value::Array(documents));
+        Ok((Job { name, at, document: Value::Object(document), tasks }, files))
+    }
+
+    fn task(
+        &self,
+        job: &str,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<ReadTask, Mistake> {
+        let (at, name) = (start(self.text, key), key.get_ref().as_ref());
+        terminal::label(name)
+            .map_err(|reason| Mistake::new(at, format!("a task's name: {reason}")))?;
+        let section = Section::of(format!("task \"{name}\" of job \"{job}\""), at, value)?;
+        section.only(&KEYS)?;
+        let (statement, file) = self.statement(&section)?;
+        let (after, parents) = parents(&section)?;
+        let mut document = Map::new();
+        document.insert("name".to_owned(), json!(name));
+        document.insert("statement".to_owned(), json!(statement));
+        section.put(&mut document, "description", section.text("description")?);
+        section.put(&mut document, "params", params(&section)?);
+        section.put(&mut document, "queue", section.queue("queue")?);
+        section.put(&mut document, "priority", section.word::<Priority>("priority")?);
+        section.put(&mut document, "group", section.label("group")?);
+        section.put(&mut document, "concurrency_key", section.label("concurrency_key")?);
+        section.put(&mut document, "attempts", section.whole("attempts", 1..=10_000)?);
+        section.put(&mut document, "retry_interval", section.span("retry_interval", true)?);
+        section.put(&mut document, "backoff", section.word::<Backoff>("backoff")?);
+        section.put(&mut document, "jitter", section.boolean("jitter")?);
+        section.put(&mut document, "timeout", section.span("timeout", false)?);
+        section.put(&mut document, "mode", section.word::<Mode>("mode")?);
+        section.put(&mut document, "at_most_once", section.boolean("at_most_once")?);
+        section.put(&mut document, "external", section.boolean("external")?);
+        section.put(&mut document, "ignore_failure", section.boolean("ignore_failure")?);
+        section.put(&mut document, "join", section.word::<JoinMode>("join")?);
+        section.put(&mut document, "after", after);
+        at_most_once(&section, &document)?;
+        let task = Task { name: name.to_owned(), at, parents };
+        Ok(ReadTask { task, document: Value::Object(document), file })
+    }
+
+    /// The statement, and the file that it comes from if that is another one.
+    fn statement(&self, section: &Section<'_>) -> Result<(String, Option<PathBuf>), Mistake> {
+        let inline = section.text("statement")?;
+        let Some(name) = section.text("statement_file")? else {
+            let at = section.place("statement");
+            let text = inline.ok_or_else(|| section.mistake(at, "no statement"))?;
+            runnable(&text).map_err(|(_, wrong)| section.wrong(at, wrong))?;
+            return Ok((text, None));
+        };
+        let at = section.place("statement_file");
+        if inline.is_some() {
+            return Err(section.mistake(at, "both a statement and a statement_file"));
+        }
+        let path = self.folder.join(&name);
+        let file =
+            Source::read(&path).map_err(|failure| section.mistake(at, failure.to_string()))?;
+        runnable(&file.text).map_err(|(offset, wrong)| {
+            let message = format!("{}: {}", file.place(offset), wrong.message);
+            section.wrong(at, Mistake { message, ..wrong })
+        })?;
+        Ok((file.text, Some(path)))
+    }
+}
+
+struct ReadTask {
+    task: Task,
+    document: Value,
+    file: Option<PathBuf>,
+}
+
+const KEYS: [&str; 19] = [
+    "description",
+    "statement",
+    "statement_file",
+    "params",
+    "queue",
+    "priority",
+    "group",
+    "concurrency_key",
+    "attempts",
+    "retry_interval",
+    "backoff",
+    "jitter",
+    "timeout",
+    "mode",
+    "at_most_once",
+    "external",
+    "ignore_failure",
+    "join",
+    "after",
+];
+
+/// What no worker would run; with the byte in the statement.
+fn runnable(statement: &str) -> Result<(), (usize, Mistake)> {
+    if scan::statements(statement).is_empty() {
+        return Err((0, Mistake::new(0, "the statement holds no SQL")));
+    }
+    let Some(forbidden) = scan::forbidden(statement) else { return Ok(()) };
+    let hint = match forbidden {
+        scan::Forbidden::TransactionControl { .. } => {
+            "Leave it out: a task is one transaction. For a statement that cannot run in one, or a \
+             procedure that commits: mode = \"autocommit\"."
+        }
+        scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
+            forbidden.hint()
+        }
+    };
+    Err((forbidden.offset(), Mistake::new(0, forbidden.to_string()).hint(hint)))
+}
+
+fn at_most_once(section: &Section<'_>, document: &Map<String, Value>) -> Result<(), Mistake> {
+    if document.get("at_most_once") != Some(&json!(true)) {
+        return Ok(());
+    }
+    let at = section.place("at_most_once");
+    if document.get("mode") != Some(&json!(Mode::Autocommit.as_str())) {
+        return Err(section.mistake(at, "at_most_once needs mode = \"autocommit\""));
+    }
+    if document.get("attempts").is_some_and(|attempts| *attempts != json!(1)) {
+        return Err(section.mistake(section.place("attempts"), "at_most_once is one attempt"));
+    }
+    Ok(())
+}
+
+/// `after`: for the document, and with places.
+fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), Mistake> {
+    let (mut documents, mut parents) = (vec![], Vec::<Parent>::new());
+    for value in section.array("after")? {
+        let at = value.span().start;
+        let (name, expected) = match value.get_ref() {
+            DeValue::String(name) => (name.to_string(), None),
+            DeValue::Table(table) => {
+                let edge = Section::new(format!("{}: an edge", section.who), at, table);
+                edge.only(&["task", "expected"])?;
+                let name = edge.label("task")?;
+                let name = name.ok_or_else(|| edge.mistake(at, "no task"))?;
+                (name, edge.word::<Expected>("expected")?)
+            }
+            other => {
+                let wrong = format!("waits for a task, not for {}", kind(other));
+                return Err(section.mistake(at, wrong));
+            }
+        };
+        if parents.iter().any(|known| known.name == name) {
+            return Err(section.mistake(at, format!("waits for \"{name}\" twice")));
+        }
+        documents
+            .push(json!({ "task": name, "expected": expected.unwrap_or(Expected::Succeeded) }));
+        parents.push(Parent { name, at });
+    }
+    Ok(((!documents.is_empty()).then_some(Value::Array(documents)), parents))
+}
+
+/// Values of `$1`, `$2`, …: a table of nothing but `param`, or `result` and `column`, is a reference.
+fn params(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
+    if section.get("params").is_none() {
+        return Ok(None);
+    }
+    let one = |value: &Spanned<DeValue<'_>>| {
+        let Some(table) = value.get_ref().as_table() else { return json_value(section, value) };
+        let text = |key: &str| table.get(key).and_then(|value| value.get_ref().as_str());
+        match (table.len(), text("param"), text("result"), text("column")) {
+            (1, Some(name), ..) => Ok(json!({ "$param": name })),
+            (2, _, Some(task), Some(column)) => Ok(json!({ "$result": task, "column": column })),
+            (1, _, Some(_), _) => {
+                Err(section.mistake(value.span().start, "a result without a column"))
+            }
+            _ => json_value(section, value),
+        }
+    };
+    let values = section.array("params")?.into_iter().map(one);
+    values.collect::<Result<Vec<Value>, _>>().map(|values| Some(Value::Array(values)))
+}
+
+fn dependency(text: &str, value: &Spanned<DeValue<'_>>) -> Result<Dependency, Mistake> {
+    // The span of a table is its header, or the braces.
+    let at = value.span().start.min(text.len());
+    let section = Section::of("a dependency".to_owned(), at, value)?;
+    section.only(&["child", "parent", "expected"])?;
+    let need = |key: &str| {
+        let name = section.label(key)?;
+        name.ok_or_else(|| section.mistake(at, format!("no {key}")))
+    };
+    Ok(Dependency {
+        child: need("child")?,
+        parent: need("parent")?,
+        expected: section.word("expected")?.unwrap_or(Expected::Succeeded),
+        at,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! What all files together must be: one job of a name, known parents, no circles.
+
+use std::collections::BTreeMap;
+
+use super::{Dependency, Job, JobFile};
+use crate::failure::Failure;
+use crate::graph;
+use crate::source::{Mistake, Source};
+
+/// Looks for what the files alone show to be wrong; the database sees the rest.
+///
+/// # Errors
+/// The first mistake, with its place.
+pub(crate) fn check(files: &[(&Source, &JobFile)]) -> Result<(), Failure> {
+    let mut places: BTreeMap<String, String> = BTreeMap::new();
+    for (source, file) in files {
+        for job in &file.jobs {
+            if let Some(first) = places.insert(job.name.to_lowercase(), source.place(job.at)) {
+                let message =
+                    format!("job \"{}\" is declared twice: the first time at {first}", job.name);
+                return Err(source.wrong(Mistake::new(job.at, message)));
+            }
+            known_parents(job).map_err(|mistake| source.wrong(mistake))?;
+        }
+    }
+    let everywhere: Vec<(&Source, &Dependency)> = files
+        .iter()
+        .flat_map(|(source, file)| file.dependencies.iter().map(|it| (*source, it)))
+        .collect();
+    one_circle_of_dependencies(&everywhere)?;
+    for (source, file) in files {
+        for job in &file.jobs {
+            no_circle(job, &everywhere).map_err(|mistake| source.wrong(mistake))?;
+        }
+    }
+    Ok(())
+}
+
+fn known_parents(job: &Job) -> Result<(), Mistake> {
+    for task in &job.tasks {
+        for parent in &task.parents {
+            if !job.tasks.iter().any(|known| known.name == parent.name) {
+                let message = format!(
+                    "task \"{}\" of job \"{}\" waits for \"{}\", which is no task of it",
+                    task.name, job.name, parent.name
+                );
+                return Err(Mistake::new(parent.at, message)
+                    .hint("Between tasks of different jobs: a [[dependency]]."));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The dependency with which a circle closes is told.
+fn one_circle_of_dependencies(everywhere: &[(&Source, &Dependency)]) -> Result<(), Failure> {
+    let mut edges: Vec<(&str, &str)> = Vec::new();
+    let all: Vec<(&str, &str)> = everywhere.iter().map(|(_, it)| edge(it)).collect();
+    if graph::levels(ends(&all), &all).is_ok() {
+        return Ok(());
+    }
+    for (source, dependency) in everywhere {
+        edges.push(edge(dependency));
+        if let Err(path) = graph::levels(ends(&edges), &edges) {
+            let message = format!("the tasks would wait for each other: {path}");
+            return Err(source.wrong(Mistake::new(dependency.at, message)));
+        }
+    }
+    Ok(())
+}
+
+fn edge(dependency: &Dependency) -> (&str, &str) {
+    (&dependency.parent, &dependency.child)
+}
+
+fn ends<'a>(edges: &[(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
+    edges.iter().flat_map(|(parent, child)| [*parent, *child]).collect::<Vec<_>>().into_iter()
+}
+
+fn no_circle(job: &Job, everywhere: &[(&Source, &Dependency)]) -> Result<(), Mistake> {
+    let own = job.tasks.iter().flat_map(|task| {
+        task.parents.iter().map(|parent| (parent.name.as_str(), task.name.as_str()))
+    });
+    let edges: Vec<(&str, &str)> =
+        own.chain(everywhere.iter().map(|(_, dependency)| edge(dependency))).collect();
+    let names = job.tasks.iter().map(|task| task.name.as_str());
+    graph::levels(names, &edges).map(|_| ()).map_err(|path| {
+        let first = path.split(" > ").next();
+        let message = format!("tasks of job \"{}\" wait for each other: {path}", job.name);
+        Mistake::new(job.place_of(first), message)
+    })
+}

@@ -1,0 +1,249 @@
+//! A table of a TOML file, read key by key; whatever is wrong is told with its place.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Number, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::args::duration;
+use crate::source::Mistake;
+
+/// The longest interval or timeout.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+
+pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
+
+/// A table, whose it is, and where.
+pub(super) struct Section<'a> {
+    pub(super) who: String,
+    at: usize,
+    table: &'a DeTable<'a>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(who: impl Into<String>, at: usize, table: &'a DeTable<'a>) -> Self {
+        Self { who: who.into(), at, table }
+    }
+
+    /// # Errors
+    /// The value is no table.
+    pub(super) fn of(
+        who: String,
+        at: usize,
+        value: &'a Spanned<DeValue<'a>>,
+    ) -> Result<Self, Mistake> {
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Self { who, at, table }),
+            other => {
+                let message = format!("{who} is {}, not a table", kind(other));
+                Err(Mistake::new(value.span().start, message))
+            }
+        }
+    }
+
+    pub(super) fn mistake(&self, at: usize, message: impl AsRef<str>) -> Mistake {
+        Mistake::new(at, format!("{}: {}", self.who, message.as_ref()))
+    }
+
+    /// The same mistake, of this table and at this place.
+    pub(super) fn wrong(&self, at: usize, mistake: Mistake) -> Mistake {
+        Mistake { hint: mistake.hint, ..self.mistake(at, mistake.message) }
+    }
+
+    /// # Errors
+    /// It has another key; the first in the file is told.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), Mistake> {
+        let unknown = self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
+        match unknown.min_by_key(|key| key.span().start) {
+            None => Ok(()),
+            Some(key) => Err(self
+                .mistake(key.span().start, format!("unknown key \"{}\"", key.get_ref()))
+                .hint(format!("It can have {}.", known.join(", ")))),
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.table.get(key)
+    }
+
+    /// Where the value of a key stands; without it, where the table does.
+    pub(super) fn place(&self, key: &str) -> usize {
+        self.get(key).map_or(self.at, |value| value.span().start)
+    }
+
+    fn value<T>(
+        &self,
+        key: &str,
+        wanted: &str,
+        take: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
+    ) -> Result<Option<T>, Mistake> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match take(value.get_ref()) {
+            Some(taken) => Ok(Some(taken)),
+            None => Err(self.mistake(
+                value.span().start,
+                format!("{key} is {}, not {wanted}", kind(value.get_ref())),
+            )),
+        }
+    }
+
+    fn parsed<T>(
+        &self,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Mistake> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let wrong = |reason| self.mistake(self.place(key), format!("{key}: {reason}"));
+        parse(&text).map(Some).map_err(wrong)
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>, Mistake> {
+        let text = self.value(key, "a string", |value| value.as_str().map(str::to_owned))?;
+        match text {
+            Some(text) if text.contains('\0') => {
+                Err(self.mistake(self.place(key), format!("{key} holds a zero byte")))
+            }
+            text => Ok(text),
+        }
+    }
+
+    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, Mistake> {
+        self.value(key, "true or false", DeValue::as_bool)
+    }
+
+    pub(super) fn label(&self, key: &str) -> Result<Option<String>, Mistake> {
+        self.parsed(key, terminal::label)
+    }
+
+    pub(super) fn queue(&self, key: &str) -> Result<Option<String>, Mistake> {
+        self.parsed(key, |text| terminal::queue_name(text).map_err(str::to_owned))
+    }
+
+    pub(super) fn word<T: FromStr<Err = String>>(&self, key: &str) -> Result<Option<T>, Mistake> {
+        self.parsed(key, str::parse)
+    }
+
+    pub(super) fn whole(
+        &self,
+        key: &str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, Mistake> {
+        let Some(number) = self.value(key, "a whole number", DeValue::as_integer)? else {
+            return Ok(None);
+        };
+        let number = i64::from_str_radix(number.as_str(), number.radix()).ok();
+        match number.filter(|number| range.contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(self.mistake(
+                self.place(key),
+                format!("{key} is not between {} and {}", range.start(), range.end()),
+            )),
+        }
+    }
+
+    /// A span of time as the server reads it.
+    pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, Mistake> {
+        self.parsed(key, |text| {
+            let span = duration(text)?;
+            if span > LONGEST {
+                return Err("it is longer than 365 days".to_owned());
+            }
+            if span.is_zero() && !zero {
+                return Err("it has no length".to_owned());
+            }
+            Ok(format!("{}.{:06} seconds", span.as_secs(), span.subsec_micros()))
+        })
+    }
+
+    /// The elements of an array; none without the key.
+    pub(super) fn array(&self, key: &str) -> Result<Vec<&'a Spanned<DeValue<'a>>>, Mistake> {
+        let array = self.value(key, "an array", DeValue::as_array)?;
+        Ok(array.map_or_else(Vec::new, |array| array.iter().collect()))
+    }
+
+    /// The entries of a table of tables, in the order of the file; none without the key.
+    pub(super) fn tables(
+        &self,
+        key: &str,
+        text: &str,
+    ) -> Result<Vec<(&'a Key<'a>, &'a Spanned<DeValue<'a>>)>, Mistake> {
+        let table = self.value(key, "a table", DeValue::as_table)?;
+        let mut entries: Vec<_> = table.map_or_else(Vec::new, |table| table.iter().collect());
+        entries.sort_by_key(|(key, _)| start(text, key));
+        Ok(entries)
+    }
+
+    /// Puts into a document what is there.
+    #[expect(clippy::unused_self, reason = "reads as part of the sentence")]
+    pub(super) fn put(
+        &self,
+        document: &mut Map<String, Value>,
+        key: &str,
+        value: Option<impl Serialize>,
+    ) {
+        if let Some(value) = value.and_then(|value| serde_json::to_value(value).ok()) {
+            document.insert(key.to_owned(), value);
+        }
+    }
+}
+
+/// What a value is, with its article.
+pub(super) fn kind(value: &DeValue<'_>) -> String {
+    let article = if value.is_integer() || value.is_array() { "an" } else { "a" };
+    format!("{article} {}", value.type_str())
+}
+
+/// Where a key stands: the header, if it stands in one.
+pub(super) fn start(text: &str, key: &Key<'_>) -> usize {
+    let at = key.span().start;
+    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let indent = text[line..at].len() - text[line..at].trim_start().len();
+    if text[line + indent..at].starts_with('[') { line + indent } else { at }
+}
+
+/// What the schema takes as the name of a job.
+pub(super) fn job_name(name: &str) -> Result<String, String> {
+    terminal::label(name).map_err(|reason| format!("a job's name: {reason}"))?;
+    if name.contains(|c: char| c == ',' || c.is_control()) || name.trim() != name {
+        return Err(format!(
+            "a job's name has no comma, no control characters and no blanks around it: {name:?}"
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+/// A value of a parameter: dates and times become strings.
+pub(super) fn json_value(
+    section: &Section<'_>,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<Value, Mistake> {
+    let wrong = |what: &str| section.mistake(value.span().start, format!("params: {what}"));
+    let number = |text: &str| text.parse::<Number>().map(Value::Number).ok();
+    match value.get_ref() {
+        DeValue::String(text) if text.contains('\0') => Err(wrong("a string holds a zero byte")),
+        DeValue::String(text) => Ok(Value::String(text.to_string())),
+        DeValue::Boolean(truth) => Ok(Value::Bool(*truth)),
+        DeValue::Datetime(time) => Ok(Value::String(time.to_string())),
+        DeValue::Integer(whole) => i128::from_str_radix(whole.as_str(), whole.radix())
+            .ok()
+            .and_then(|whole| number(&whole.to_string()))
+            .ok_or_else(|| wrong("a whole number is too large")),
+        DeValue::Float(float) => number(float.as_str().trim_start_matches('+'))
+            .ok_or_else(|| wrong("JSON has no infinity and no NaN: write it as a string")),
+        DeValue::Array(array) => {
+            let values = array.iter().map(|value| json_value(section, value));
+            values.collect::<Result<_, _>>().map(Value::Array)
+        }
+        DeValue::Table(table) => {
+            let entries = table
+                .iter()
+                .map(|(key, value)| Ok((key.get_ref().to_string(), json_value(section, value)?)));
+            entries.collect::<Result<_, _>>().map(Value::Object)
+        }
+    }
+}

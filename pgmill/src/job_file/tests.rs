@@ -1,0 +1,180 @@
+use super::*;
+
+fn file(text: &str) -> Source {
+    Source { path: "jobs/daily.toml".into(), text: text.to_owned() }
+}
+
+/// What is told about a file that is wrong, on its own.
+fn told(text: &str) -> String {
+    let source = file(text);
+    match read(&source) {
+        Err(mistake) => source.wrong(mistake).to_string(),
+        Ok(read) => check(&[(&source, &read)]).unwrap_err().to_string(),
+    }
+}
+
+const WHOLE: &str = r#"
+[job.daily]
+description = "Loads of each day"
+frequency = "every day, 06:00"
+priority = "high"
+enabled = false
+
+[job.daily.task.raw]
+statement = "CALL load($1::date)"
+params = [{ param = "day" }, 7, 0x1F, 1.50, "text", 2026-01-01, [true], { a = 1, b = 06:00:00 }]
+queue = "etl"
+group = "loads"
+attempts = 5
+retry_interval = "1m 30s"
+backoff = "fixed"
+jitter = false
+timeout = "2h"
+mode = "autocommit"
+external = true
+
+[job.daily.task."vault \"x\""]
+statement = "SELECT 1"
+params = [{ result = "raw", column = "n" }]
+after = ["raw", { task = "clean", expected = "finished" }]
+join = "any"
+ignore_failure = true
+
+[job.daily.task.clean]
+statement = "SELECT 2"
+priority = "low"
+
+[[dependency]]
+child = "mart"
+parent = "vault"
+
+[[dependency]]
+child = "alert"
+parent = "vault"
+expected = "failed"
+"#;
+
+#[test]
+fn every_key_gets_into_the_document() {
+    let source = file(WHOLE);
+    let read = read(&source).map_err(|mistake| source.wrong(mistake).to_string()).unwrap();
+    check(&[(&source, &read)]).unwrap();
+    assert_eq!(
+        read.jobs[0].document,
+        json!({
+            "name": "daily", "description": "Loads of each day", "frequency": "every day, 06:00",
+            "priority": "high", "enabled": false,
+            "tasks": [
+                {"name": "raw", "statement": "CALL load($1::date)", "queue": "etl", "group": "loads",
+                 "params": [{"$param": "day"}, 7, 31, serde_json::from_str::<Value>("1.50").unwrap(),
+                    "text", "2026-01-01", [true], {"a": 1, "b": "06:00:00"}],
+                 "attempts": 5, "retry_interval": "90.000000 seconds", "backoff": "fixed",
+                 "jitter": false, "timeout": "7200.000000 seconds", "mode": "autocommit",
+                 "external": true},
+                {"name": "vault \"x\"", "statement": "SELECT 1",
+                 "params": [{"$result": "raw", "column": "n"}],
+                 "after": [{"task": "raw", "expected": "succeeded"},
+                    {"task": "clean", "expected": "finished"}],
+                 "join": "any", "ignore_failure": true},
+                {"name": "clean", "statement": "SELECT 2", "priority": "low"},
+            ],
+        })
+    );
+    let edges: Vec<_> =
+        read.dependencies.iter().map(|it| (it.child.as_str(), it.expected)).collect();
+    assert_eq!(edges, [("mart", Expected::Succeeded), ("alert", Expected::Failed)]);
+    assert_eq!(source.place(read.jobs[0].place_of(Some("raw"))), "jobs/daily.toml:8:1");
+    assert_eq!(source.place(read.jobs[0].place_of(Some("gone"))), "jobs/daily.toml:2:1");
+}
+
+#[test]
+fn each_mistake_is_told_with_its_place() {
+    for (text, expected) in [
+        ("[job.x", "jobs/daily.toml:1:7: "),
+        ("[jobs.x]", "jobs/daily.toml:1:2: the file: unknown key \"jobs\""),
+        ("[job.\"a,b\"]", "jobs/daily.toml:1:1: a job's name has no comma"),
+        ("job = 3", "jobs/daily.toml:1:7: the file: job is an integer, not a table"),
+        ("[job.x]\npriorty = \"low\"", "jobs/daily.toml:2:1: job \"x\": unknown key \"priorty\""),
+        (
+            "[job.x]\npriority = \"urgent\"",
+            "jobs/daily.toml:2:12: job \"x\": priority: \"urgent\" is none of low,",
+        ),
+        ("[job.x.task.a]\n", "jobs/daily.toml:1:1: task \"a\" of job \"x\": no statement"),
+        ("[job.x.task]\n  a = {}\n", "jobs/daily.toml:2:3: task \"a\" of job \"x\": no statement"),
+        ("[job.x.task]\n  a = 1\n", "jobs/daily.toml:2:7: task \"a\" of job \"x\" is an integer"),
+        (
+            "[job.x.task.a]\nstatement = \"-- x\"\n",
+            "jobs/daily.toml:2:13: task \"a\" of job \"x\": the statement holds no SQL",
+        ),
+        (
+            "[job.x.task.a]\nstatement = \"COMMIT\"\n",
+            "jobs/daily.toml:2:13: task \"a\" of job \"x\": COMMIT is not allowed",
+        ),
+        (
+            "[job.x.task.a]\nstatement_file = \"gone.sql\"\n",
+            "jobs/daily.toml:2:18: task \"a\" of job \"x\": jobs/gone.sql: ",
+        ),
+    ] {
+        let found = told(text);
+        assert!(found.starts_with(expected), "{found}\n  is not\n{expected}");
+    }
+}
+
+#[test]
+fn each_mistake_in_a_task_is_told_with_its_place() {
+    const TASK: &str = "[job.x.task.a]\nstatement = \"SELECT 1\"\n";
+    for (line, expected) in [
+        ("statement_file = \"b.sql\"", "3:18: task \"a\" of job \"x\": both a statement and"),
+        ("statement = \"SELECT 2\"", "3:1: duplicate key"),
+        ("queue = \"a b\"", "3:9: task \"a\" of job \"x\": queue: a queue's name"),
+        ("queue = 7", "3:9: task \"a\" of job \"x\": queue is an integer, not a string"),
+        ("mode = \"fast\"", "3:8: task \"a\" of job \"x\": mode: \"fast\" is none of"),
+        ("join = \"most\"", "3:8: task \"a\" of job \"x\": join: \"most\" is none of"),
+        ("backoff = \"x\"", "3:11: task \"a\" of job \"x\": backoff: \"x\" is none of"),
+        ("attempts = 0", "3:12: task \"a\" of job \"x\": attempts is not between"),
+        ("timeout = \"10\"", "3:11: task \"a\" of job \"x\": timeout: it is not a duration"),
+        ("timeout = \"0s\"", "3:11: task \"a\" of job \"x\": timeout: it has no length"),
+        ("jitter = \"no\"", "3:10: task \"a\" of job \"x\": jitter is a string, not true or false"),
+        ("params = \"x\"", "3:10: task \"a\" of job \"x\": params is a string, not an array"),
+        ("params = [1, nan]", "3:14: task \"a\" of job \"x\": params: JSON has no infinity"),
+        (
+            "params = [{ result = \"b\" }]",
+            "3:11: task \"a\" of job \"x\": a result without a column",
+        ),
+        (
+            "after = [\"b\"]",
+            "3:10: task \"a\" of job \"x\" waits for \"b\", which is no task of it",
+        ),
+        ("after = [\"a\"]", "1:1: tasks of job \"x\" wait for each other: a > a"),
+        ("after = [\"b\", \"b\"]", "3:15: task \"a\" of job \"x\": waits for \"b\" twice"),
+        ("after = [7]", "3:10: task \"a\" of job \"x\": waits for a task, not for an integer"),
+        (
+            "after = [{ task = \"a\", expected = \"ok\" }]",
+            "3:35: task \"a\" of job \"x\": an edge: expected: \"ok\" is",
+        ),
+        ("after = [{ expected = \"failed\" }]", "3:10: task \"a\" of job \"x\": an edge: no task"),
+        ("at_most_once = true", "3:16: task \"a\" of job \"x\": at_most_once needs mode"),
+        ("[[dependency]]\nchild = \"a\"", "3:1: a dependency: no parent"),
+        (
+            "[[dependency]]\nchild = \"a\"\nparent = \"a\"",
+            "3:1: the tasks would wait for each other: a > a",
+        ),
+    ] {
+        let found = told(&format!("{TASK}{line}\n"));
+        let expected = format!("jobs/daily.toml:{expected}");
+        assert!(found.starts_with(&expected), "{found}\n  is not\n{expected}");
+    }
+}
+
+#[test]
+fn a_circle_that_a_dependency_closes_is_found_in_whatever_file() {
+    let one = file(
+        "[job.x.task.a]\nstatement = \"SELECT 1\"\n[job.x.task.b]\nstatement = \"SELECT 1\"\nafter = [\"a\"]\n",
+    );
+    let other = file("[[dependency]]\nchild = \"a\"\nparent = \"b\"\n");
+    let (read_one, read_other) = (read(&one).unwrap(), read(&other).unwrap());
+    let found = check(&[(&one, &read_one), (&other, &read_other)]).unwrap_err().to_string();
+    assert_eq!(found, "jobs/daily.toml:1:1: tasks of job \"x\" wait for each other: a > b > a");
+    let twice = check(&[(&one, &read_one), (&one, &read_one)]).unwrap_err().to_string();
+    assert!(twice.contains("declared twice"), "{twice}");
+}

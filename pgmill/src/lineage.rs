@@ -1,0 +1,200 @@
+//! `pgmill lineage`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use queue::exit;
+use queue::job::{self, Dependency};
+use queue::run::Expected;
+use serde_json::{Value, json};
+use terminal::visible;
+use tokio_postgres::Client;
+
+use crate::args::{LineageArgs, Picture};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::picture::{self, Edge, Node};
+
+/// Shows what leads to a task and what follows from it.
+///
+/// # Errors
+/// No job and no dependency has such a task; database trouble.
+pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Result<u8, Failure> {
+    if out.json && args.format.is_some() {
+        return Err(Failure::usage("--json does not go with --format"));
+    }
+    // None of the two means both.
+    let (up, down) = (args.up || !args.down, args.down || !args.up);
+    let edges = job::lineage(client, &args.name, up, down).await?;
+    if edges.is_empty() && !known(client, &args.name).await? {
+        let message = format!("no job and no dependency has a task {}", args.name);
+        return Err(Failure::not_found(message).hint("pgmill job show lists the tasks of a job"));
+    }
+    let edges = merged(&edges);
+    if out.json {
+        out.document(&json!({ "task": args.name, "nodes": names(&args.name, &edges),
+            "edges": edges.iter().map(document).collect::<Vec<_>>() }))?;
+        return Ok(exit::OK);
+    }
+    out.text(&match args.format.unwrap_or(Picture::Text) {
+        Picture::Text => text(&args.name, &edges, (up, down)),
+        Picture::Mermaid => {
+            let (nodes, edges) = drawn(&args.name, &edges);
+            picture::mermaid(&nodes, &edges)
+        }
+        Picture::Dot => {
+            let (nodes, edges) = drawn(&args.name, &edges);
+            picture::dot(&nodes, &edges)
+        }
+    })?;
+    Ok(exit::OK)
+}
+
+async fn known(client: &Client, name: &str) -> Result<bool, Failure> {
+    let has = |job: &Value| {
+        let tasks = job["tasks"].as_array();
+        tasks.is_some_and(|tasks| tasks.iter().any(|task| task["name"] == name))
+    };
+    let edge = |it: &Dependency| it.child == name || it.parent == name;
+    Ok(job::definitions(client).await?.iter().any(has)
+        || job::dependencies(client).await?.iter().any(edge))
+}
+
+/// One edge, whoever says it.
+struct Said<'a> {
+    parent: &'a str,
+    child: &'a str,
+    expected: Expected,
+    /// `None` stands for everywhere.
+    jobs: Vec<Option<&'a str>>,
+}
+
+fn merged(edges: &[Dependency]) -> Vec<Said<'_>> {
+    let mut found: BTreeMap<(&str, &str, Expected), Vec<Option<&str>>> = BTreeMap::new();
+    for edge in edges {
+        let key = (edge.parent.as_str(), edge.child.as_str(), edge.expected);
+        found.entry(key).or_default().push(edge.job.as_deref());
+    }
+    let said = |((parent, child, expected), jobs)| Said { parent, child, expected, jobs };
+    found.into_iter().map(said).collect()
+}
+
+fn document(edge: &Said<'_>) -> Value {
+    let jobs: Vec<&str> = edge.jobs.iter().copied().flatten().collect();
+    json!({ "parent": edge.parent, "child": edge.child, "expected": edge.expected,
+        "everywhere": edge.jobs.contains(&None), "jobs": jobs })
+}
+
+fn names<'a>(name: &'a str, edges: &[Said<'a>]) -> BTreeSet<&'a str> {
+    let ends = edges.iter().flat_map(|edge| [edge.parent, edge.child]);
+    ends.chain([name]).collect()
+}
+
+fn drawn(name: &str, edges: &[Said<'_>]) -> (Vec<Node>, Vec<Edge>) {
+    let node = |id: &str| Node {
+        id: id.to_owned(),
+        label: id.to_owned(),
+        state: (id == name).then(|| "here".to_owned()),
+    };
+    let edge = |it: &Said<'_>| Edge {
+        from: it.parent.to_owned(),
+        to: it.child.to_owned(),
+        label: (it.expected != Expected::Succeeded).then(|| it.expected.to_string()),
+    };
+    (names(name, edges).into_iter().map(node).collect(), edges.iter().map(edge).collect())
+}
+
+fn text(name: &str, edges: &[Said<'_>], (up, down): (bool, bool)) -> String {
+    let mut lines = vec![visible(name)];
+    for (wanted, heading, upwards) in [(up, "waits for", true), (down, "is waited for by", false)] {
+        if !wanted {
+            continue;
+        }
+        let below = tree(name, edges, upwards);
+        if below.is_empty() {
+            lines.push(format!("  {heading} nothing"));
+        } else {
+            lines.push(format!("  {heading}"));
+            lines.extend(below);
+        }
+    }
+    lines.join("\n")
+}
+
+/// Everything in one direction, a line each. What was there before is marked and not repeated.
+fn tree(name: &str, edges: &[Said<'_>], upwards: bool) -> Vec<String> {
+    let mut next: BTreeMap<&str, Vec<&Said<'_>>> = BTreeMap::new();
+    for edge in edges {
+        next.entry(if upwards { edge.child } else { edge.parent }).or_default().push(edge);
+    }
+    let of = |node: &str| next.get(node).into_iter().flatten().rev().copied();
+    let mut lines = Vec::new();
+    let mut seen = BTreeSet::from([name]);
+    // A stack and no recursion: chains may be long.
+    let mut left: Vec<(usize, &Said<'_>)> = of(name).map(|edge| (2, edge)).collect();
+    while let Some((depth, edge)) = left.pop() {
+        let node = if upwards { edge.parent } else { edge.child };
+        let first = seen.insert(node);
+        let ends = !next.contains_key(node);
+        let again = if first || ends { "" } else { " (see above)" };
+        lines.push(format!(
+            "{:indent$}{}{again}",
+            "",
+            visible(&line(node, edge)),
+            indent = depth * 2
+        ));
+        if first {
+            left.extend(of(node).map(|edge| (depth + 1, edge)));
+        }
+    }
+    lines
+}
+
+fn line(node: &str, edge: &Said<'_>) -> String {
+    let expected = match edge.expected {
+        Expected::Succeeded => String::new(),
+        expected => format!(" {expected}"),
+    };
+    let jobs: Vec<&str> = edge.jobs.iter().map(|job| job.unwrap_or("every job")).collect();
+    format!("{node}{expected}  [{}]", jobs.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(parent: &str, child: &str, job: Option<&str>) -> Dependency {
+        Dependency {
+            child: child.to_owned(),
+            parent: parent.to_owned(),
+            expected: if child == "alert" { Expected::Failed } else { Expected::Succeeded },
+            job: job.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_is_marked_and_not_repeated() {
+        let edges = [
+            edge("raw", "a", Some("daily")),
+            edge("raw", "a", None),
+            edge("raw", "b", Some("daily")),
+            edge("a", "mart", None),
+            edge("b", "mart", None),
+            edge("mart", "report", Some("sunday")),
+            edge("mart", "alert", None),
+        ];
+        let shown = text("raw", &merged(&edges), (true, true));
+        assert_eq!(
+            shown,
+            "raw\n  waits for nothing\n  is waited for by\n    a  [daily, every job]\n      \
+             mart  [every job]\n        alert failed  [every job]\n        report  [sunday]\n    \
+             b  [daily]\n      mart  [every job] (see above)"
+        );
+    }
+
+    #[test]
+    fn tasks_that_wait_for_each_other_come_to_an_end() {
+        let edges = [edge("a", "b", Some("x")), edge("b", "a", Some("y"))];
+        let shown = text("a", &merged(&edges), (false, true));
+        assert_eq!(shown, "a\n  is waited for by\n    b  [x]\n      a  [y] (see above)");
+    }
+}

@@ -1,0 +1,82 @@
+//! A text file, and places in it.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// A file that was read.
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+/// Something wrong in a file.
+#[derive(Debug)]
+pub(crate) struct Mistake {
+    /// Byte in the text.
+    pub(crate) at: usize,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Mistake {
+    pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
+        Self { at, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl Source {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It is not there or not readable, or is no UTF-8.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        // Editors of one system put a byte order mark in front, which is no part of the text.
+        let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// `path:line:column`, both from 1, columns in characters.
+    pub(crate) fn place(&self, at: usize) -> String {
+        let before = self.text.get(..at).unwrap_or(&self.text);
+        let line = before.matches('\n').count() + 1;
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        format!("{}:{line}:{}", self.path.display(), before[start..].chars().count() + 1)
+    }
+
+    /// The same of a character counted from 1, as the server counts.
+    pub(crate) fn place_of_character(&self, position: u32) -> String {
+        let skipped = usize::try_from(position.saturating_sub(1)).unwrap_or(usize::MAX);
+        let at = self.text.char_indices().nth(skipped).map_or(self.text.len(), |(at, _)| at);
+        self.place(at)
+    }
+
+    /// What to tell about it: the file is wrong.
+    pub(crate) fn wrong(&self, mistake: Mistake) -> Failure {
+        let failure = Failure::usage(mistake.message).at(&self.place(mistake.at));
+        match mistake.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_lines_and_characters_from_one() {
+        let source = Source { path: "a.sql".into(), text: "ä\nöü x\n".to_owned() };
+        assert_eq!(source.place(0), "a.sql:1:1");
+        assert_eq!(source.place("ä\nöü ".len()), "a.sql:2:4");
+        assert_eq!(source.place_of_character(6), "a.sql:2:4");
+        assert_eq!(source.place_of_character(100), "a.sql:3:1");
+    }
+}
