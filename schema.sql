@@ -445,6 +445,7 @@ DECLARE
     oldest date;
     partition_name text;
     idle_limits bigint[];
+    old_runs bigint[];
 BEGIN
     SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
     FOR partition_name IN
@@ -458,6 +459,13 @@ BEGIN
     END LOOP;
     DELETE FROM mill.cancel_requests r
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
+    SELECT array_agg(r.id) INTO old_runs FROM (
+        SELECT r.id FROM mill.runs r WHERE r.ended_at < oldest ORDER BY r.id LIMIT 1000
+        FOR UPDATE SKIP LOCKED) AS r;
+    DELETE FROM mill.run_edges e WHERE e.run_id = ANY (old_runs);
+    DELETE FROM mill.run_tasks t WHERE t.run_id = ANY (old_runs);
+    DELETE FROM mill.run_events e WHERE e.run_id = ANY (old_runs);
+    DELETE FROM mill.runs r WHERE r.id = ANY (old_runs);
     DELETE FROM mill.worker_starts s
         WHERE s.started_at < oldest AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
     DELETE FROM mill.permits p
@@ -477,7 +485,7 @@ BEGIN
     RETURN dropped;
 END
 $$;
-COMMENT ON FUNCTION mill.prune IS 'Drops the days of history past settings.history_retention; returns how many';
+COMMENT ON FUNCTION mill.prune IS 'Drops the days of history past settings.history_retention, and runs that ended before; returns how many days';
 
 -- Workers ----------------------------------------------------------------------------------------
 
@@ -1985,7 +1993,7 @@ $$;
 COMMENT ON FUNCTION mill.check_job IS 'Raises if a job cannot be run: unknown parents, results of tasks that it does not wait for, tasks that wait for each other';
 
 CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
-    frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT true)
+    frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -2004,7 +2012,8 @@ BEGIN
     IF FOUND THEN
         UPDATE mill.jobs j SET description = set_job.description, frequency = set_job.frequency,
                 priority = set_job.priority,
-                disabled_at = CASE WHEN enabled THEN NULL ELSE coalesce(j.disabled_at, now()) END
+                disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
+                    ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
         INSERT INTO mill.jobs (name, description, frequency, priority, disabled_at)
@@ -2040,7 +2049,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
+COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted; enabled null leaves it as it is. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2410,13 +2419,24 @@ BEGIN
     UPDATE mill.run_tasks t SET state = 'cancelled', ended_at = clock_timestamp()
         FROM picked p WHERE t.run_id = cancel_open.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
-    -- Each tells of its end by an event, as those do that run and go on.
-    SELECT count(mill.cancel(s.id, kill)) INTO live FROM (
+    -- A task that somebody holds is being claimed, or is about to be attempted again and waits for this
+    -- run's row: it is for the next pass. Each tells of its end by an event, as those do that run.
+    SELECT count(mill.cancel(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND (t.state <> 'running'
-            OR kill AND NOT EXISTS (SELECT FROM mill.cancel_requests c WHERE c.task_id = t.id))
-        LIMIT most) AS s;
-    RETURN waited = most OR live > 0;
+        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running'
+        ORDER BY t.id LIMIT most FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
+    IF kill THEN
+        INSERT INTO mill.cancel_requests (task_id)
+            SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+            WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state = 'running'
+            ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM pg_notify('mill', 'cancel');
+        END IF;
+    END IF;
+    RETURN waited = most OR live > 0 OR EXISTS (
+        SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running');
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_open IS 'Part of mill.advance_run, for a cancelled run: what waits is cancelled, and with kill what runs. Whether there is more';
@@ -2523,6 +2543,8 @@ COMMENT ON FUNCTION mill.cancel_run IS 'Cancels a run: nothing more of it starts
 CREATE OR REPLACE FUNCTION mill.run_again(run_id bigint, nodes bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    DELETE FROM mill.cancel_requests c USING mill.run_tasks t
+        WHERE t.run_id = run_again.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
     UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, tells = false, told = 0, started_at = NULL,
             ended_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
         WHERE t.run_id = run_again.run_id AND t.node = ANY (nodes);

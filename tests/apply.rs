@@ -224,6 +224,9 @@ async fn prune_disables_what_no_file_declares_and_is_refused_with_scripts() {
     assert_eq!(kept, 1);
     let plan = apply(&database, folder.path(), &["--prune"]).await;
     assert!(plan.starts_with("+ job weekly (enabled)\n"), "{plan}");
+    // What an operator disabled stays so, unless the files are said to be all that there is.
+    Program::pgmill(&database, &["job", "disable", "weekly"]).succeeds().await;
+    assert_eq!(apply(&database, folder.path(), &[]).await, "nothing to change\n");
     fewer.write("a.sql", "SELECT 1");
     let (code, _, stderr) =
         Program::pgmill(&database, &["apply", fewer.path(), "--prune"]).run().await;

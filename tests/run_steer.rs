@@ -267,3 +267,28 @@ async fn adding_to_a_run_cannot_come_too_late_nor_close_a_circle() {
         format!("run {run} has a task \"a\" already")
     );
 }
+
+#[tokio::test]
+async fn runs_are_forgotten_with_the_days_of_history() {
+    let database = Database::new().await;
+    job(&database, "old", json!([{"name": "a", "statement": "SELECT 1"}])).await;
+    let (old, young) = (start(&database, "old").await, start(&database, "old").await);
+    let live = {
+        let _worker = Worker::start(&database, &FLAGS);
+        assert_eq!(end(&database, old).await, "succeeded");
+        assert_eq!(end(&database, young).await, "succeeded");
+        start(&database, "old").await
+    };
+    database
+        .execute(&format!(
+            "UPDATE mill.runs SET ended_at = ended_at - interval '40 days' WHERE id = {old};
+             UPDATE mill.runs SET started_at = started_at - interval '40 days';
+             SELECT mill.prune()"
+        ))
+        .await;
+    for table in ["runs", "run_tasks"] {
+        let id = if table == "runs" { "id" } else { "run_id" };
+        let left = format!("SELECT array_agg(DISTINCT {id} ORDER BY {id}) FROM mill.{table}");
+        assert_eq!(database.value::<Vec<i64>>(&left).await, [young, live], "{table}");
+    }
+}

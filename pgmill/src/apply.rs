@@ -44,7 +44,7 @@ pub(crate) async fn run(
     }
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let before = declared(&transaction).await?;
-    apply(&transaction, &inputs).await?;
+    apply(&transaction, &inputs, args.prune).await?;
     if args.prune {
         prune(&transaction, &before, &inputs).await?;
     }
@@ -93,7 +93,11 @@ async fn declared(transaction: &Transaction<'_>) -> Result<Declared, Failure> {
     })
 }
 
-async fn apply(transaction: &Transaction<'_>, inputs: &[Input]) -> Result<(), Failure> {
+async fn apply(
+    transaction: &Transaction<'_>,
+    inputs: &[Input],
+    prune: bool,
+) -> Result<(), Failure> {
     // First what holds everywhere: whether a job has a circle depends on it, and whether it waits for
     // a task whose result it takes.
     for input in inputs {
@@ -108,7 +112,12 @@ async fn apply(transaction: &Transaction<'_>, inputs: &[Input]) -> Result<(), Fa
         match input {
             Input::Toml(source, file) => {
                 for job in &file.jobs {
-                    job::set(transaction, &job.document)
+                    let mut document = job.document.clone();
+                    // What one prune disabled, the next one enables where a file has it again.
+                    if prune && document.get("enabled").is_none() {
+                        document["enabled"] = json!(true);
+                    }
+                    job::set(transaction, &document)
                         .await
                         .map_err(|error| of_job(source, job, error))?;
                 }

@@ -12,7 +12,7 @@ use crate::run::Expected;
 
 const SET: &str = "/* queue.set_job */
 SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
-    ($1->>'priority')::mill.priority, coalesce(($1->>'enabled')::boolean, true))";
+    ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean)";
 
 const DEFINITIONS: &str = "/* queue.job_definitions */
 SELECT mill.job_definition(j.name) FROM mill.jobs j ORDER BY j.name";
