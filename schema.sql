@@ -1948,7 +1948,7 @@ $$;
 COMMENT ON FUNCTION mill.set_job_task IS 'Part of mill.set_job: one task with its edges';
 
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
 DECLARE
     wrong record;
     names text[];
@@ -1976,14 +1976,14 @@ BEGIN
     END IF;
     SELECT array_agg(t.name::text ORDER BY t.name) INTO names FROM mill.job_tasks t
         WHERE t.job = check_job.job AND t.disabled_at IS NULL;
-    WITH edge AS (
-        SELECT array_position(names, e.parent) AS parent, array_position(names, e.child) AS child
-        FROM (SELECT e.parent::text, e.child::text FROM mill.job_edges e
-                WHERE e.job = check_job.job AND e.disabled_at IS NULL
-            UNION SELECT d.parent, d.child FROM mill.dependencies d WHERE d.disabled_at IS NULL
-                AND d.parent = ANY (names) AND d.child = ANY (names)) AS e
+    WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i)),
+    edge AS (
+        SELECT e.parent::text, e.child::text FROM mill.job_edges e
+            WHERE e.job = check_job.job AND e.disabled_at IS NULL
+        UNION SELECT d.parent, d.child FROM mill.dependencies d WHERE d.disabled_at IS NULL
     )
-    SELECT mill.cycle(names, array_agg(e.parent), array_agg(e.child)) INTO round_trip FROM edge e;
+    SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+        FROM edge e JOIN place p ON p.name = e.parent JOIN place c ON c.name = e.child;
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'tasks of job "%" wait for each other: %', job, round_trip
             USING ERRCODE = '22023', TABLE = job, COLUMN = split_part(round_trip, ' > ', 1);
@@ -2024,13 +2024,12 @@ BEGIN
     UPDATE mill.job_tasks t SET disabled_at = now()
         WHERE t.job = kept AND t.disabled_at IS NULL AND t.name <> ALL (coalesce(names, '{}'));
     UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = kept AND e.disabled_at IS NULL;
-    names := '{}';
+    SELECT n INTO said FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" has two tasks "%"', kept, said
+            USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(said, '');
+    END IF;
     FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
-        IF task->>'name' = ANY (names) THEN
-            RAISE EXCEPTION 'job "%" has two tasks "%"', kept, task->>'name'
-                USING ERRCODE = '22023', TABLE = kept, COLUMN = task->>'name';
-        END IF;
-        names := names || (task->>'name');
         BEGIN
             PERFORM mill.set_job_task(kept, task);
         EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
@@ -2142,7 +2141,10 @@ COMMENT ON FUNCTION mill.downstream IS 'Tasks that wait for this one, and those 
 
 CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
     OUT dropped text[])
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Statistics may know nothing of a job that has just been made: two large sets are not to be compared
+-- row by row.
+SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     wanted text[];
@@ -2167,25 +2169,25 @@ BEGIN
         RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
             HINT = 'pgmill job list shows those that there are.';
     END IF;
-    INSERT INTO mill.runs (jobs, params)
-        SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name))), params
-        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted)
-        RETURNING runs.id INTO run_id;
+    -- As they are written where they are declared.
+    SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name))) INTO wanted
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted);
+    INSERT INTO mill.runs (jobs, params) VALUES (wanted, params) RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
         -- A task that several jobs have is in once, as the one says that gives it the highest priority.
         SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS said_priority
         FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
-        WHERE lower(j.name) = ANY (wanted) AND t.disabled_at IS NULL
+        WHERE j.name = ANY (wanted) AND t.disabled_at IS NULL
         ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
-            array_position(wanted, lower(j.name))
+            array_position(wanted, j.name::text)
     ), numbered AS MATERIALIZED (
         SELECT row_number() OVER (ORDER BY c.name) AS node, c.* FROM chosen c
     ), edge AS MATERIALIZED (
         SELECT DISTINCT ON (e.child, e.parent) e.child AS child_name, e.parent AS parent_name, e.expected,
             c.node AS child, p.node AS parent
-        FROM (SELECT e.child::text, e.parent::text, e.expected, array_position(wanted, lower(e.job)) AS place
-                FROM mill.job_edges e WHERE lower(e.job) = ANY (wanted) AND e.disabled_at IS NULL
+        FROM (SELECT e.child::text, e.parent::text, e.expected, array_position(wanted, e.job::text) AS place
+                FROM mill.job_edges e WHERE e.job = ANY (wanted) AND e.disabled_at IS NULL
             UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d
                 WHERE d.disabled_at IS NULL) AS e
             JOIN numbered c ON c.name = e.child LEFT JOIN numbered p ON p.name = e.parent
@@ -2257,7 +2259,7 @@ $$;
 COMMENT ON FUNCTION mill.fill_results IS 'params with the values of {"$result": task, "column": name} in them; null where the task returned no such value';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
 DECLARE
     wrong record;
     round_trip text;
@@ -2292,9 +2294,8 @@ $$;
 COMMENT ON FUNCTION mill.check_run IS 'Part of mill.start_run: raises if the run could not come to an end, or was given a parameter that no task has';
 
 CREATE OR REPLACE FUNCTION mill.recount(run_id bigint, nodes bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_nestloop = off SET jit = off AS $$
 BEGIN
     WITH counted AS MATERIALIZED (
         SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
@@ -2328,10 +2329,11 @@ DECLARE
 BEGIN
     -- A parent that has ended is not waiting, so no row is written twice in this statement. The edges
     -- come in the order of their parents: a nested loop is the only way to run a lateral limit. A run
-    -- may be larger than all that statistics know of: only lookups by primary key are left to choose
-    -- from, and state as text fits no index.
+    -- may be larger than all that statistics know of, and plans are older than it: rows are looked up
+    -- by primary key from inside a lateral join, which cannot be turned round, and written by their
+    -- place, which nobody else changes while the run's row is locked. State as text fits no index.
     WITH teller AS MATERIALIZED (
-        SELECT t.node, t.state, t.told FROM mill.run_tasks t
+        SELECT t.ctid AS place, t.node, t.state, t.told FROM mill.run_tasks t
         WHERE t.run_id = tell_children.run_id AND t.tells ORDER BY t.node LIMIT most
     ), edge AS MATERIALIZED (
         SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS met
@@ -2340,25 +2342,26 @@ BEGIN
             ORDER BY x.child LIMIT most) AS e
         LIMIT most
     ), counted AS MATERIALIZED (
-        SELECT e.child, count(*) FILTER (WHERE e.met)::integer AS satisfied,
-            count(*) FILTER (WHERE NOT e.met)::integer AS missed
-        FROM edge e GROUP BY e.child
+        SELECT w.place, n.satisfied, n.missed FROM (
+            SELECT e.child, count(*) FILTER (WHERE e.met)::integer AS satisfied,
+                count(*) FILTER (WHERE NOT e.met)::integer AS missed
+            FROM edge e GROUP BY e.child) AS n
+        CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
+            WHERE c.run_id = tell_children.run_id AND c.node = n.child AND c.state::text = 'waiting' LIMIT 1) AS w
     ), judged AS (
         UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, missed = c.missed + n.missed,
             state = mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed),
             tells = mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed) = 'impossible',
             ended_at = CASE WHEN mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed)
                 = 'impossible' THEN clock_timestamp() END
-        FROM counted n
-        WHERE c.run_id = tell_children.run_id AND c.node = n.child AND c.state::text = 'waiting'
+        FROM counted n WHERE c.ctid = n.place
     ), last AS MATERIALIZED (
         SELECT count(*) AS edges, max(e.parent) AS parent,
             (SELECT max(x.child) FROM edge x WHERE x.parent = max(e.parent)) AS child
         FROM edge e
     ), told AS (
         UPDATE mill.run_tasks p SET tells = false, told = 0
-        FROM teller t, last l
-        WHERE p.run_id = tell_children.run_id AND p.node = t.node AND (l.edges < most OR t.node < l.parent)
+        FROM teller t, last l WHERE p.ctid = t.place AND (l.edges < most OR t.node < l.parent)
     )
     SELECT l.edges, l.parent, l.child INTO told, last_parent, last_child FROM last l;
     IF told = most THEN
@@ -2378,7 +2381,8 @@ DECLARE
     released integer;
 BEGIN
     WITH picked AS MATERIALIZED (
-        SELECT t.* FROM mill.run_tasks t WHERE t.run_id = release_ready.run_id AND t.state = 'ready'
+        SELECT t.ctid AS place, t.* FROM mill.run_tasks t
+        WHERE t.run_id = release_ready.run_id AND t.state = 'ready'
         ORDER BY t.node LIMIT most
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
@@ -2398,7 +2402,7 @@ BEGIN
         FROM task t
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
-        FROM task t WHERE r.run_id = release_ready.run_id AND r.node = t.node RETURNING 1
+        FROM task t WHERE r.ctid = t.place RETURNING 1
     )
     SELECT count(*) INTO released FROM moved;
     RETURN released;
@@ -2491,13 +2495,18 @@ BEGIN
     IF run.state IS DISTINCT FROM 'running' THEN
         RETURN;
     END IF;
+    WITH ended AS MATERIALIZED (
+        SELECT e.*, w.place FROM unnest(events) AS e CROSS JOIN LATERAL (
+            SELECT t.ctid AS place FROM mill.run_tasks t
+            WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' LIMIT 1) AS w
+        WHERE e.outcome IS NOT NULL
+    )
     UPDATE mill.run_tasks t SET
         state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
             ELSE 'failed' END::mill.run_task_state,
         outcome = e.outcome, tells = true, told = 0, attempts = e.attempts, started_at = e.started_at,
         ended_at = e.ended_at, rows = e.rows, session_pid = e.session_pid, message = e.message, result = e.result
-        FROM unnest(events) AS e
-        WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' AND e.outcome IS NOT NULL;
+        FROM ended e WHERE t.ctid = e.place;
     IF added IS NOT NULL THEN
         PERFORM mill.recount(run.id, added || ARRAY(SELECT e.child FROM mill.run_edges e
             WHERE e.run_id = run.id AND e.parent = ANY (added)));

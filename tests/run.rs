@@ -245,3 +245,53 @@ async fn results_and_parameters_flow_on_and_are_bound() {
         [format!("42|{evil}|2026-12-24"), "null".to_owned()]
     );
 }
+
+/// Buffers that taking in the end of one of `size` tasks between one parent and one child takes.
+async fn buffers_of_an_end(database: &Database, size: i32) -> i64 {
+    database
+        .execute(&format!(
+            "INSERT INTO mill.jobs (name) VALUES ('wide {size}');
+             INSERT INTO mill.job_tasks (job, name, statement)
+                 SELECT 'wide {size}', 't' || lpad(n::text, 6, '0'), 'SELECT 1' FROM generate_series(0, {size} + 1) AS n;
+             INSERT INTO mill.job_edges (job, parent, child)
+                 SELECT 'wide {size}', 't000000', 't' || lpad(n::text, 6, '0') FROM generate_series(1, {size}) AS n
+                 UNION ALL SELECT 'wide {size}', 't' || lpad(n::text, 6, '0'), 't' || lpad(({size} + 1)::text, 6, '0')
+                 FROM generate_series(1, {size}) AS n"
+        ))
+        .await;
+    let run = start(database, &format!("wide {size}")).await;
+    let ends = async |node: i32| {
+        let event = format!(
+            "WITH gone AS (DELETE FROM mill.tasks WHERE run_id = {run} AND node = {node})
+             INSERT INTO mill.run_events (run_id, node, outcome, attempts) VALUES ({run}, {node}, 'succeeded', 1)"
+        );
+        database.execute(&event).await;
+    };
+    ends(1).await;
+    while database.value::<bool>(&format!("SELECT more FROM mill.advance_run({run})")).await {}
+    // The second: the first has the plans made.
+    let mut buffers = 0;
+    for node in [2, 3] {
+        ends(node).await;
+        let explain =
+            format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT mill.advance_run({run})");
+        let plan: Value = database.value(&explain).await;
+        let of = |kind: &str| plan[0]["Plan"][kind].as_i64().unwrap();
+        buffers = of("Shared Hit Blocks") + of("Shared Read Blocks");
+    }
+    let open = format!("SELECT count(*) FROM mill.tasks WHERE run_id = {run}");
+    assert_eq!(database.value::<i64>(&open).await, i64::from(size) - 2);
+    buffers
+}
+
+#[tokio::test]
+async fn the_end_of_a_task_costs_the_same_in_a_run_of_any_size() {
+    let database = Database::new().await;
+    let small = buffers_of_an_end(&database, 20).await;
+    let large = buffers_of_an_end(&database, 20_000).await;
+    println!(
+        "the end of a task of a run: {small} buffers in one of 20 tasks, {large} in one of 20,000"
+    );
+    // Indexes are higher, and the first look at a page of a table that has just been filled reads its map.
+    assert!(large <= small * 4, "{small} buffers in a small run, {large} in a large one");
+}
