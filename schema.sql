@@ -612,6 +612,7 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     params jsonb NOT NULL,
     state mill.run_state NOT NULL DEFAULT 'running',
     tasks integer NOT NULL DEFAULT 0,
+    open integer NOT NULL DEFAULT 0,
     succeeded integer NOT NULL DEFAULT 0,
     failed integer NOT NULL DEFAULT 0,
     ignored integer NOT NULL DEFAULT 0,
@@ -624,6 +625,7 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     cancelled_at timestamptz,
     cancelled_by text,
     kill boolean NOT NULL DEFAULT false,
+    backlog boolean NOT NULL DEFAULT false,
     dropped text[],
     CONSTRAINT ended_has_ended CHECK ((state = 'running') = (ended_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -631,6 +633,8 @@ CREATE TABLE IF NOT EXISTS mill.runs (
 );
 COMMENT ON TABLE mill.runs IS 'Runs: frozen copies of jobs, merged. Kept as long as history';
 COMMENT ON COLUMN mill.runs.jobs IS 'In the order in which they were named';
+COMMENT ON COLUMN mill.runs.open IS 'Tasks that have not ended, as far as mill.advance_run has come';
+COMMENT ON COLUMN mill.runs.backlog IS 'Some tasks may be ready or have children to tell of which no event tells';
 COMMENT ON COLUMN mill.runs.succeeded IS 'As of its end, like the next four; mill.run_status counts those of a run that goes on';
 COMMENT ON COLUMN mill.runs.failed IS 'Tasks that failed and whose failure counts';
 COMMENT ON COLUMN mill.runs.ignored IS 'Tasks that failed, and it was said that this does not count';
@@ -676,7 +680,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     params jsonb,
     statement mill.statement NOT NULL,
     PRIMARY KEY (run_id, node),
-    CONSTRAINT run_tasks_name UNIQUE (run_id, name),
+    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
 ) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
@@ -688,8 +692,9 @@ COMMENT ON COLUMN mill.run_tasks.tells IS 'It has ended, and its children do not
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'params name results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS 'Null: added while the run went on';
 COMMENT ON COLUMN mill.run_tasks.result IS 'First row that it returned, by column, up to 8 kB';
--- mill.advance_run: what is ready, and what is left to cancel; mill.run_status: by state.
-CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (run_id, state, node);
+-- mill.advance_run: what is ready, and what is left to cancel. Like the one of the names it does not begin
+-- with run_id: where statistics know of few rows it would look as good as the primary key, for any node.
+CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
 CREATE INDEX IF NOT EXISTS run_tasks_tells ON mill.run_tasks (run_id, node) WHERE tells;
 CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
 COMMENT ON SEQUENCE mill.added_nodes IS 'run_tasks.node of tasks that are added to a live run: above those that it started with';
@@ -2215,10 +2220,10 @@ BEGIN
     IF count = 0 THEN
         RAISE EXCEPTION 'there is no task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
     END IF;
-    UPDATE mill.runs r SET tasks = count, dropped = start_run.dropped WHERE r.id = run_id;
     PERFORM mill.check_run(run_id, params);
     -- What is ready need not wait for somebody to look; what is left of very much does.
-    PERFORM mill.release_ready(run_id, 2000);
+    UPDATE mill.runs r SET tasks = count, open = count, dropped = start_run.dropped,
+        backlog = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
     IF dropped IS NOT NULL THEN
         RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
@@ -2293,9 +2298,11 @@ END
 $$;
 COMMENT ON FUNCTION mill.check_run IS 'Part of mill.start_run: raises if the run could not come to an end, or was given a parameter that no task has';
 
-CREATE OR REPLACE FUNCTION mill.recount(run_id bigint, nodes bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION mill.recount(run_id bigint, nodes bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_nestloop = off SET jit = off AS $$
+DECLARE
+    impossible integer;
 BEGIN
     WITH counted AS MATERIALIZED (
         SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
@@ -2307,23 +2314,27 @@ BEGIN
                 AND p.state NOT IN ('waiting', 'ready', 'released') AND (NOT p.tells OR p.told >= c.node)
         WHERE c.run_id = recount.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
         GROUP BY c.node, c.join_mode
-    )
-    UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, missed = c.missed,
+    ), judged AS (
+        UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, missed = c.missed,
             state = mill.judge(c.join_mode, c.parents, c.satisfied, c.missed),
             tells = mill.judge(c.join_mode, c.parents, c.satisfied, c.missed) = 'impossible',
             ended_at = CASE WHEN mill.judge(c.join_mode, c.parents, c.satisfied, c.missed) = 'impossible'
                 THEN clock_timestamp() END
-        FROM counted c WHERE t.run_id = recount.run_id AND t.node = c.node;
+        FROM counted c WHERE t.run_id = recount.run_id AND t.node = c.node
+        RETURNING t.state
+    )
+    SELECT count(*) INTO impossible FROM judged j WHERE j.state = 'impossible';
+    RETURN impossible;
 END
 $$;
-COMMENT ON FUNCTION mill.recount IS 'Counts from the edges what mill.advance_run counts on the way, for tasks that wait (nodes null: all), and judges them';
+COMMENT ON FUNCTION mill.recount IS 'Counts from the edges what mill.advance_run counts on the way, for tasks that wait (nodes null: all), and judges them; returns how many became impossible';
 
-CREATE OR REPLACE FUNCTION mill.tell_children(run_id bigint, most integer) RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.tell_children(run_id bigint, parents bigint[], search boolean, most integer,
+    OUT told integer, OUT ready bigint[], OUT impossible bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    told integer;
     last_parent bigint;
     last_child bigint;
 BEGIN
@@ -2333,8 +2344,14 @@ BEGIN
     -- by primary key from inside a lateral join, which cannot be turned round, and written by their
     -- place, which nobody else changes while the run's row is locked. State as text fits no index.
     WITH teller AS MATERIALIZED (
-        SELECT t.ctid AS place, t.node, t.state, t.told FROM mill.run_tasks t
-        WHERE t.run_id = tell_children.run_id AND t.tells ORDER BY t.node LIMIT most
+        SELECT w.place, n.node, w.state, w.told FROM (
+            SELECT p.node FROM unnest(parents) AS p(node)
+            UNION
+            (SELECT t.node FROM mill.run_tasks t WHERE search AND t.run_id = tell_children.run_id AND t.tells
+            ORDER BY t.node LIMIT most)) AS n
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.state, t.told FROM mill.run_tasks t
+            WHERE t.run_id = tell_children.run_id AND t.node = n.node LIMIT 1) AS w
+        ORDER BY n.node
     ), edge AS MATERIALIZED (
         SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS met
         FROM teller t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
@@ -2355,25 +2372,29 @@ BEGIN
             ended_at = CASE WHEN mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed)
                 = 'impossible' THEN clock_timestamp() END
         FROM counted n WHERE c.ctid = n.place
+        RETURNING c.node, c.state
     ), last AS MATERIALIZED (
         SELECT count(*) AS edges, max(e.parent) AS parent,
             (SELECT max(x.child) FROM edge x WHERE x.parent = max(e.parent)) AS child
         FROM edge e
-    ), told AS (
+    ), done AS (
         UPDATE mill.run_tasks p SET tells = false, told = 0
         FROM teller t, last l WHERE p.ctid = t.place AND (l.edges < most OR t.node < l.parent)
     )
-    SELECT l.edges, l.parent, l.child INTO told, last_parent, last_child FROM last l;
+    SELECT l.edges, l.parent, l.child,
+            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'ready') FROM judged j),
+            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'impossible') FROM judged j)
+        INTO told, last_parent, last_child, ready, impossible FROM last l;
     IF told = most THEN
         UPDATE mill.run_tasks p SET told = last_child
             WHERE p.run_id = tell_children.run_id AND p.node = last_parent;
     END IF;
-    RETURN EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = tell_children.run_id AND t.tells);
 END
 $$;
-COMMENT ON FUNCTION mill.tell_children IS 'Part of mill.advance_run: children learn how their parents ended, up to so many edges. Whether there are more';
+COMMENT ON FUNCTION mill.tell_children IS 'Part of mill.advance_run: children learn how these parents ended (search: and others that have not told all), up to so many edges. told = most: there may be more. Which children are ready now, and which became impossible and have children to tell themselves';
 
-CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, most integer) RETURNS integer
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, most integer)
+RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -2381,9 +2402,15 @@ DECLARE
     released integer;
 BEGIN
     WITH picked AS MATERIALIZED (
-        SELECT t.ctid AS place, t.* FROM mill.run_tasks t
-        WHERE t.run_id = release_ready.run_id AND t.state = 'ready'
-        ORDER BY t.node LIMIT most
+        SELECT w.* FROM (
+            SELECT r.node FROM unnest(nodes) AS r(node)
+            UNION
+            (SELECT t.node FROM mill.run_tasks t
+            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready' ORDER BY t.node LIMIT most)
+            ORDER BY node LIMIT most) AS n
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
+            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+        ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
@@ -2408,12 +2435,12 @@ BEGIN
     RETURN released;
 END
 $$;
-COMMENT ON FUNCTION mill.release_ready IS 'Part of mill.advance_run: ready -> released for up to so many tasks of a run; returns how many';
+COMMENT ON FUNCTION mill.release_ready IS 'Part of mill.advance_run: ready -> released for these tasks of a run (search: and others), up to so many; returns how many';
 
-CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, most integer) RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, most integer, OUT waited integer,
+    OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    waited integer;
     live integer;
 BEGIN
     WITH picked AS MATERIALIZED (
@@ -2438,19 +2465,19 @@ BEGIN
             PERFORM pg_notify('mill', 'cancel');
         END IF;
     END IF;
-    RETURN waited = most OR live > 0 OR EXISTS (
+    more := waited = most OR live > 0 OR EXISTS (
         SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running');
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_open IS 'Part of mill.advance_run, for a cancelled run: what waits is cancelled, and with kill what runs. Whether there is more';
+COMMENT ON FUNCTION mill.cancel_open IS 'Part of mill.advance_run, for a cancelled run: what waits is cancelled, and with kill what runs. waited: how many never got into the queue; more: call again';
 
 CREATE OR REPLACE FUNCTION mill.end_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now_state mill.run_state;
 BEGIN
-    UPDATE mill.runs r SET tasks = n.tasks, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
+    UPDATE mill.runs r SET tasks = n.tasks, open = 0, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
             cancelled = n.cancelled, impossible = n.impossible, ended_at = clock_timestamp(),
             state = CASE WHEN r.cancelled_at IS NOT NULL THEN 'cancelled' WHEN n.failed > 0 THEN 'failed'
                 WHEN n.cancelled > 0 THEN 'cancelled' ELSE 'succeeded' END::mill.run_state
@@ -2478,6 +2505,10 @@ DECLARE
     run mill.runs;
     events mill.run_events[];
     added bigint[];
+    tellers bigint[];
+    ready bigint[];
+    step record;
+    unfinished boolean;
 BEGIN
     released := 0;
     more := false;
@@ -2500,31 +2531,45 @@ BEGIN
             SELECT t.ctid AS place FROM mill.run_tasks t
             WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' LIMIT 1) AS w
         WHERE e.outcome IS NOT NULL
+    ), moved AS (
+        UPDATE mill.run_tasks t SET
+            state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
+                ELSE 'failed' END::mill.run_task_state,
+            outcome = e.outcome, tells = true, told = 0, attempts = e.attempts, started_at = e.started_at,
+            ended_at = e.ended_at, rows = e.rows, session_pid = e.session_pid, message = e.message, result = e.result
+        FROM ended e WHERE t.ctid = e.place
+        RETURNING t.node
     )
-    UPDATE mill.run_tasks t SET
-        state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
-            ELSE 'failed' END::mill.run_task_state,
-        outcome = e.outcome, tells = true, told = 0, attempts = e.attempts, started_at = e.started_at,
-        ended_at = e.ended_at, rows = e.rows, session_pid = e.session_pid, message = e.message, result = e.result
-        FROM ended e WHERE t.ctid = e.place;
+    SELECT array_agg(m.node) INTO tellers FROM moved m;
+    run.open := run.open - coalesce(cardinality(tellers), 0);
     IF added IS NOT NULL THEN
-        PERFORM mill.recount(run.id, added || ARRAY(SELECT e.child FROM mill.run_edges e
-            WHERE e.run_id = run.id AND e.parent = ANY (added)));
+        run.tasks := run.tasks + cardinality(added);
+        run.open := run.open + cardinality(added) - mill.recount(run.id, added || ARRAY(
+            SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
+        run.backlog := true;
     END IF;
     IF run.cancelled_at IS NOT NULL THEN
-        more := mill.cancel_open(run.id, run.kill, most);
+        SELECT c.waited, c.more INTO step FROM mill.cancel_open(run.id, run.kill, most) AS c;
+        run.open := run.open - step.waited;
+        run.backlog := true;
+        more := step.more;
     ELSE
-        more := mill.tell_children(run.id, most);
-        released := mill.release_ready(run.id, most);
-        more := more OR released = most;
+        LOOP
+            SELECT t.* INTO step FROM mill.tell_children(run.id, tellers, run.backlog, most) AS t;
+            ready := ready || step.ready;
+            tellers := step.impossible;
+            run.open := run.open - coalesce(cardinality(tellers), 0);
+            unfinished := step.told = most OR coalesce(cardinality(ready), 0) >= most;
+            EXIT WHEN unfinished OR tellers IS NULL;
+        END LOOP;
+        released := mill.release_ready(run.id, ready, run.backlog, most);
+        run.backlog := unfinished OR released = most;
+        more := run.backlog;
     END IF;
     more := more OR coalesce(cardinality(events), 0) = most;
-    -- One probe each.
-    IF NOT more
-        AND NOT EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = run.id AND t.state = 'released')
-        AND NOT EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = run.id AND t.state = 'waiting')
-        AND NOT EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = run.id AND t.state = 'ready')
-    THEN
+    UPDATE mill.runs r SET tasks = run.tasks, open = run.open, backlog = run.backlog
+        WHERE r.id = run.id AND (r.tasks, r.open, r.backlog) <> (run.tasks, run.open, run.backlog);
+    IF run.open = 0 AND NOT more THEN
         ended := mill.end_run(run.id);
     END IF;
 END
@@ -2542,7 +2587,8 @@ BEGIN
     END IF;
     UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
         cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
-    PERFORM mill.cancel_open(cancel_run.run_id, cancel_run.kill, 2000);
+    UPDATE mill.runs r SET open = r.open - c.waited
+        FROM mill.cancel_open(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
     INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
     RETURN 'cancelling';
 END
@@ -2558,7 +2604,10 @@ BEGIN
             ended_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
         WHERE t.run_id = run_again.run_id AND t.node = ANY (nodes);
     PERFORM mill.recount(run_id, NULL);
-    PERFORM mill.release_ready(run_id, 2000);
+    PERFORM mill.release_ready(run_id, NULL, true, 2000);
+    UPDATE mill.runs r SET backlog = true, open = (SELECT count(*) FROM mill.run_tasks t
+            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released'))
+        WHERE r.id = run_again.run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_again.run_id);
 END
 $$;
