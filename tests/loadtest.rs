@@ -65,6 +65,7 @@ async fn every_scenario_is_listed_and_described() {
         "pinned",
         "scheduled",
         "capped",
+        "runs",
         "fleet",
         "idle",
         "recovery",
@@ -85,13 +86,14 @@ async fn a_run_passes_its_checks_and_its_results_are_read_back() {
     let database = Database::new().await;
     let programs = PathFolder::new();
     let loadtest = |arguments: &[&str]| Program::loadtest(&database, &programs, arguments);
-    let tiny = ["run", "drain", "noop", "--tasks", "300", "--rounds", "1", "--readers", "2"];
+    let tiny =
+        ["run", "drain", "noop", "runs", "--tasks", "300", "--rounds", "1", "--readers", "2"];
     let json = loadtest(&[&tiny[..], &["--json"]].concat()).succeeds().await;
     let run = results(&json);
     assert!(run.machine.cores > 0 && run.server.commit_ms > 0.0, "{json}");
     assert_eq!(
         run.scenarios.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
-        ["drain", "noop"]
+        ["drain", "noop", "runs"]
     );
     for scenario in &run.scenarios {
         assert_eq!(failed(scenario), [""; 0]);

@@ -21,6 +21,7 @@ mod noop;
 mod pinned;
 mod program;
 mod recovery;
+mod runs;
 mod scheduled;
 mod soak;
 
@@ -36,6 +37,7 @@ pub(crate) enum Kind {
     Pinned,
     Scheduled,
     Capped,
+    Runs,
     Fleet,
     Idle,
     Recovery,
@@ -57,6 +59,7 @@ impl Kind {
             Self::Pinned => "pinned",
             Self::Scheduled => "scheduled",
             Self::Capped => "capped",
+            Self::Runs => "runs",
             Self::Fleet => "fleet",
             Self::Idle => "idle",
             Self::Recovery => "recovery",
@@ -78,6 +81,7 @@ impl Kind {
             Self::Pinned => "the rate while an old snapshot stays open",
             Self::Scheduled => "the rate with and without tasks that are due later",
             Self::Capped => "the rate with and without many tasks of a run that is at its limit",
+            Self::Runs => "graphs of tasks: one wide run beside many small ones, and a chain",
             Self::Fleet => "1 to 64 worker processes on one backlog",
             Self::Idle => "what a fleet costs that has nothing to do",
             Self::Recovery => {
@@ -101,6 +105,7 @@ impl Kind {
             Self::Pinned => pinned::run(bench).await,
             Self::Scheduled => scheduled::run(bench).await,
             Self::Capped => capped::run(bench).await,
+            Self::Runs => runs::run(bench).await,
             Self::Fleet => fleet::run(bench).await,
             Self::Idle => idle::run(bench).await,
             Self::Recovery => recovery::run(bench).await,

@@ -44,12 +44,9 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     let mut checks = Vec::new();
     alternate(bench, "pinned", &mut cases, async |n, round| {
         let (drained, claimed) = one(bench, &database, &crew, tasks, (n == 1, round)).await?;
-        let row = database.session.query_typed(FIFTHS, &[]).await?;
-        let at: Vec<f64> = row[0].get(0);
-        #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
-        let fifth = tasks as f64 / 5.0;
-        beside[n].first_fifth.push(fifth / at[0]);
-        beside[n].last_fifth.push(fifth / (at[2] - at[1]));
+        let (first, last) = fifths(&database.session, tasks).await?;
+        beside[n].first_fifth.push(first);
+        beside[n].last_fifth.push(last);
         if claimed.rows > 0.0 {
             beside[n].buffers.push(claimed.buffers / claimed.rows);
         }
@@ -68,6 +65,15 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         notes.push("no buffers: the server has no pg_stat_statements".to_owned());
     }
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+}
+
+/// Rates of the first fifth of the tasks that succeeded and of the last, in tasks per second.
+pub(super) async fn fifths(session: &Session, tasks: i64) -> Result<(f64, f64)> {
+    let row = session.query_typed(FIFTHS, &[]).await?;
+    let at: Vec<f64> = row[0].get(0);
+    #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+    let fifth = tasks as f64 / 5.0;
+    Ok((fifth / at[0], fifth / (at[2] - at[1])))
 }
 
 /// The slope, and what a claim reads.

@@ -1,0 +1,319 @@
+//! Graphs of tasks: a wide one, the same tasks as many small ones, and a chain. Does a finish cost the
+//! same in a large run as in a small one, and in its last fifth as in its first?
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::time::sleep;
+
+use super::pinned::fifths;
+use crate::bench::Bench;
+use crate::database::Database;
+use crate::drain::{Drained, FLEET, Gauge, close_queue, done, open_queue, throughput};
+use crate::fleet::{Crew, Fleet};
+use crate::result::{Better, Case, Check, Scenario};
+use crate::rounds::{against, alternate, case, rate};
+use crate::sample::Sampler;
+use crate::words::count_words;
+
+/// One task, $1 tasks that wait for it, and one that waits for all of these.
+const WIDE: &str = "/* loadtest.wide_job */
+WITH job AS (INSERT INTO mill.jobs (name) VALUES ('graph') RETURNING name),
+middle AS MATERIALIZED (
+    SELECT 'middle ' || lpad(n::text, 9, '0') AS name FROM generate_series(1, $1::bigint) AS n
+), task AS (
+    INSERT INTO mill.job_tasks (job, name, statement)
+    SELECT j.name, t.name, 'SELECT 1'
+    FROM job j, (VALUES ('first'), ('last') UNION ALL SELECT m.name FROM middle m) AS t (name)
+)
+INSERT INTO mill.job_edges (job, child, parent)
+SELECT j.name, e.child, e.parent
+FROM job j, (SELECT m.name, 'first' FROM middle m UNION ALL SELECT 'last', m.name FROM middle m)
+    AS e (child, parent)";
+
+/// $1 tasks, each of which waits for the one before it.
+const CHAIN: &str = "/* loadtest.chain_job */
+WITH job AS (INSERT INTO mill.jobs (name) VALUES ('graph') RETURNING name),
+link AS MATERIALIZED (
+    SELECT 'link ' || lpad(n::text, 9, '0') AS name, n FROM generate_series(1, $1::bigint) AS n
+), task AS (
+    INSERT INTO mill.job_tasks (job, name, statement)
+    SELECT j.name, l.name, 'SELECT 1' FROM job j, link l
+)
+INSERT INTO mill.job_edges (job, child, parent)
+SELECT j.name, l.name, before.name FROM job j, link l JOIN link before ON before.n = l.n - 1";
+
+const ANALYZE: &str = "/* loadtest.analyze_jobs */
+ANALYZE mill.jobs, mill.job_tasks, mill.job_edges";
+
+const START: &str =
+    "/* loadtest.start_run */ SELECT s.run_id FROM mill.start_run(ARRAY['graph']) AS s";
+
+const LEFT: &str = "/* loadtest.runs_left */
+SELECT EXISTS (SELECT FROM mill.runs r WHERE r.state = 'running')";
+
+/// From here on the longest statement is one of this round.
+const FORGET: &str = "/* loadtest.forget_statements */
+SELECT pg_stat_statements_reset(0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), 0)";
+
+/// Of those that workers send beside the tasks' own. What a function runs inside is part of it.
+const LONGEST: &str = r"/* loadtest.longest */
+SELECT s.max_exec_time, substring(s.query FROM '^/\* (\S+) \*/')
+FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+WHERE d.datname = current_database() AND s.query ~ '^/\* (queue|worker)\.'
+ORDER BY s.max_exec_time DESC LIMIT 1";
+
+/// In milliseconds, from the end of a task to the end of its child.
+const STEP: &str = "/* loadtest.step */
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY s.ms)::float8
+FROM (SELECT 1000 * extract(epoch FROM c.finished_at - p.finished_at) AS ms
+    FROM mill.run_edges e JOIN mill.attempts p ON p.run_id = e.run_id AND p.node = e.parent
+        JOIN mill.attempts c ON c.run_id = e.run_id AND c.node = e.child) AS s";
+
+/// What there had to be, and what there is of it; and children that began before the end of a parent.
+const OUTCOME: &str = "/* loadtest.runs_outcome */
+SELECT (SELECT count(*) FROM mill.run_status s WHERE s.state = 'succeeded' AND s.succeeded = s.tasks),
+    (SELECT count(*) FROM mill.run_tasks), (SELECT count(*) FROM mill.attempts),
+    (SELECT count(DISTINCT (a.run_id, a.node)) FROM mill.attempts a
+        JOIN mill.run_tasks t ON t.run_id = a.run_id AND t.node = a.node
+        WHERE a.outcome = 'succeeded' AND t.state = 'succeeded'),
+    (SELECT count(*) FROM mill.run_edges),
+    (SELECT count(*) FROM mill.run_edges e JOIN mill.attempts p ON p.run_id = e.run_id AND p.node = e.parent
+        JOIN mill.attempts c ON c.run_id = e.run_id AND c.node = e.child
+        WHERE c.started_at >= p.finished_at)";
+
+/// With the task above and the one below them: a run of a hundred.
+const SMALL: i64 = 98;
+
+/// In milliseconds: no statement of the fleet takes longer, whatever the size of the run.
+const BOUND: f64 = 1000.0;
+
+/// Of the rate of the first fifth, and of that of small runs.
+const FLAT: f64 = 0.8;
+
+/// What is less than this says nothing about a rate: a fifth of a quick run.
+const TELLING: Duration = Duration::from_secs(2);
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// One job, and how often it is started.
+struct Shape {
+    name: String,
+    /// [`WIDE`] or [`CHAIN`].
+    job: &'static str,
+    /// In the middle, or in the chain.
+    size: i64,
+    runs: i64,
+    /// All in all.
+    tasks: i64,
+    edges: i64,
+}
+
+impl Shape {
+    fn wide(name: String, middle: i64, runs: i64) -> Self {
+        let (tasks, edges) = ((middle + 2) * runs, 2 * middle * runs);
+        Self { name, job: WIDE, size: middle, runs, tasks, edges }
+    }
+
+    fn chain(size: i64) -> Self {
+        let name = format!("a chain of {}", count_words(size));
+        Self { name, job: CHAIN, size, runs: 1, tasks: size, edges: size - 1 }
+    }
+}
+
+/// What one round tells beside its rate.
+struct Round {
+    drained: Drained,
+    /// Median of the starts, in milliseconds.
+    start: f64,
+    /// Of the fleet's statements; `None`: the server does not count them.
+    longest: Option<(f64, String)>,
+    /// Rates of the first fifth and of the last.
+    fifths: (f64, f64),
+    /// In milliseconds.
+    step: f64,
+    checks: Vec<Check>,
+}
+
+/// Numbers beside the rates, one per round, of the cases by their place.
+#[derive(Default)]
+struct Beside {
+    start: Vec<f64>,
+    longest: Vec<f64>,
+    first_fifth: Vec<f64>,
+    last_fifth: Vec<f64>,
+    step: Vec<f64>,
+}
+
+pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
+    let crew = Crew::usual(bench);
+    let tasks = bench.tasks(100_000, 5_000);
+    let small = (tasks / 100).max(1);
+    let shapes = [
+        Shape::wide(format!("{} runs of 100", count_words(small)), SMALL, small),
+        Shape::wide(format!("one run, {} side by side", count_words(tasks)), tasks, 1),
+        Shape::chain((tasks / 10).max(2)),
+    ];
+    let [small, wide, chain] = &shapes;
+    let mut cases = vec![
+        rate(&small.name),
+        against(rate(&wide.name), &small.name, Some(FLAT)),
+        rate(&chain.name),
+    ];
+    let mut beside = shapes.each_ref().map(|_| Beside::default());
+    let mut checks = Vec::new();
+    alternate(bench, "runs", &mut cases, async |n, number| {
+        let round = one(bench, &crew, &shapes[n], number).await?;
+        checks.extend(round.checks.into_iter().map(|check| {
+            let what = format!("{}, {}, round {number}", check.what, shapes[n].name);
+            Check { what, ..check }
+        }));
+        let beside = &mut beside[n];
+        beside.start.push(round.start);
+        beside.longest.extend(round.longest.map(|(ms, _)| ms));
+        beside.first_fifth.push(round.fifths.0);
+        beside.last_fifth.push(round.fifths.1);
+        beside.step.push(round.step);
+        Ok(round.drained.into())
+    })
+    .await?;
+    let mut notes = vec![
+        format!(
+            "{tasks} tasks side by side, between one above them and one below; {}",
+            crew.words()
+        ),
+        "every round in a database of its own; a task is SELECT 1".to_owned(),
+    ];
+    if beside[0].longest.is_empty() {
+        notes.push("no longest statement: the server has no pg_stat_statements".to_owned());
+    }
+    cases.extend(further(&shapes, beside));
+    checks.extend(flat(&cases, tasks));
+    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+}
+
+/// The cases that are read beside the rates.
+fn further([small, wide, chain]: &[Shape; 3], [few, many, steps]: [Beside; 3]) -> Vec<Case> {
+    let ms = |name: String, rounds| Case { rounds, ..case(name, "ms", Better::Lower) };
+    let first = format!("{}: first fifth", wide.name);
+    let last = against(rate(format!("{}: last fifth", wide.name)), &first, Some(FLAT));
+    let mut cases = vec![
+        Case { rounds: many.first_fifth, ..rate(first) },
+        Case { rounds: many.last_fifth, ..last },
+        ms(format!("{}: start", wide.name), many.start),
+        ms(format!("{}: start of one", small.name), few.start),
+        ms(format!("{}: a step", chain.name), steps.step),
+    ];
+    for (shape, longest) in [(wide, many.longest), (small, few.longest), (chain, steps.longest)] {
+        if !longest.is_empty() {
+            let longest = ms(format!("{}: longest statement", shape.name), longest);
+            cases.push(Case { goal: Some(BOUND), ..longest });
+        }
+    }
+    cases
+}
+
+/// Whether the cost of a finish stays what it is, where that took long enough to say so.
+fn flat(cases: &[Case], tasks: i64) -> Vec<Check> {
+    let scenario = Scenario { cases: cases.to_vec(), ..Scenario::default() };
+    #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+    let fifth = tasks as f64 / 5.0;
+    let mut checks = Vec::new();
+    for case in cases.iter().filter(|case| case.reference.is_some()) {
+        let (Some(rate), Some(ratio)) = (case.median(), scenario.ratio(case)) else { continue };
+        if fifth / rate >= TELLING.as_secs_f64() {
+            let reference = case.reference.as_deref().unwrap_or_default();
+            checks.push(Check {
+                what: format!("{} at {FLAT} of {reference}", case.name),
+                passed: ratio >= FLAT,
+                detail: format!("{ratio:.2}"),
+            });
+        }
+    }
+    checks
+}
+
+/// The runs are started while the queue is paused; then it is opened, and the clock runs.
+async fn one(bench: &Bench, crew: &Crew, shape: &Shape, number: usize) -> Result<Round> {
+    let database = bench.database("runs").await?;
+    let session = &database.session;
+    session.execute(shape.job, &[&shape.size]).await?;
+    session.batch_execute(ANALYZE).await?;
+    database.settle().await?;
+    close_queue(&database).await?;
+    let mut fleet = Fleet::start(bench, &database, crew).await?;
+    if database.counts_statements {
+        session.query_typed(FORGET, &[]).await?;
+    }
+    let mut starts = Vec::new();
+    for _ in 0..shape.runs {
+        let begun = Instant::now();
+        session.query_typed(START, &[]).await?;
+        starts.push(begun.elapsed().as_secs_f64() * 1000.0);
+    }
+    let sampler = Sampler::start(bench, &database, fleet.pids()).await?;
+    let opened_at = open_queue(&database).await?;
+    until_ended(bench, &database, &mut fleet).await?;
+    let mut series = sampler.end(number);
+    fleet.stop().await?;
+    let longest = longest(&database).await?;
+    let drained = done(session, FLEET, opened_at, None).await?;
+    series.extend(throughput(session, FLEET, opened_at, &drained, number).await?);
+    let mut checks = outcome(&database, shape).await?;
+    checks.extend(longest.as_ref().map(within));
+    let round = Round {
+        drained: Drained { series, ..drained },
+        start: Case { rounds: starts, ..Case::default() }.median().unwrap_or_default(),
+        longest,
+        fifths: fifths(session, shape.tasks).await?,
+        step: session.query_typed(STEP, &[]).await?[0].get(0),
+        checks,
+    };
+    bench.drop_database(database).await?;
+    Ok(round)
+}
+
+async fn until_ended(bench: &Bench, database: &Database, fleet: &mut Fleet<'_>) -> Result<()> {
+    let session = &database.session;
+    let mut gauge = Gauge::new(bench, session).await?;
+    let left = session.prepare(LEFT).await?;
+    while session.query_one(&left, &[]).await?.get(0) {
+        fleet.check()?;
+        gauge.look().await.map_err(|error| error.context(fleet.tails()))?;
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+async fn longest(database: &Database) -> Result<Option<(f64, String)>> {
+    if !database.counts_statements {
+        return Ok(None);
+    }
+    let rows = database.session.query_typed(LONGEST, &[]).await?;
+    Ok(rows.first().map(|row| (row.get(0), row.get(1))))
+}
+
+fn within((ms, statement): &(f64, String)) -> Check {
+    Check {
+        what: format!("no statement of the fleet above {BOUND} ms"),
+        passed: *ms <= BOUND,
+        detail: format!("{statement}: {ms:.0} ms"),
+    }
+}
+
+async fn outcome(database: &Database, shape: &Shape) -> Result<Vec<Check>> {
+    let row = &database.session.query_typed(OUTCOME, &[]).await?[0];
+    let [runs, tasks, attempts, succeeded, edges, kept] = [0, 1, 2, 3, 4, 5].map(|n| row.get(n));
+    let wanted = (shape.runs, shape.tasks, shape.tasks, shape.tasks);
+    let once = Check {
+        what: "every run succeeded, every task once".to_owned(),
+        passed: (runs, tasks, attempts, succeeded) == wanted,
+        detail: format!("{runs} runs, {tasks} tasks, {attempts} attempts, {succeeded} succeeded"),
+    };
+    let order = Check {
+        what: "every task after those that it waits for".to_owned(),
+        passed: (edges, kept) == (shape.edges, shape.edges),
+        detail: format!("{edges} edges, {kept} kept"),
+    };
+    Ok(vec![once, order])
+}
