@@ -45,7 +45,7 @@ fn help_shows_examples_before_options_and_every_exit_code() {
 #[test]
 fn a_wrong_command_line_exits_with_2_and_says_what_to_write() {
     for (arguments, expected) in [
-        (&[][..], "give it SQL, --file FILE, or - for standard input"),
+        (&[][..], "give it SQL, --file FILE, --job NAME, or - for standard input"),
         (&["--proirity", "high", "x"], "'--priority'"),
         (&["--priority", "urgent", "x"], "low, normal, high, critical, reserved"),
         (&["--max-attempts", "-1", "x"], "-1 is not in 1..=10000"),
