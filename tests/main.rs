@@ -28,6 +28,7 @@ mod privilege;
 mod recovery;
 mod retry;
 mod run;
+mod run_cli;
 mod run_model;
 mod run_steer;
 mod schema;

@@ -72,13 +72,13 @@ impl QueueError {
     }
 
     /// Whether the request was wrong rather than the database in trouble: SQLSTATE classes 22
-    /// (data), 23 (constraint) and 54 (limit).
+    /// (data), 23 (constraint) and 54 (limit), and 55000 (not in this state).
     #[must_use]
     pub fn refused(&self) -> bool {
         match self {
             Self::Refused { .. } => true,
             Self::Database(error) => error.code().is_some_and(|code| {
-                ["22", "23", "54"].iter().any(|class| code.code().starts_with(class))
+                ["22", "23", "54", "55000"].iter().any(|class| code.code().starts_with(class))
             }),
             Self::Unreachable(_) | Self::Unexpected { .. } => false,
         }
