@@ -292,3 +292,31 @@ async fn runs_are_forgotten_with_the_days_of_history() {
         assert_eq!(database.value::<Vec<i64>>(&left).await, [young, live], "{table}");
     }
 }
+
+#[tokio::test]
+async fn a_group_is_limited_within_each_run_of_a_job() {
+    let database = Database::new().await;
+    database
+        .execute("SELECT pg_advisory_lock(1), mill.set_group('two', max_concurrency => 2, priority => 'high')")
+        .await;
+    let holds = "SELECT pg_advisory_xact_lock_shared(1)";
+    let tasks: Vec<_> = (0..5)
+        .map(|n| json!({"name": format!("t{n}"), "statement": holds, "group": "two"}))
+        .collect();
+    job(&database, "grouped", json!(tasks)).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let runs = [start(&database, "grouped").await, start(&database, "grouped").await];
+    let of_each = "SELECT array_agg(n ORDER BY run_id) FROM (SELECT run_id, count(*) FILTER (WHERE state = 'running') AS n
+                   FROM mill.tasks WHERE priority = 'high' GROUP BY run_id) AS each";
+    eventually("two of each run", async || database.value::<Vec<i64>>(of_each).await == [2, 2])
+        .await;
+    let said = why(&database, runs[0], "t4").await;
+    assert!(said.contains(&format!("in run {} has 2 of 2 tasks running", runs[0])), "{said}");
+    let refused = database.client().batch_execute("SELECT mill.drop_group('two')").await;
+    assert!(refused.is_err());
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    for run in runs {
+        assert_eq!(end(&database, run).await, "succeeded");
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.limits").await, 0);
+}
