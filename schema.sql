@@ -2115,30 +2115,68 @@ CREATE OR REPLACE VIEW mill.lineage AS
     WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
 COMMENT ON VIEW mill.lineage IS 'Which task waits for which: everywhere (job null), or in one job';
 
+CREATE OR REPLACE FUNCTION mill.reach(origin text, upwards boolean) RETURNS TABLE (task text, distance integer)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
+DECLARE
+    names text[];
+    froms integer[];
+    tos integer[];
+    first_edge integer[];
+    next_edge integer[];
+    distances integer[];
+    found integer[];
+    known integer := 0;
+    taken integer := 0;
+    edge integer;
+BEGIN
+    SELECT array_agg(DISTINCT n.name) INTO names
+        FROM mill.lineage l CROSS JOIN LATERAL (VALUES (l.child::text), (l.parent)) AS n (name);
+    IF names IS NULL OR origin <> ALL (names) THEN
+        RETURN;
+    END IF;
+    WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i)),
+    edges AS (SELECT DISTINCT l.child::text, l.parent::text FROM mill.lineage l)
+    SELECT array_agg(CASE WHEN upwards THEN c.i ELSE p.i END), array_agg(CASE WHEN upwards THEN p.i ELSE c.i END)
+        INTO froms, tos
+        FROM edges e JOIN place c ON c.name = e.child JOIN place p ON p.name = e.parent;
+    first_edge := array_fill(0, ARRAY[cardinality(names)]);
+    next_edge := array_fill(0, ARRAY[cardinality(froms)]);
+    distances := array_fill(-1, ARRAY[cardinality(names)]);
+    found := array_fill(0, ARRAY[cardinality(names)]);
+    FOR e IN 1..cardinality(froms) LOOP
+        next_edge[e] := first_edge[froms[e]];
+        first_edge[froms[e]] := e;
+    END LOOP;
+    -- In the order of the distance. Jobs that are never run together may wait for each other both ways.
+    known := 1;
+    found[1] := array_position(names, origin);
+    distances[found[1]] := 0;
+    WHILE taken < known LOOP
+        taken := taken + 1;
+        edge := first_edge[found[taken]];
+        WHILE edge > 0 LOOP
+            IF distances[tos[edge]] < 0 THEN
+                distances[tos[edge]] := distances[found[taken]] + 1;
+                known := known + 1;
+                found[known] := tos[edge];
+            END IF;
+            edge := next_edge[edge];
+        END LOOP;
+    END LOOP;
+    RETURN QUERY SELECT names[f.i], distances[f.i] FROM unnest(found[2:known]) AS f(i) ORDER BY 2, 1;
+END
+$$;
+COMMENT ON FUNCTION mill.reach IS 'Every task that this one waits for (or that waits for it), also through others, and how far away it is: 1 = directly';
+
 CREATE OR REPLACE FUNCTION mill.upstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE way (task, distance) AS (
-        SELECT upstream.name, 0
-        UNION
-        SELECT l.parent::text, w.distance + 1 FROM way w JOIN mill.lineage l ON l.child = w.task
-        -- Jobs that are never run together may wait for each other both ways.
-        WHERE w.distance < 200
-    )
-    SELECT w.task, min(w.distance) FROM way w WHERE w.task <> upstream.name
-    GROUP BY w.task ORDER BY 2, 1
+    SELECT r.task, r.distance FROM mill.reach(name, true) AS r
 $$;
 COMMENT ON FUNCTION mill.upstream IS 'Tasks that this one waits for, and those that they wait for';
 
 CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE way (task, distance) AS (
-        SELECT downstream.name, 0
-        UNION
-        SELECT l.child::text, w.distance + 1 FROM way w JOIN mill.lineage l ON l.parent = w.task
-        WHERE w.distance < 200
-    )
-    SELECT w.task, min(w.distance) FROM way w WHERE w.task <> downstream.name
-    GROUP BY w.task ORDER BY 2, 1
+    SELECT r.task, r.distance FROM mill.reach(name, false) AS r
 $$;
 COMMENT ON FUNCTION mill.downstream IS 'Tasks that wait for this one, and those that wait for them';
 

@@ -329,3 +329,25 @@ async fn the_sample_of_two_jobs_runs_on_an_empty_database_again_and_again() {
     let noted: i64 = database.value("SELECT sum(raw_rows)::bigint FROM sample_loads").await;
     assert_eq!(noted, 2000);
 }
+
+#[tokio::test]
+async fn lineage_has_no_end_but_that_of_the_graph() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.dependencies (child, parent)
+                 SELECT 't' || n, 't' || n - 1 FROM generate_series(1, 3000) AS n;
+             -- Two jobs that wait for each other both ways; and a short cut.
+             INSERT INTO mill.jobs (name) VALUES ('a');
+             INSERT INTO mill.job_edges (job, child, parent) VALUES ('a', 't0', 't3000'), ('a', 't2000', 't10')",
+        )
+        .await;
+    for (sql, expected) in [
+        ("SELECT count(*) FROM mill.upstream('t3000')", 3000),
+        ("SELECT distance::bigint FROM mill.upstream('t3000') WHERE task = 't10'", 1001),
+        ("SELECT distance::bigint FROM mill.downstream('t3000') WHERE task = 't2000'", 12),
+        ("SELECT count(*) FROM mill.upstream('nobody')", 0),
+    ] {
+        assert_eq!(database.value::<i64>(sql).await, expected, "{sql}");
+    }
+}
