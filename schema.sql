@@ -2607,7 +2607,10 @@ BEGIN
     more := more OR coalesce(cardinality(events), 0) = most;
     UPDATE mill.runs r SET tasks = run.tasks, open = run.open, backlog = run.backlog
         WHERE r.id = run.id AND (r.tasks, r.open, r.backlog) <> (run.tasks, run.open, run.backlog);
-    IF run.open = 0 AND NOT more THEN
+    IF more THEN
+        -- Whoever does this may die before the next pass: a look has to find what is left.
+        INSERT INTO mill.run_events (run_id) VALUES (run.id);
+    ELSIF run.open = 0 THEN
         ended := mill.end_run(run.id);
     END IF;
 END

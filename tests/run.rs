@@ -295,3 +295,30 @@ async fn the_end_of_a_task_costs_the_same_in_a_run_of_any_size() {
     // Indexes are higher, and the first look at a page of a table that has just been filled reads its map.
     assert!(large <= small * 4, "{small} buffers in a small run, {large} in a large one");
 }
+
+#[tokio::test]
+async fn what_a_pass_over_a_run_leaves_is_found_by_any_worker() {
+    const CHILDREN: i64 = 5000;
+    let database = Database::new().await;
+    database
+        .execute(&format!(
+            "INSERT INTO mill.jobs (name) VALUES ('wide');
+             INSERT INTO mill.job_tasks (job, name, statement, max_attempts)
+                 SELECT 'wide', 't' || n, 'SELECT 1/0', 1 FROM generate_series(0, {CHILDREN}) AS n;
+             INSERT INTO mill.job_edges (job, parent, child)
+                 SELECT 'wide', 't0', 't' || n FROM generate_series(1, {CHILDREN}) AS n"
+        ))
+        .await;
+    let run = start(&database, "wide").await;
+    // Whoever took in the failure of the parent died after one pass.
+    database
+        .execute(
+            "WITH gone AS (DELETE FROM mill.tasks)
+             INSERT INTO mill.run_events (run_id, node, outcome, attempts) VALUES (1, 1, 'failed', 1)",
+        )
+        .await;
+    assert!(database.value::<bool>("SELECT more FROM mill.advance_run(1)").await);
+    let _worker = Worker::start(&database, &FLAGS);
+    assert_eq!(end(&database, run).await, "failed");
+    assert_eq!(database.value::<i32>("SELECT impossible FROM mill.runs").await, 5000);
+}
