@@ -1,0 +1,321 @@
+//! The one grammar of schedules and annotations: `word(arg, arg, name: value)`, or a bare `word`.
+//!
+//! A value is bare text up to the next `,` or `)` outside of parentheses, or a text in double
+//! quotes, in which `""` stands for one. What an argument means is not decided here.
+
+use crate::mistake::{Mistake, shortened};
+
+/// Longest text of one call, in bytes.
+const MOST_BYTES: usize = 4_000;
+
+/// A word with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// In lower case.
+    pub word: String,
+    /// Where the word begins, in characters.
+    pub at: usize,
+    pub args: Vec<Arg>,
+}
+
+/// One argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arg {
+    /// In lower case; `None` if it goes by its place.
+    pub name: Option<String>,
+    /// Of bare text each run of blanks is one; of quoted text all is kept.
+    pub value: String,
+    /// Where the value begins, in characters.
+    pub at: usize,
+}
+
+impl Call {
+    /// The arguments without a name, in their order.
+    pub fn positional(&self) -> impl Iterator<Item = &Arg> {
+        self.args.iter().filter(|arg| arg.name.is_none())
+    }
+
+    /// The argument of that name.
+    pub fn named(&self, name: &str) -> Option<&Arg> {
+        self.args.iter().find(|arg| arg.name.as_deref() == Some(name))
+    }
+
+    /// Errs if there is a name that is none of `known`, or one that stands twice.
+    pub fn only(&self, known: &[&str]) -> Result<(), Mistake> {
+        for (i, arg) in self.args.iter().enumerate() {
+            let Some(name) = &arg.name else { continue };
+            if !known.contains(&name.as_str()) {
+                let what = format!("argument of {}", self.word);
+                return Err(if known.is_empty() {
+                    Mistake::new(arg.at, format!("{} takes no argument {name}", self.word))
+                } else {
+                    Mistake::unknown(arg.at, &what, name, known)
+                });
+            }
+            if self.args[..i].iter().any(|before| before.name == arg.name) {
+                return Err(Mistake::new(arg.at, format!("{name} is given twice")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Errs if there is an argument without a name.
+    pub fn no_positional(&self) -> Result<(), Mistake> {
+        match self.positional().next() {
+            Some(arg) => {
+                let value = shortened(&arg.value);
+                let message = format!("\"{value}\" stands without a name of an argument");
+                Err(Mistake::new(arg.at, message).hint("name: value"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads a text that is one call and nothing else.
+pub(crate) fn parse(text: &str) -> Result<Call, Mistake> {
+    if text.len() > MOST_BYTES {
+        return Err(Mistake::new(0, format!("the text is longer than {MOST_BYTES} bytes")));
+    }
+    let chars: Vec<char> = text.chars().collect();
+    let mut reader = Reader { chars: &chars, at: 0 };
+    reader.skip_blanks();
+    let mut call = reader.word()?;
+    reader.skip_blanks();
+    if reader.peek() == Some('(') {
+        call.args = reader.args()?;
+    }
+    reader.skip_blanks();
+    match reader.peek() {
+        None => Ok(call),
+        Some(_) => Err(Mistake::new(reader.at, "there is text after the end")
+            .hint("word(argument, name: value)")),
+    }
+}
+
+/// Reads the call that begins at `at`, its parentheses included; also says where it ends.
+pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), Mistake> {
+    // A comment may be far longer than a call in it.
+    let end = chars.len().min(at + MOST_BYTES);
+    let mut reader = Reader { chars: &chars[..end], at };
+    let mut call = reader.word()?;
+    call.args = reader.args()?;
+    Ok((call, reader.at))
+}
+
+/// The value as it may stand in a call: quoted only if it must be.
+pub(crate) fn quoted(value: &str) -> String {
+    let bare = !value.is_empty()
+        && !value.contains([',', '(', ')', '"'])
+        && value.split_whitespace().collect::<Vec<_>>().join(" ") == value
+        && name_length(&value.chars().collect::<Vec<_>>()).is_none();
+    if bare { value.to_owned() } else { format!("\"{}\"", value.replace('"', "\"\"")) }
+}
+
+/// How many characters a name before a `:` has, if one begins here.
+fn name_length(chars: &[char]) -> Option<usize> {
+    let length = chars.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
+    let begins = chars.first().is_some_and(char::is_ascii_alphabetic);
+    (begins && chars.get(length) == Some(&':')).then_some(length)
+}
+
+struct Reader<'a> {
+    chars: &'a [char],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn peek(&self) -> Option<char> {
+        self.chars.get(self.at).copied()
+    }
+
+    fn skip_blanks(&mut self) {
+        while self.peek().is_some_and(char::is_whitespace) {
+            self.at += 1;
+        }
+    }
+
+    fn word(&mut self) -> Result<Call, Mistake> {
+        let at = self.at;
+        let rest = &self.chars[at..];
+        let length = rest.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
+        if !rest.first().is_some_and(char::is_ascii_alphabetic) {
+            let what = if rest.is_empty() { "the text is empty" } else { "no word begins here" };
+            return Err(Mistake::new(at, what).hint("such as daily(03:15)"));
+        }
+        self.at += length;
+        let word = rest[..length].iter().collect::<String>().to_ascii_lowercase();
+        Ok(Call { word, at, args: Vec::new() })
+    }
+
+    /// From the opening parenthesis to behind the closing one.
+    fn args(&mut self) -> Result<Vec<Arg>, Mistake> {
+        let opened_at = self.at;
+        self.at += 1;
+        let mut args = Vec::new();
+        self.skip_blanks();
+        if self.peek() == Some(')') {
+            self.at += 1;
+            return Ok(args);
+        }
+        loop {
+            args.push(self.arg(opened_at)?);
+            self.at += 1;
+            if self.chars[self.at - 1] == ')' {
+                return Ok(args);
+            }
+        }
+    }
+
+    /// One argument, up to the `,` or `)` that ends it.
+    fn arg(&mut self, opened_at: usize) -> Result<Arg, Mistake> {
+        self.skip_blanks();
+        let mut name = None;
+        if let Some(length) = name_length(&self.chars[self.at..]) {
+            let letters = &self.chars[self.at..self.at + length];
+            name = Some(letters.iter().collect::<String>().to_ascii_lowercase());
+            self.at += length + 1;
+            self.skip_blanks();
+        }
+        let at = self.at;
+        let value = if self.peek() == Some('"') { self.quoted()? } else { self.bare()? };
+        match self.peek() {
+            Some(',' | ')') => Ok(Arg { name, value, at }),
+            Some(_) => Err(Mistake::new(self.at, "there is text after the closing quote")
+                .hint("put the whole value in quotes, and each quote in it twice")),
+            None => Err(Mistake::new(opened_at, "the parenthesis is not closed")),
+        }
+    }
+
+    fn bare(&mut self) -> Result<String, Mistake> {
+        let begins_at = self.at;
+        let mut depth = 0_usize;
+        while let Some(c) = self.peek() {
+            match c {
+                '(' => depth += 1,
+                ')' if depth == 0 => break,
+                ')' => depth -= 1,
+                ',' if depth == 0 => break,
+                c if c.is_control() && !c.is_whitespace() => return Err(self.control()),
+                _ => (),
+            }
+            self.at += 1;
+        }
+        let text: String = self.chars[begins_at..self.at].iter().collect();
+        let value = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if value.is_empty() && self.peek().is_some() {
+            return Err(Mistake::new(begins_at, "there is no value here"));
+        }
+        Ok(value)
+    }
+
+    fn quoted(&mut self) -> Result<String, Mistake> {
+        let begins_at = self.at;
+        self.at += 1;
+        let mut value = String::new();
+        loop {
+            match (self.peek(), self.chars.get(self.at + 1)) {
+                (None, _) => return Err(Mistake::new(begins_at, "the quote is not closed")),
+                (Some('"'), Some('"')) => {
+                    value.push('"');
+                    self.at += 2;
+                }
+                (Some('"'), _) => break,
+                (Some(c), _) if c.is_control() && !c.is_whitespace() => return Err(self.control()),
+                (Some(c), _) => {
+                    value.push(c);
+                    self.at += 1;
+                }
+            }
+        }
+        self.at += 1;
+        self.skip_blanks();
+        Ok(value)
+    }
+
+    fn control(&self) -> Mistake {
+        Mistake::new(self.at, "a control character stands here")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn args(text: &str) -> Vec<(Option<String>, String)> {
+        parse(text).unwrap().args.into_iter().map(|arg| (arg.name, arg.value)).collect()
+    }
+
+    fn mistake(text: &str) -> (usize, String) {
+        let mistake = parse(text).unwrap_err();
+        (mistake.at, mistake.message)
+    }
+
+    #[test]
+    fn arguments_are_positional_or_named() {
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(args("manual"), []);
+        assert_eq!(args(" Manual ( ) "), []);
+        assert_eq!(args("daily(03:15)"), [(None, "03:15".to_owned())]);
+        assert_eq!(
+            args("weekly( mon ,09:00,zone:Europe/Berlin, Days:  mon\n  tue )"),
+            [
+                (None, "mon".to_owned()),
+                (None, "09:00".to_owned()),
+                (some("zone"), "Europe/Berlin".to_owned()),
+                (some("days"), "mon tue".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_value_may_be_quoted_or_hold_parentheses() {
+        assert_eq!(args(r#"a("x, ""y"" )")"#), [(None, r#"x, "y" )"#.to_owned())]);
+        assert_eq!(args("a(f(x, (y)) = 1)"), [(None, "f(x, (y)) = 1".to_owned())]);
+        assert_eq!(args(r#"a("", "  b ")"#), [(None, String::new()), (None, "  b ".to_owned())]);
+        assert_eq!(args(r#"a(it = "x")"#), [(None, r#"it = "x""#.to_owned())]);
+    }
+
+    #[test]
+    fn a_mistake_says_where() {
+        assert_eq!(mistake(""), (0, "the text is empty".to_owned()));
+        assert_eq!(mistake("  3"), (2, "no word begins here".to_owned()));
+        assert_eq!(mistake("ä"), (0, "no word begins here".to_owned()));
+        assert_eq!(mistake("a(1"), (1, "the parenthesis is not closed".to_owned()));
+        assert_eq!(mistake("a(1,"), (1, "the parenthesis is not closed".to_owned()));
+        assert_eq!(mistake("a("), (1, "the parenthesis is not closed".to_owned()));
+        assert_eq!(mistake("a(1,)"), (4, "there is no value here".to_owned()));
+        assert_eq!(mistake("a(ä, b: )"), (8, "there is no value here".to_owned()));
+        assert_eq!(mistake("a(\"ä"), (2, "the quote is not closed".to_owned()));
+        assert_eq!(mistake("a(\"b\"c)"), (5, "there is text after the closing quote".to_owned()));
+        assert_eq!(mistake("a() b"), (4, "there is text after the end".to_owned()));
+        assert_eq!(mistake("a(\u{1})"), (2, "a control character stands here".to_owned()));
+        assert_eq!(mistake(&"a".repeat(4001)).0, 0);
+    }
+
+    #[test]
+    fn names_are_known_and_stand_once() {
+        let only = |text| parse(text).unwrap().only(&["days", "zone"]).unwrap_err();
+        assert_eq!(only("a(zon: x)").hint.as_deref(), Some("did you mean zone?"));
+        assert_eq!(only("a(zone: x, zone: y)").message, "zone is given twice");
+        assert_eq!(only("a(zone: x, zone: y)").at, 17);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in r#"[a-b(),:" é\n]{0,40}"#) {
+            if let Err(mistake) = parse(&text) {
+                prop_assert!(mistake.at <= text.chars().count());
+            }
+        }
+
+        #[test]
+        fn a_value_survives_its_quoting(value in r#"[a-c(),:" é\n]{0,20}"#) {
+            let call = parse(&format!("a({}, name: {0})", quoted(&value))).unwrap();
+            prop_assert_eq!(&call.args[0].value, &value);
+            prop_assert_eq!(&call.args[0].name, &None);
+            prop_assert_eq!(&call.args[1].value, &value);
+        }
+    }
+}
