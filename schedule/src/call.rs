@@ -94,6 +94,7 @@ pub(crate) fn parse(text: &str) -> Result<Call, Mistake> {
 }
 
 /// Reads the call that begins at `at`, its parentheses included; also says where it ends.
+#[expect(dead_code, reason = "for the annotations")]
 pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), Mistake> {
     // A comment may be far longer than a call in it.
     let end = chars.len().min(at + MOST_BYTES);
@@ -193,9 +194,8 @@ impl Reader<'_> {
         while let Some(c) = self.peek() {
             match c {
                 '(' => depth += 1,
-                ')' if depth == 0 => break,
+                ')' | ',' if depth == 0 => break,
                 ')' => depth -= 1,
-                ',' if depth == 0 => break,
                 c if c.is_control() && !c.is_whitespace() => return Err(self.control()),
                 _ => (),
             }

@@ -1,0 +1,78 @@
+//! What a schedule fires on.
+
+use std::fmt;
+
+use crate::cadence::Cadence;
+use crate::call::{self, Call};
+use crate::mistake::Mistake;
+use crate::read::{CADENCES, cadence};
+use crate::trigger::Trigger;
+
+/// What a schedule fires on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Timing {
+    /// Only on demand.
+    Manual,
+    /// The clock.
+    Scheduled(Cadence),
+    /// The rows of a table, or of a probe.
+    Triggered(Trigger),
+}
+
+impl Timing {
+    /// Reads one timing, such as `daily(03:15)`.
+    ///
+    /// # Errors
+    /// The first thing in the text that cannot be read or meant.
+    pub fn parse(text: &str) -> Result<Self, Mistake> {
+        let call = call::parse(text)?;
+        Self::read(&call)
+            .unwrap_or_else(|| Err(Mistake::unknown(call.at, "timing", &call.word, &Self::words())))
+    }
+
+    /// The timing that a call means; `None` if its word is none of a timing.
+    pub(crate) fn read(call: &Call) -> Option<Result<Self, Mistake>> {
+        match call.word.as_str() {
+            "manual" => Some(match call.args.first() {
+                None => Ok(Self::Manual),
+                Some(arg) => Err(Mistake::new(arg.at, "manual takes no argument")),
+            }),
+            "trigger" => Some(Trigger::read(call).map(Self::Triggered)),
+            word if CADENCES.contains(&word) => Some(cadence(call).map(Self::Scheduled)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn words() -> Vec<&'static str> {
+        [CADENCES, &["trigger", "manual"]].concat()
+    }
+
+    /// The cadence, if it fires by the clock.
+    #[must_use]
+    pub fn cadence(&self) -> Option<&Cadence> {
+        match self {
+            Self::Scheduled(cadence) => Some(cadence),
+            _ => None,
+        }
+    }
+
+    /// The trigger, if it fires on rows.
+    #[must_use]
+    pub fn trigger(&self) -> Option<&Trigger> {
+        match self {
+            Self::Triggered(trigger) => Some(trigger),
+            _ => None,
+        }
+    }
+}
+
+/// The canonical text, which reads as an equal timing.
+impl fmt::Display for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Manual => f.write_str("manual"),
+            Self::Scheduled(cadence) => cadence.fmt(f),
+            Self::Triggered(trigger) => trigger.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Schedules that fire on rows: how many there are, how old the oldest is, whether there are new
+//! ones. Either in a table, or by the numbers of a probe, a query of the schedule's own.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::call::{Call, quoted};
+use crate::key;
+use crate::mistake::Mistake;
+use crate::span;
+
+const NAMES: &[&str] = &[
+    "table", "filter", "age", "probe", "rows", "idle", "new_rows", "debounce", "every", "timeout",
+    "key",
+];
+
+const DEBOUNCE: Duration = Duration::from_secs(60);
+const EVERY: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MOST_ROWS: u64 = 1_000_000_000_000;
+
+/// What a schedule looks at, and what it fires on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    pub(crate) source: Source,
+    pub(crate) rows: Option<u64>,
+    pub(crate) idle: Option<Duration>,
+    /// The least time between two fires on new rows, if it fires on them.
+    pub(crate) new_rows: Option<Duration>,
+    every: Duration,
+    timeout: Duration,
+    pub(crate) key: Option<String>,
+}
+
+/// Where the rows are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// One or two parts of a name; a condition; the column with the time a row came in.
+    Table {
+        name: Vec<String>,
+        filter: Option<String>,
+        age: Option<String>,
+    },
+    Probe(String),
+}
+
+impl Trigger {
+    /// How long from one look to the next.
+    #[must_use]
+    pub fn every(&self) -> Duration {
+        self.every
+    }
+
+    /// How long one look may take.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(crate) fn read(call: &Call) -> Result<Self, Mistake> {
+        call.only(NAMES)?;
+        call.no_positional()?;
+        let source = source(call)?;
+        let rows = call.named("rows").map(|arg| {
+            let digits = arg.value.bytes().all(|b| b.is_ascii_digit());
+            let rows = arg.value.parse::<u64>().ok();
+            rows.filter(|rows| digits && (1..=MOST_ROWS).contains(rows))
+                .ok_or_else(|| Mistake::new(arg.at, "rows is not a number from 1 to 1000000000000"))
+        });
+        let (rows, idle) = (rows.transpose()?, length(call, "idle", (0, 86_400_000 * 10_000))?);
+        let new_rows = truth(call, "new_rows")?.unwrap_or(false);
+        if rows.is_none() && idle.is_none() && !new_rows {
+            let message = "at least one trigger must be configured";
+            return Err(Mistake::new(call.at, message).hint("rows, idle or new_rows"));
+        }
+        if let (Some(arg), Source::Table { age: None, .. }) = (call.named("idle"), &source) {
+            return Err(Mistake::new(arg.at, "idle needs age")
+                .hint("age: the column with the time a row came in"));
+        }
+        let debounce = length(call, "debounce", (0, 86_400_000 * 10_000))?;
+        if let (Some(arg), false) = (call.named("debounce"), new_rows) {
+            return Err(Mistake::new(arg.at, "debounce stands without new_rows")
+                .hint("new_rows: true, debounce: 60 s"));
+        }
+        Ok(Self {
+            source,
+            rows,
+            idle,
+            new_rows: new_rows.then(|| debounce.unwrap_or(DEBOUNCE)),
+            every: length(call, "every", (1_000, 86_400_000))?.unwrap_or(EVERY),
+            timeout: length(call, "timeout", (100, 300_000))?.unwrap_or(TIMEOUT),
+            key: key::read(call)?,
+        })
+    }
+
+    /// For the probes of the database: `table` (parts of the name), `filter`, `age` or `probe`; `rows`,
+    /// `idle_secs`, `new_rows`, `debounce_secs`, each if set; `every_secs`, `timeout_secs`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut json = Map::new();
+        let mut put = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                json.insert(name.to_owned(), value);
+            }
+        };
+        let seconds = |span: Duration| Value::from(span.as_secs_f64());
+        match &self.source {
+            Source::Table { name, filter, age } => {
+                put("table", Some(json!(name)));
+                put("filter", filter.clone().map(Value::from));
+                put("age", age.clone().map(Value::from));
+            }
+            Source::Probe(query) => put("probe", Some(Value::from(query.as_str()))),
+        }
+        put("rows", self.rows.map(Value::from));
+        put("idle_secs", self.idle.map(seconds));
+        put("new_rows", self.new_rows.map(|_| Value::from(true)));
+        put("debounce_secs", self.new_rows.map(seconds));
+        put("every_secs", Some(seconds(self.every)));
+        put("timeout_secs", Some(seconds(self.timeout)));
+        Value::Object(json)
+    }
+}
+
+fn source(call: &Call) -> Result<Source, Mistake> {
+    let text = |name: &str| match call.named(name) {
+        Some(arg) if arg.value.trim().is_empty() => {
+            Err(Mistake::new(arg.at, format!("{name} is empty")))
+        }
+        arg => Ok(arg),
+    };
+    match (text("table")?, text("probe")?) {
+        (Some(table), None) => {
+            let name = name_parts(&table.value).filter(|parts| parts.len() <= 2);
+            let name = name.ok_or_else(|| {
+                Mistake::new(table.at, "this is no name of a table").hint("schema.name or name")
+            })?;
+            let age = text("age")?.map(|arg| match name_parts(&arg.value).as_deref() {
+                Some([column]) => Ok(column.clone()),
+                _ => Err(Mistake::new(arg.at, "this is no name of a column")),
+            });
+            let filter = text("filter")?.map(|arg| arg.value.clone());
+            Ok(Source::Table { name, filter, age: age.transpose()? })
+        }
+        (None, Some(probe)) => match call.named("filter").or(call.named("age")) {
+            None => Ok(Source::Probe(probe.value.clone())),
+            Some(arg) => Err(Mistake::new(arg.at, "filter and age go with table, not with probe")),
+        },
+        (Some(_), Some(probe)) => Err(Mistake::new(probe.at, "table and probe exclude each other")),
+        (None, None) => Err(Mistake::new(call.at, "trigger needs a table or a probe")
+            .hint("such as trigger(table: staging.orders, rows: 500)")),
+    }
+}
+
+/// The parts of a name with dots between them; a part in double quotes may hold any character, `""`
+/// standing for one quote. `None` if it is no name.
+fn name_parts(text: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut left = text.trim();
+    loop {
+        let (part, rest) = match left.strip_prefix('"') {
+            Some(inner) => quoted_part(inner)?,
+            None => {
+                let end = left.find('.').unwrap_or(left.len());
+                (left[..end].trim().to_owned(), &left[end..])
+            }
+        };
+        if part.is_empty() {
+            return None;
+        }
+        parts.push(part);
+        let rest = rest.trim_start();
+        if rest.is_empty() {
+            return Some(parts);
+        }
+        left = rest.strip_prefix('.')?.trim_start();
+    }
+}
+
+/// The part up to its closing quote, and what follows.
+fn quoted_part(text: &str) -> Option<(String, &str)> {
+    let mut part = String::new();
+    let mut left = text;
+    loop {
+        let end = left.find('"')?;
+        part.push_str(&left[..end]);
+        left = &left[end + 1..];
+        match left.strip_prefix('"') {
+            Some(rest) => {
+                part.push('"');
+                left = rest;
+            }
+            None => return Some((part, left)),
+        }
+    }
+}
+
+/// The name so that it reads as the same parts.
+fn name_text(parts: &[String]) -> String {
+    let part = |part: &String| {
+        let bare = !part.contains('.') && !part.starts_with('"') && part.trim() == part;
+        if bare { part.clone() } else { format!("\"{}\"", part.replace('"', "\"\"")) }
+    };
+    parts.iter().map(part).collect::<Vec<_>>().join(".")
+}
+
+fn length(
+    call: &Call,
+    name: &str,
+    (least_ms, most_ms): (u64, u64),
+) -> Result<Option<Duration>, Mistake> {
+    let Some(arg) = call.named(name) else { return Ok(None) };
+    let length = span::read(&arg.value, arg.at)?;
+    let (least, most) = (Duration::from_millis(least_ms), Duration::from_millis(most_ms));
+    if (least..=most).contains(&length) {
+        return Ok(Some(length));
+    }
+    let range = format!("from {} to {}", span::show(least), span::show(most));
+    Err(Mistake::new(arg.at, format!("{name} is out of range")).hint(range))
+}
+
+fn truth(call: &Call, name: &str) -> Result<Option<bool>, Mistake> {
+    let Some(arg) = call.named(name) else { return Ok(None) };
+    match arg.value.to_ascii_lowercase().as_str() {
+        "true" => Ok(Some(true)),
+        "false" => Ok(Some(false)),
+        _ => Err(Mistake::new(arg.at, format!("{name} is neither true nor false"))),
+    }
+}
+
+/// The canonical text, which reads as an equal trigger.
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut args = Vec::new();
+        let mut put = |name: &str, value: Option<String>| {
+            args.extend(value.map(|value| format!("{name}: {}", quoted(&value))));
+        };
+        match &self.source {
+            Source::Table { name, filter, age } => {
+                put("table", Some(name_text(name)));
+                put("filter", filter.clone());
+                put("age", age.as_ref().map(|age| name_text(std::slice::from_ref(age))));
+            }
+            Source::Probe(query) => put("probe", Some(query.clone())),
+        }
+        let other = |span: Duration, usual: Duration| (span != usual).then(|| span::show(span));
+        put("rows", self.rows.map(|rows| rows.to_string()));
+        put("idle", self.idle.map(span::show));
+        put("new_rows", self.new_rows.map(|_| "true".to_owned()));
+        put("debounce", self.new_rows.and_then(|debounce| other(debounce, DEBOUNCE)));
+        put("every", other(self.every, EVERY));
+        put("timeout", other(self.timeout, TIMEOUT));
+        put("key", self.key.clone());
+        write!(f, "trigger({})", args.join(", "))
+    }
+}

@@ -1,0 +1,106 @@
+//! From the wall clock of a zone to instants: the two rules for changes of the clock.
+//!
+//! A cadence is a set of dates and times on a wall clock. When the clock is put forward some of
+//! them do not exist, when it is put back some exist twice.
+//!
+//! - **Once** ([`first_once`]): a time that does not exist fires at the first instant after the
+//!   gap; a time that exists twice fires the first time. For cadences at given times of day: a
+//!   nightly task shall run each night, and once.
+//! - **As the clock shows** ([`first_shown`]): a time that does not exist is left out, a time that
+//!   exists twice fires twice. For cadences that count steps: they shall keep their pace.
+//!
+//! Both give a strictly increasing sequence of instants. The zones are those compiled in, so that
+//! all processes of one build agree about every fire, whatever their hosts have installed.
+
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::mistake::Mistake;
+
+/// A zone of the IANA database by its name.
+pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, Mistake> {
+    let unknown = || {
+        let message = format!("unknown time zone \"{}\"", crate::mistake::shortened(name));
+        Mistake::new(at, message).hint("a name such as Europe/Berlin")
+    };
+    let zone = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
+    if zone.iana_name().is_some() { Ok(zone) } else { Err(unknown()) }
+}
+
+/// Times of a wall clock, ascending.
+pub(crate) trait Times {
+    /// The first one from `from` inclusive to `until` exclusive.
+    fn first(&self, from: DateTime, until: DateTime) -> Option<DateTime>;
+}
+
+/// The first instant after `after`, not later than `limit`, by the rule "once".
+pub(crate) fn first_once(
+    times: &impl Times,
+    zone: &TimeZone,
+    after: Timestamp,
+    limit: Timestamp,
+) -> Option<Timestamp> {
+    let second = SignedDuration::from_secs(1);
+    // What stands before the time that the clock shows has its instant at or before it: the map
+    // from times to instants never falls.
+    let mut from = zone.to_datetime(whole_second(after)?).checked_add(second).ok()?;
+    let until = zone.to_datetime(limit).checked_add(second).ok()?;
+    loop {
+        let time = times.first(from, until)?;
+        let instant = instant(time, zone)?;
+        // Not so when several times fell on the end of a gap, or in the second pass of a range.
+        if instant > after {
+            return (instant <= limit).then_some(instant);
+        }
+        from = time.checked_add(second).ok()?;
+    }
+}
+
+/// Where a time falls: the first of two, the end of the gap if it falls into one. `None` at the end
+/// of the calendar.
+fn instant(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
+    match zone.to_ambiguous_timestamp(time).offset() {
+        AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(time).ok(),
+        AmbiguousOffset::Fold { before, .. } => before.to_timestamp(time).ok(),
+        AmbiguousOffset::Gap { after, .. } => {
+            // By the offset after the gap, a time in it lies before it.
+            next_change(zone, after.to_timestamp(time).ok()?)
+        }
+    }
+}
+
+/// The first instant after `after`, not later than `limit`, by the rule "as the clock shows".
+pub(crate) fn first_shown(
+    times: &impl Times,
+    zone: &TimeZone,
+    after: Timestamp,
+    limit: Timestamp,
+) -> Option<Timestamp> {
+    let second = SignedDuration::from_secs(1);
+    let mut from = whole_second(after)?.checked_add(second).ok()?;
+    // Between two changes the clock shows every time once.
+    while from <= limit {
+        let offset: Offset = zone.to_offset(from);
+        let change = next_change(zone, from).filter(|change| *change <= limit);
+        let end = match change {
+            Some(change) => offset.to_datetime(change),
+            None => offset.to_datetime(limit).checked_add(second).ok()?,
+        };
+        if let Some(time) = times.first(offset.to_datetime(from), end) {
+            return offset.to_timestamp(time).ok();
+        }
+        from = change?;
+    }
+    None
+}
+
+fn next_change(zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
+    zone.following(after).map(|change| change.timestamp()).find(|change| *change > after)
+}
+
+/// The second in which an instant lies.
+fn whole_second(instant: Timestamp) -> Option<Timestamp> {
+    let before = i64::from(instant.subsec_nanosecond() < 0);
+    Timestamp::from_second(instant.as_second() - before).ok()
+}
