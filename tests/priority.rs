@@ -45,6 +45,7 @@ async fn of_a_hundred_thousand_picks_each_priority_has_its_share() {
     backlog(&database, [5800, 11_000, 16_200, 31_500, 41_500]).await;
     let start = || Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
     let mut workers = [start(), start(), start()];
+    database.until_empty().await;
     for worker in &mut workers {
         assert!(worker.ended().await.success());
     }

@@ -152,12 +152,17 @@ impl Database {
         self.rows(sql, &[&id]).await[0].get(0)
     }
 
-    /// Once no live task is left.
+    /// Once no live task is left, however long that takes while there are fewer and fewer.
     pub(crate) async fn until_empty(&self) {
-        super::eventually("no live task is left", async || {
-            self.value::<i64>("SELECT count(*) FROM mill.tasks").await == 0
-        })
-        .await;
+        let mut left = i64::MAX;
+        while left > 0 {
+            let before = left;
+            super::eventually(&format!("fewer than {before} tasks are left"), async || {
+                left = self.value("SELECT count(*) FROM mill.tasks").await;
+                left < before
+            })
+            .await;
+        }
     }
 }
 
