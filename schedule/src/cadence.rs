@@ -192,3 +192,6 @@ impl fmt::Display for Cadence {
         write!(f, "{}({})", self.word(), args.join(", "))
     }
 }
+
+#[cfg(test)]
+mod tests;

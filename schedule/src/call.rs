@@ -3,7 +3,7 @@
 //! A value is bare text up to the next `,` or `)` outside of parentheses, or a text in double
 //! quotes, in which `""` stands for one. What an argument means is not decided here.
 
-use crate::mistake::{Mistake, shortened};
+use crate::mistake::Mistake;
 
 /// Longest text of one call, in bytes.
 const MOST_BYTES: usize = 4_000;
@@ -58,18 +58,6 @@ impl Call {
         }
         Ok(())
     }
-
-    /// Errs if there is an argument without a name.
-    pub fn no_positional(&self) -> Result<(), Mistake> {
-        match self.positional().next() {
-            Some(arg) => {
-                let value = shortened(&arg.value);
-                let message = format!("\"{value}\" stands without a name of an argument");
-                Err(Mistake::new(arg.at, message).hint("name: value"))
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 /// Reads a text that is one call and nothing else.
@@ -94,7 +82,6 @@ pub(crate) fn parse(text: &str) -> Result<Call, Mistake> {
 }
 
 /// Reads the call that begins at `at`, its parentheses included; also says where it ends.
-#[expect(dead_code, reason = "for the annotations")]
 pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), Mistake> {
     // A comment may be far longer than a call in it.
     let end = chars.len().min(at + MOST_BYTES);

@@ -129,3 +129,6 @@ fn of_trigger(trigger: &Trigger) -> String {
     }
     format!("when {}; looked at every {}", when.join(", or "), span::show(trigger.every()))
 }
+
+#[cfg(test)]
+mod tests;

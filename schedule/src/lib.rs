@@ -3,14 +3,17 @@
 //! What stands here is pure: texts in, instants out. No clock and no zone of the machine is asked;
 //! whoever calls brings the time.
 
+pub mod annotation;
 mod cadence;
 mod call;
 mod clock;
 mod cron;
 mod describe;
+pub mod due;
 mod filter;
 mod key;
 mod mistake;
+mod named;
 mod read;
 mod rule;
 mod span;

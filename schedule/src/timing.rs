@@ -76,3 +76,6 @@ impl fmt::Display for Timing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //! ones. Either in a table, or by the numbers of a probe, a query of the schedule's own.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -9,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::call::{Call, quoted};
 use crate::key;
 use crate::mistake::Mistake;
+use crate::named::DAY_SECS;
 use crate::span;
 
 const NAMES: &[&str] = &[
@@ -19,6 +21,10 @@ const NAMES: &[&str] = &[
 const DEBOUNCE: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(5);
+const BETWEEN_LOOKS: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(DAY_SECS);
+const FOR_A_LOOK: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_secs(10_000 * DAY_SECS);
 const MOST_ROWS: u64 = 1_000_000_000_000;
 
 /// What a schedule looks at, and what it fires on.
@@ -63,14 +69,9 @@ impl Trigger {
         call.only(NAMES)?;
         call.no_positional()?;
         let source = source(call)?;
-        let rows = call.named("rows").map(|arg| {
-            let digits = arg.value.bytes().all(|b| b.is_ascii_digit());
-            let rows = arg.value.parse::<u64>().ok();
-            rows.filter(|rows| digits && (1..=MOST_ROWS).contains(rows))
-                .ok_or_else(|| Mistake::new(arg.at, "rows is not a number from 1 to 1000000000000"))
-        });
-        let (rows, idle) = (rows.transpose()?, length(call, "idle", (0, 86_400_000 * 10_000))?);
-        let new_rows = truth(call, "new_rows")?.unwrap_or(false);
+        let rows = call.number("rows", 1..=MOST_ROWS)?;
+        let idle = call.length("idle", Duration::ZERO..=LONGEST)?;
+        let new_rows = call.truth("new_rows")?.unwrap_or(false);
         if rows.is_none() && idle.is_none() && !new_rows {
             let message = "at least one trigger must be configured";
             return Err(Mistake::new(call.at, message).hint("rows, idle or new_rows"));
@@ -79,7 +80,7 @@ impl Trigger {
             return Err(Mistake::new(arg.at, "idle needs age")
                 .hint("age: the column with the time a row came in"));
         }
-        let debounce = length(call, "debounce", (0, 86_400_000 * 10_000))?;
+        let debounce = call.length("debounce", Duration::ZERO..=LONGEST)?;
         if let (Some(arg), false) = (call.named("debounce"), new_rows) {
             return Err(Mistake::new(arg.at, "debounce stands without new_rows")
                 .hint("new_rows: true, debounce: 60 s"));
@@ -89,8 +90,8 @@ impl Trigger {
             rows,
             idle,
             new_rows: new_rows.then(|| debounce.unwrap_or(DEBOUNCE)),
-            every: length(call, "every", (1_000, 86_400_000))?.unwrap_or(EVERY),
-            timeout: length(call, "timeout", (100, 300_000))?.unwrap_or(TIMEOUT),
+            every: call.length("every", BETWEEN_LOOKS)?.unwrap_or(EVERY),
+            timeout: call.length("timeout", FOR_A_LOOK)?.unwrap_or(TIMEOUT),
             key: key::read(call)?,
         })
     }
@@ -206,30 +207,6 @@ fn name_text(parts: &[String]) -> String {
     parts.iter().map(part).collect::<Vec<_>>().join(".")
 }
 
-fn length(
-    call: &Call,
-    name: &str,
-    (least_ms, most_ms): (u64, u64),
-) -> Result<Option<Duration>, Mistake> {
-    let Some(arg) = call.named(name) else { return Ok(None) };
-    let length = span::read(&arg.value, arg.at)?;
-    let (least, most) = (Duration::from_millis(least_ms), Duration::from_millis(most_ms));
-    if (least..=most).contains(&length) {
-        return Ok(Some(length));
-    }
-    let range = format!("from {} to {}", span::show(least), span::show(most));
-    Err(Mistake::new(arg.at, format!("{name} is out of range")).hint(range))
-}
-
-fn truth(call: &Call, name: &str) -> Result<Option<bool>, Mistake> {
-    let Some(arg) = call.named(name) else { return Ok(None) };
-    match arg.value.to_ascii_lowercase().as_str() {
-        "true" => Ok(Some(true)),
-        "false" => Ok(Some(false)),
-        _ => Err(Mistake::new(arg.at, format!("{name} is neither true nor false"))),
-    }
-}
-
 /// The canonical text, which reads as an equal trigger.
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -256,3 +233,6 @@ impl fmt::Display for Trigger {
         write!(f, "trigger({})", args.join(", "))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! Schedules in the comment of a procedure or function.
+//!
+//! Anywhere among the prose stand calls with an `@` before them: timings, such as `@daily(03:15)`,
+//! as many as there are, and `@retry(…)`, `@job(…)`, `@task(…)` and `@fire(…)`, each at most once.
+//! An `@` within a word, or a word without parenthesis, is prose: `@param x`, `me@example.org`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::call::{self, Call};
+use crate::mistake::{Mistake, nearest};
+use crate::named::DAY_SECS;
+use crate::timing::Timing;
+
+/// What a comment says about schedules.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Annotated {
+    /// In their order; no two with the same key.
+    pub timings: Vec<Timing>,
+    /// How to retry.
+    pub retry: Retry,
+    /// Which job.
+    pub job: JobWords,
+    /// How to run it.
+    pub task: TaskWords,
+    /// How to fire.
+    pub fire: FireWords,
+    /// In their order; places are characters of the comment.
+    pub mistakes: Vec<Mistake>,
+    /// One of the mistakes is in what holds for all timings.
+    pub shared_mistake: bool,
+}
+
+/// `@retry(attempts: 3, interval: 60s, backoff: exponential)`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Retry {
+    /// Attempts in all, 1 to 10000.
+    pub attempts: Option<u32>,
+    /// Wait before the next attempt, up to 365 days.
+    pub interval: Option<Duration>,
+    /// `fixed` or `exponential`.
+    pub backoff: Option<String>,
+}
+
+/// `@job("Nightly cleanup", category: "Ops")`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JobWords {
+    /// Without commas, control characters and blanks at its ends; 1 to 512 bytes.
+    pub name: Option<String>,
+    /// 1 to 512 bytes.
+    pub category: Option<String>,
+}
+
+/// `@task(queue: …, priority: …, group: …, concurrency_key: …, timeout: …, mode: …,
+/// at_most_once: …, external: …)`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TaskWords {
+    /// 1 to 128 letters, digits and `_.:-`.
+    pub queue: Option<String>,
+    /// `low`, `normal`, `high`, `critical` or `reserved`.
+    pub priority: Option<String>,
+    /// 1 to 512 bytes.
+    pub group: Option<String>,
+    /// 1 to 512 bytes.
+    pub concurrency_key: Option<String>,
+    /// More than 0, up to 365 days.
+    pub timeout: Option<Duration>,
+    /// `transaction` or `autocommit`.
+    pub mode: Option<String>,
+    /// Not without mode `autocommit`.
+    pub at_most_once: Option<bool>,
+    /// Its effects are outside of the database.
+    pub external: Option<bool>,
+}
+
+/// `@fire(overlap: skip, catch_up: 1, max_lateness: 1h, jitter: 30s)`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FireWords {
+    /// `skip`, `queue` or `allow`.
+    pub overlap: Option<String>,
+    /// How many late fires are fired, 0 to 1000.
+    pub catch_up: Option<u32>,
+    /// How late a fire may be, up to 365 days.
+    pub max_lateness: Option<Duration>,
+    /// Each fire is put off by a random part of this, up to a day.
+    pub jitter: Option<Duration>,
+}
+
+/// What holds for all timings of a comment.
+const SHARED: &[&str] = &["retry", "job", "task", "fire"];
+
+/// Reads a comment; a mistake in one timing leaves the others.
+#[must_use]
+pub fn read(comment: &str) -> Annotated {
+    let chars: Vec<char> = comment.chars().collect();
+    let mut found = Annotated::default();
+    let mut seen = Vec::new();
+    let mut at = 0;
+    while let Some((begins_at, word)) = next_word(&chars, at) {
+        // Behind a parenthesis that is not closed there may be more.
+        at = begins_at + word.len();
+        let read = call::read_at(&chars, begins_at).and_then(|(call, end)| {
+            at = end;
+            found.take(&call, &mut seen)
+        });
+        if let Err(mistake) = read {
+            let meant = nearest(&word, &words()).unwrap_or_default();
+            found.shared_mistake |= SHARED.contains(&meant);
+            found.mistakes.push(mistake);
+        }
+    }
+    found.judge_together(&seen);
+    found
+}
+
+/// The line and the column of a character, both from 1.
+#[must_use]
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.chars().take(at);
+    before.fold(
+        (1, 1),
+        |(line, column), c| if c == '\n' { (line + 1, 1) } else { (line, column + 1) },
+    )
+}
+
+fn words() -> Vec<&'static str> {
+    [SHARED, &Timing::words()].concat()
+}
+
+/// Where the next word between `@` and `(` begins, and the word.
+fn next_word(chars: &[char], from: usize) -> Option<(usize, String)> {
+    (from..chars.len()).find_map(|at| {
+        let free = at == 0 || chars[at - 1].is_whitespace() || chars[at - 1] == '(';
+        if chars[at] != '@' || !free {
+            return None;
+        }
+        let rest = &chars[at + 1..];
+        let length = rest.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
+        let word: String = rest[..length].iter().collect();
+        let begins = word.starts_with(|c: char| c.is_ascii_alphabetic());
+        (begins && rest.get(length) == Some(&'(')).then_some((at + 1, word))
+    })
+}
+
+impl Annotated {
+    fn take(&mut self, call: &Call, seen: &mut Vec<(String, usize)>) -> Result<(), Mistake> {
+        if let Some(timing) = Timing::read(call) {
+            return self.take_timing(call, timing?);
+        }
+        if !SHARED.contains(&call.word.as_str()) {
+            return Err(Mistake::unknown(call.at, "annotation", &call.word, &words()));
+        }
+        if seen.iter().any(|(word, _)| *word == call.word) {
+            return Err(Mistake::new(call.at, format!("@{} stands twice", call.word)));
+        }
+        seen.push((call.word.clone(), call.at));
+        match call.word.as_str() {
+            "retry" => self.retry = Retry::read(call)?,
+            "job" => self.job = JobWords::read(call)?,
+            "task" => self.task = TaskWords::read(call)?,
+            _ => self.fire = FireWords::read(call)?,
+        }
+        Ok(())
+    }
+
+    /// What is right by itself and cannot stand beside the rest.
+    fn judge_together(&mut self, seen: &[(String, usize)]) {
+        let again = self.retry.attempts.is_some_and(|attempts| attempts > 1);
+        let retry = seen.iter().find(|(word, _)| word == "retry");
+        if let (Some((_, at)), Some(true), true) = (retry, self.task.at_most_once, again) {
+            let mistake = Mistake::new(*at, "a task that runs at most once is not retried");
+            self.mistakes.push(mistake.hint("leave attempts or at_most_once away"));
+            self.shared_mistake = true;
+        }
+    }
+
+    fn take_timing(&mut self, call: &Call, timing: Timing) -> Result<(), Mistake> {
+        let key = timing.key();
+        if self.timings.iter().any(|other| other.key() == key) {
+            let message = format!("two schedules have the key {key}");
+            return Err(Mistake::new(call.at, message).hint("give one of them key: …"));
+        }
+        self.timings.push(timing);
+        Ok(())
+    }
+}
+
+fn days(count: u64) -> Duration {
+    Duration::from_secs(count * DAY_SECS)
+}
+
+fn small(number: Option<u64>) -> Option<u32> {
+    number.and_then(|number| u32::try_from(number).ok())
+}
+
+impl Retry {
+    fn read(call: &Call) -> Result<Self, Mistake> {
+        call.only(&["attempts", "interval", "backoff"])?;
+        call.no_positional()?;
+        Ok(Self {
+            attempts: small(call.number("attempts", 1..=10_000)?),
+            interval: call.length("interval", Duration::ZERO..=days(365))?,
+            backoff: call.one_of("backoff", &["fixed", "exponential"])?,
+        })
+    }
+}
+
+impl JobWords {
+    fn read(call: &Call) -> Result<Self, Mistake> {
+        call.only(&["category"])?;
+        let mut names = call.positional();
+        let name = names.next().map(|arg| {
+            let plain = !arg.value.contains(|c: char| c == ',' || c.is_control());
+            let fits = (1..=512).contains(&arg.value.len()) && arg.value.trim() == arg.value;
+            if plain && fits {
+                Ok(arg.value.clone())
+            } else {
+                Err(Mistake::new(arg.at, "this is no name of a job")
+                    .hint("1 to 512 bytes, no comma, no control character, no blank at an end"))
+            }
+        });
+        if let Some(second) = names.next() {
+            return Err(Mistake::new(second.at, "job takes one name"));
+        }
+        Ok(Self { name: name.transpose()?, category: call.label("category")? })
+    }
+}
+
+impl TaskWords {
+    fn read(call: &Call) -> Result<Self, Mistake> {
+        let names = ["queue", "priority", "group", "concurrency_key"];
+        call.only(&[&names[..], &["timeout", "mode", "at_most_once", "external"]].concat())?;
+        call.no_positional()?;
+        let priorities = ["low", "normal", "high", "critical", "reserved"];
+        let task = Self {
+            queue: call.label("queue")?,
+            priority: call.one_of("priority", &priorities)?,
+            group: call.label("group")?,
+            concurrency_key: call.label("concurrency_key")?,
+            timeout: call.length("timeout", Duration::from_millis(1)..=days(365))?,
+            mode: call.one_of("mode", &["transaction", "autocommit"])?,
+            at_most_once: call.truth("at_most_once")?,
+            external: call.truth("external")?,
+        };
+        if let (Some(arg), Some(queue)) = (call.named("queue"), &task.queue) {
+            let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
+            if queue.len() > 128 || !queue.bytes().all(plain) {
+                return Err(Mistake::new(arg.at, "this is no name of a queue")
+                    .hint("1 to 128 letters, digits and _ . : -"));
+            }
+        }
+        if let (Some(arg), Some(true)) = (call.named("at_most_once"), task.at_most_once)
+            && task.mode.as_deref() != Some("autocommit")
+        {
+            return Err(Mistake::new(arg.at, "at_most_once needs mode autocommit")
+                .hint("a transaction runs exactly once anyway"));
+        }
+        Ok(task)
+    }
+}
+
+impl FireWords {
+    fn read(call: &Call) -> Result<Self, Mistake> {
+        call.only(&["overlap", "catch_up", "max_lateness", "jitter"])?;
+        call.no_positional()?;
+        Ok(Self {
+            overlap: call.one_of("overlap", &["skip", "queue", "allow"])?,
+            catch_up: small(call.number("catch_up", 0..=1_000)?),
+            max_lateness: call.length("max_lateness", Duration::ZERO..=days(365))?,
+            jitter: call.length("jitter", Duration::ZERO..=days(1))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn keys(found: &Annotated) -> Vec<String> {
+    found.timings.iter().map(Timing::key).collect()
+}
+
+fn messages(found: &Annotated) -> Vec<(usize, &str)> {
+    found.mistakes.iter().map(|mistake| (mistake.at, mistake.message.as_str())).collect()
+}
+
+#[test]
+fn prose_without_annotations_says_nothing() {
+    for prose in [
+        "",
+        "Cleans up. @param days how many (of them)",
+        "Ask me@daily(03:15) or ops@example.org",
+        "@ (x) @(y) @2(z) a(@)",
+        "@daily (03:15)",
+    ] {
+        assert_eq!(read(prose), Annotated::default(), "{prose}");
+    }
+}
+
+#[test]
+fn annotations_stand_among_prose() {
+    let found = read(
+        "Cleans up the sessions (@daily(03:15), and @Weekly(mon,\n  09:00, zone: Europe/Berlin)).\n\
+         @retry(attempts: 3, interval: 60s, backoff: Fixed)\n\
+         @job(\"Nightly cleanup (all)\", category: Ops)\n\
+         @task(queue: ops, priority: high, group: g, concurrency_key: \"a, b\", timeout: 5 min,\n\
+         mode: autocommit, external: true) @fire(overlap: skip, catch_up: 2, max_lateness: 1h, jitter: 30s)\n\
+         @manual() @trigger(table: staging.orders, new_rows: true)",
+    );
+    assert_eq!(messages(&found), []);
+    assert_eq!(
+        keys(&found),
+        ["daily_03_15", "weekly_mon_09_00", "manual", "trigger_staging_orders"]
+    );
+    let text = |text: &str| Some(text.to_owned());
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(
+        found.retry,
+        Retry { attempts: Some(3), interval: seconds(60), backoff: text("fixed") }
+    );
+    assert_eq!(found.job, JobWords { name: text("Nightly cleanup (all)"), category: text("Ops") });
+    assert_eq!(
+        found.task,
+        TaskWords {
+            queue: text("ops"),
+            priority: text("high"),
+            group: text("g"),
+            concurrency_key: text("a, b"),
+            timeout: seconds(300),
+            mode: text("autocommit"),
+            at_most_once: None,
+            external: Some(true),
+        }
+    );
+    let fire = FireWords {
+        overlap: text("skip"),
+        catch_up: Some(2),
+        max_lateness: seconds(3600),
+        jitter: seconds(30),
+    };
+    assert_eq!(found.fire, fire);
+}
+
+#[test]
+fn a_mistake_in_one_timing_leaves_the_others() {
+    let found = read("ä @daily(25:00)\n@weekly(mon, 09:00) @dialy(09:00) @every(5 minutes");
+    assert_eq!(keys(&found), ["weekly_mon_09_00"]);
+    assert_eq!(
+        messages(&found),
+        [
+            (9, "\"25:00\" is not a time of day"),
+            (37, "unknown annotation \"dialy\""),
+            (56, "the parenthesis is not closed"),
+        ]
+    );
+    assert!(!found.shared_mistake);
+    let found = read("@daily(09:00 @weekly(mon, 09:00)");
+    assert_eq!((keys(&found), found.mistakes.len()), (vec!["weekly_mon_09_00".to_owned()], 1));
+}
+
+#[test]
+fn the_same_key_twice_is_a_mistake_of_the_later() {
+    let found = read("@daily(09:00) @daily(09:00, days: mon)");
+    assert_eq!(keys(&found), ["daily_09_00"]);
+    assert_eq!(messages(&found), [(15, "two schedules have the key daily_09_00")]);
+    assert_eq!(found.mistakes[0].hint.as_deref(), Some("give one of them key: …"));
+    let found = read("@daily(09:00) @daily(09:00, days: mon, key: other)");
+    assert_eq!(keys(&found), ["daily_09_00", "other"]);
+}
+
+#[test]
+fn a_mistake_in_what_is_shared_is_told_apart() {
+    for text in [
+        "@retry(attempts: 0)",
+        "@retry(interval: 400 days)",
+        "@retry(backoff: linear)",
+        "@retry(3)",
+        "@retri(attempts: 3)",
+        "@job(a, b)",
+        "@job(\"a, b\")",
+        "@job(\" a\")",
+        "@job(a, categori: b)",
+        "@task(queue: a b)",
+        "@task(priority: urgent)",
+        "@task(group: \"\")",
+        "@task(timeout: 0 s)",
+        "@task(mode: both)",
+        "@task(at_most_once: yes)",
+        "@task(at_most_once: true)",
+        "@task(at_most_once: true, mode: autocommit) @retry(attempts: 2)",
+        "@fire(overlap: none)",
+        "@fire(catch_up: 1001)",
+        "@fire(jitter: 2 days)",
+        "@fire(jitter: 1 s) @fire(jitter: 1 s)",
+        "@fire(jitter: 1 s",
+    ] {
+        let found = read(&format!("@daily(09:00) {text}"));
+        assert_eq!((found.mistakes.len(), found.shared_mistake), (1, true), "{text}");
+        assert_eq!(keys(&found), ["daily_09_00"]);
+    }
+}
+
+#[test]
+fn a_place_has_a_line_and_a_column() {
+    let text = "äb\nc\n";
+    let places: Vec<_> = (0..7).map(|at| line_and_column(text, at)).collect();
+    assert_eq!(places, [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1), (3, 1)]);
+}
+
+proptest! {
+    #[test]
+    fn any_comment_is_read(
+        parts in prop::collection::vec(
+            prop::sample::select(vec![
+                "@", "daily", "(", ")", ",", "09:00", "\"", " ", "\n", "ä", "retry", "task", "attempts",
+                ": ", "3", "trigger", "table: ", "rows: 1", "key: ", "@daily(09:00)", "@fire(", "job",
+            ]),
+            0..30,
+        ),
+    ) {
+        let text = parts.concat();
+        let found = read(&text);
+        for mistake in &found.mistakes {
+            prop_assert!(mistake.at < text.chars().count());
+            let (line, column) = line_and_column(&text, mistake.at);
+            prop_assert!(line >= 1 && column >= 1);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What is due: which fires of a cadence are fired now, and which have been missed.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::cadence::Cadence;
+
+/// A fire that is no later than this is on time.
+pub const ON_TIME: Duration = Duration::from_secs(10);
+
+/// So many fires are counted one by one.
+const MOST_WALKED: usize = 100_000;
+
+/// Where the count goes on when there are more: so long before now.
+const GOES_ON_BEFORE: SignedDuration = SignedDuration::from_hours(1);
+
+/// What happens to fires that are late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// So many of the late ones are fired, the newest.
+    pub catch_up: usize,
+    /// None is fired that is later than this; `None`: however late.
+    pub max_lateness: Option<Duration>,
+}
+
+/// What is due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// To be fired, ascending.
+    pub fires: Vec<Timestamp>,
+    /// How many are too late.
+    pub missed: u64,
+    /// The first of these.
+    pub missed_from: Option<Timestamp>,
+    /// The last of these.
+    pub missed_to: Option<Timestamp>,
+    /// The first fire after now.
+    pub next_fire_at: Option<Timestamp>,
+    /// There were more than can be counted: those after the first 100,000 and before the last hour
+    /// are missed too, and are not in `missed`. Nothing before the last hour is fired.
+    pub uncounted: bool,
+}
+
+/// Judges the fires from `next_fire_at`, which is one, up to `now`, both inclusive.
+#[must_use]
+pub fn due(cadence: &Cadence, next_fire_at: Timestamp, now: Timestamp, policy: Policy) -> Due {
+    let mut due = Due { next_fire_at: Some(next_fire_at), ..Due::default() };
+    let goes_on_at = now.checked_sub(GOES_ON_BEFORE).unwrap_or(Timestamp::MIN);
+    let (mut late, mut on_time) = (Vec::new(), Vec::new());
+    while let Some(fire) = due.next_fire_at.filter(|fire| *fire <= now) {
+        if late.len() >= MOST_WALKED && !due.uncounted && fire < goes_on_at {
+            due.uncounted = true;
+            due.miss(&late);
+            late.clear();
+            due.next_fire_at = cadence.next_fire(before(goes_on_at));
+            continue;
+        }
+        let list = if lateness(fire, now) <= ON_TIME { &mut on_time } else { &mut late };
+        list.push(fire);
+        due.next_fire_at = cadence.next_fire(fire);
+    }
+    let most = policy.max_lateness.unwrap_or(Duration::MAX);
+    let too_late = late.partition_point(|fire| lateness(*fire, now) > most);
+    let first_fired = late.len().saturating_sub(policy.catch_up).max(too_late);
+    due.miss(&late[..first_fired]);
+    due.fires = late.split_off(first_fired);
+    due.fires.append(&mut on_time);
+    due
+}
+
+impl Due {
+    fn miss(&mut self, fires: &[Timestamp]) {
+        self.missed += u64::try_from(fires.len()).unwrap_or(u64::MAX);
+        self.missed_from = self.missed_from.or(fires.first().copied());
+        self.missed_to = fires.last().copied().or(self.missed_to);
+    }
+}
+
+/// How long before now; nothing for a fire to come.
+fn lateness(fire: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(fire)).unwrap_or(Duration::ZERO)
+}
+
+fn before(instant: Timestamp) -> Timestamp {
+    instant.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(instant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::Timing;
+    use proptest::prelude::*;
+
+    fn cadence(text: &str) -> Cadence {
+        Timing::parse(text).unwrap().cadence().unwrap().clone()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn hours(due: &Due) -> Vec<String> {
+        due.fires.iter().map(|fire| fire.strftime("%H:%M").to_string()).collect()
+    }
+
+    #[test]
+    fn what_is_to_come_is_not_due() {
+        let (daily, fire) = (cadence("daily(09:00)"), at("2026-03-02T09:00:00Z"));
+        let due = due(&daily, fire, at("2026-03-02T08:59:59.999Z"), Policy::default());
+        assert_eq!(due, Due { next_fire_at: Some(fire), ..Due::default() });
+    }
+
+    #[test]
+    fn on_time_is_fired_without_any_catching_up() {
+        let (every, fire) = (cadence("every(4 s)"), at("2026-03-02T09:00:00Z"));
+        let policy = Policy { catch_up: 0, max_lateness: Some(Duration::ZERO) };
+        let due = due(&every, fire, at("2026-03-02T09:00:14Z"), policy);
+        assert_eq!(
+            due.fires,
+            [at("2026-03-02T09:00:04Z"), at("2026-03-02T09:00:08Z"), at("2026-03-02T09:00:12Z")]
+        );
+        assert_eq!((due.missed, due.missed_from, due.missed_to), (1, Some(fire), Some(fire)));
+        assert_eq!(due.next_fire_at, Some(at("2026-03-02T09:00:16Z")));
+    }
+
+    #[test]
+    fn the_newest_of_the_late_ones_are_caught_up() {
+        let (every, fire) = (cadence("every(1 hour)"), at("2026-03-02T01:00:00Z"));
+        let now = at("2026-03-02T09:30:00Z");
+        let three = Policy { catch_up: 3, max_lateness: None };
+        let three = due(&every, fire, now, three);
+        assert_eq!(hours(&three), ["07:00", "08:00", "09:00"]);
+        assert_eq!((three.missed, three.missed_from), (6, Some(fire)));
+        assert_eq!(three.missed_to, Some(at("2026-03-02T06:00:00Z")));
+        let limited = Policy { catch_up: 3, max_lateness: Some(Duration::from_secs(5400)) };
+        assert_eq!(hours(&due(&every, fire, now, limited)), ["08:00", "09:00"]);
+        let none = due(&every, fire, now, Policy::default());
+        assert_eq!((hours(&none).len(), none.missed), (0, 9));
+    }
+
+    #[test]
+    fn the_last_fire_leaves_no_next_one() {
+        let (once, fire) = (cadence("once(2026-03-02 09:00)"), at("2026-03-02T09:00:00Z"));
+        let policy = Policy { catch_up: 1, max_lateness: None };
+        let due = due(&once, fire, at("2026-04-02T09:00:00Z"), policy);
+        assert_eq!((due.fires.as_slice(), due.next_fire_at, due.missed), (&[fire][..], None, 0));
+    }
+
+    #[test]
+    fn years_of_seconds_are_not_counted_one_by_one() {
+        let (every, fire) = (cadence("every(1 s)"), at("2020-01-01T00:00:00Z"));
+        let now = at("2026-03-02T09:00:00Z");
+        let policy = Policy { catch_up: usize::MAX, max_lateness: None };
+        let found = due(&every, fire, now, policy);
+        assert!(found.uncounted);
+        assert_eq!((found.missed, found.missed_from), (100_000, Some(fire)));
+        assert_eq!(found.missed_to, Some(at("2020-01-02T03:46:39Z")));
+        assert_eq!((found.fires.len(), found.fires[0]), (3601, at("2026-03-02T08:00:00Z")));
+        assert_eq!(found.next_fire_at, Some(at("2026-03-02T09:00:01Z")));
+        let few = Policy { catch_up: 2, max_lateness: None };
+        let found = due(&every, fire, now, few);
+        assert_eq!((found.missed, found.fires.len()), (100_000 + 3601 - 11 - 2, 13));
+    }
+
+    proptest! {
+        #[test]
+        fn each_fire_is_fired_or_missed(
+            step in 1_u32..5000, late in 0_i64..200_000, catch_up in 0_usize..9, most in 0_u64..9000,
+        ) {
+            let every = cadence(&format!("every({step} s)"));
+            let fire = every.next_fire(at("2026-03-02T09:00:00.5Z")).unwrap();
+            let now = fire + SignedDuration::from_secs(late);
+            let max_lateness = (most > 100).then(|| Duration::from_secs(most));
+            let due = due(&every, fire, now, Policy { catch_up, max_lateness });
+            let all: Vec<Timestamp> =
+                std::iter::successors(Some(fire), |fire| every.next_fire(*fire))
+                    .take_while(|fire| *fire <= now).collect();
+            prop_assert_eq!(all.len(), due.fires.len() + usize::try_from(due.missed).unwrap());
+            prop_assert!(all.ends_with(&due.fires));
+            prop_assert_eq!(due.next_fire_at, every.next_fire(now));
+            prop_assert!(!due.uncounted);
+            let late = due.fires.iter().filter(|fire| lateness(**fire, now) > ON_TIME).count();
+            prop_assert!(late <= catch_up);
+            prop_assert_eq!(due.missed_from, (due.missed > 0).then_some(fire));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn mistake(text: &str) -> (usize, String) {
+    let mistake = Timing::parse(text).unwrap_err();
+    (mistake.at, mistake.message)
+}
+
+#[test]
+fn the_canonical_text_is_in_one_order() {
+    for (text, canonical) in [
+        ("MANUAL()", "manual"),
+        ("daily(17:00,09:00:00)", "daily(09:00, 17:00)"),
+        ("every(5m, zone: europe/berlin)", "every(5 minutes, zone: Europe/Berlin)"),
+        ("weekly(09:00, fri, mon-thu)", "weekly(mon-fri, 09:00)"),
+        ("weekly(weekend, 09:00)", "weekly(sat, sun, 09:00)"),
+        ("monthly(09:00, last, 3)", "monthly(3, last, 09:00)"),
+        ("nth(mon, 09:00, last, first)", "nth(first, last, mon, 09:00)"),
+        ("once(2026-06-01T09:00:30)", "once(2026-06-01 09:00:30)"),
+        ("cron(30  2 * * 1-5)", "cron(\"30 2 * * 1-5\")"),
+        (
+            "daily(09:00, key: K, zone: UTC, between: 08:00 - 10:00, weeks: last first, \
+             months: Mar jan feb, days: weekdays, from: 2026-01-05, every: 2)",
+            "daily(09:00, every: 2, from: 2026-01-05, days: mon-fri, months: jan-mar, \
+             weeks: first last, between: 08:00-10:00, key: k)",
+        ),
+        ("trigger(rows:1,table:a)", "trigger(table: a, rows: 1)"),
+    ] {
+        assert_eq!(Timing::parse(text).unwrap().to_string(), canonical);
+    }
+}
+
+#[test]
+fn a_mistake_says_what_and_where() {
+    for (text, at, message) in [
+        ("dayly(09:00)", 0, "unknown timing \"dayly\""),
+        ("manual(1)", 7, "manual takes no argument"),
+        ("daily", 0, "daily needs a time of day"),
+        ("daily(days: mon)", 0, "daily needs a time of day"),
+        ("daily(09:00, days: mon, wed)", 24, "\"wed\" is not a time of day"),
+        ("daily(09:00, days: mon zon)", 19, "unknown day of the week \"zon\""),
+        ("daily(09:00, day: mon)", 18, "unknown argument of daily \"day\""),
+        ("daily(09:00, from: 2026-01-05)", 19, "from stands without every"),
+        ("daily(09:00, every: 0)", 20, "every is not a number from 1 to 1000"),
+        ("daily(09:00, every: 2, from: 2026-02-30)", 29, "\"2026-02-30\" is not a date"),
+        ("daily(09:00, zone: Mars)", 19, "unknown time zone \"Mars\""),
+        ("daily(09:00, zone: \"\")", 19, "unknown time zone \"\""),
+        ("daily(09:00, between: 09:00-09:00)", 22, "the two times are equal"),
+        ("weekly(09:00)", 0, "weekly needs a day of the week"),
+        ("weekly(mon)", 0, "weekly needs a time of day"),
+        ("weekly(mon thu, 09:00)", 7, "unknown day of the week \"mon thu\""),
+        ("monthly(09:00)", 0, "monthly needs a day of the month"),
+        ("monthly(32, 09:00)", 8, "\"32\" is not a day of the month"),
+        ("nth(mon, 09:00)", 0, "nth needs first to fifth or last"),
+        ("nth(first, 09:00)", 0, "nth needs a day of the week"),
+        ("nth(frist, mon, 09:00)", 4, "unknown ordinal or weekday \"frist\""),
+        ("once(2026-06-01)", 5, "\"2026-06-01\" is not a date and a time of day"),
+        ("once(2026-06-01 09:00, every: 2)", 30, "unknown argument of once \"every\""),
+        ("every(5 minutes, 6 minutes)", 17, "every takes one argument without a name"),
+        ("cron(0,30 2 * * *)", 7, "cron takes one argument without a name"),
+        ("monthly(31, 09:00, months: feb)", 0, "this never fires"),
+        ("daily(08:00, between: 09:00-10:00)", 0, "this never fires"),
+        ("once(2026-06-01 09:00, days: tue)", 0, "this never fires"),
+        ("cron(\"0 0 30 2 *\")", 0, "this never fires"),
+        ("cron(\"0 0 * * L\")", 0, "this never fires"),
+        // Each year the clock leaves out this hour of this day.
+        (
+            "every(30 min, between: 02:00-03:00, days: sun, weeks: last, months: mar, \
+             zone: Europe/Paris)",
+            0,
+            "this never fires",
+        ),
+    ] {
+        assert_eq!(mistake(text), (at, message.to_owned()), "{text}");
+    }
+    assert!(Timing::parse("once(1999-06-01 09:00)").is_ok());
+}
+
+/// Texts that are near to timings.
+fn nearly() -> impl Strategy<Value = String> {
+    let words = vec![
+        "daily",
+        "every",
+        "weekly",
+        "monthly",
+        "nth",
+        "once",
+        "cron",
+        "trigger",
+        "manual",
+        "(",
+        ")",
+        "(",
+        ")",
+        ", ",
+        ",",
+        " ",
+        ": ",
+        "every: ",
+        "from: ",
+        "days: ",
+        "months: ",
+        "weeks: ",
+        "key: ",
+        "between: ",
+        "zone: ",
+        "table: ",
+        "probe: ",
+        "rows: ",
+        "idle: ",
+        "new_rows: true",
+        "age: ",
+        "mon",
+        "fri",
+        "-",
+        "jan",
+        "first",
+        "last",
+        "09:00",
+        "17:00",
+        "2026-06-01",
+        "T",
+        "5",
+        "31",
+        "minutes",
+        "* * * * *",
+        "\"",
+        "a.b",
+        "Europe/Berlin",
+        "é",
+        "#",
+        "L",
+        "W",
+        "/",
+        "@daily",
+    ];
+    prop::collection::vec(prop::sample::select(words), 0..14).prop_map(|words| words.concat())
+}
+
+fn judged(text: &str) -> Result<(), TestCaseError> {
+    match Timing::parse(text) {
+        Ok(timing) => {
+            let canonical = timing.to_string();
+            prop_assert_eq!(&Timing::parse(&canonical).unwrap(), &timing, "{}", canonical);
+            let key = timing.key();
+            let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+            prop_assert!(key.bytes().all(plain) && (1..=100).contains(&key.len()), "{}", key);
+            prop_assert!(!timing.describe().is_empty());
+        }
+        Err(mistake) => {
+            prop_assert!(mistake.at <= text.chars().count());
+            prop_assert!(mistake.message.starts_with(|c: char| !c.is_uppercase()));
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_text_near_to_a_timing_is_read_or_refused(text in nearly()) {
+        judged(&text)?;
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in ".{0,60}", word in prop::sample::select(Timing::words())) {
+        judged(&text)?;
+        judged(&format!("{word}({text})"))?;
+    }
+}
