@@ -14,7 +14,7 @@ use crate::named::DAY_SECS;
 use crate::timing::Timing;
 
 /// What a comment says about schedules.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotated {
     /// In their order; no two with the same key.
     pub timings: Vec<Timing>,
@@ -111,6 +111,7 @@ pub fn read(comment: &str) -> Annotated {
         }
     }
     found.judge_together(&seen);
+    found.mistakes.sort_by_key(|mistake| mistake.at);
     found
 }
 

@@ -18,7 +18,12 @@ use crate::rule::{Interval, Rule};
 use crate::words::{DAY, MONTH, ORDINAL, WEEKDAY};
 use crate::zone::{Times, first_once, first_shown};
 
-/// When a schedule fires by the clock; fires at least once.
+/// When a schedule fires by the clock.
+///
+/// A local time that does not exist, because the clock is put forward, fires at the first instant
+/// after the gap; one that exists twice fires once, the first time. `every(…)` and cron with a `*`
+/// first in its second, minute or hour follow the clock as it shows: what does not exist is left
+/// out, what exists twice fires twice. All fires are at whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cadence {
     pub(crate) rule: Rule,

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::civil::Date;
 
 use crate::mistake::Mistake;
-use crate::words::{DAY, LAST, Set, TimeOfDay};
+use crate::words::{LAST, Set, TimeOfDay};
 
 /// What must hold besides the cadence itself; `None` holds always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Window {
         if self.holds(time) {
             return Some(time);
         }
-        (time < self.from.0 && self.from.0 < DAY).then_some(self.from.0)
+        (time < self.from.0).then_some(self.from.0)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::read::{CADENCES, cadence};
 use crate::trigger::Trigger;
 
 /// What a schedule fires on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Timing {
     /// Only on demand.
     Manual,

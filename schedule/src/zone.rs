@@ -65,7 +65,8 @@ fn instant(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
         AmbiguousOffset::Fold { before, .. } => before.to_timestamp(time).ok(),
         AmbiguousOffset::Gap { after, .. } => {
             // By the offset after the gap, a time in it lies before it.
-            next_change(zone, after.to_timestamp(time).ok()?)
+            let mut changes = zone.following(after.to_timestamp(time).ok()?);
+            changes.find(|change| change.offset() == after).map(|change| change.timestamp())
         }
     }
 }
@@ -103,4 +104,45 @@ fn next_change(zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
 fn whole_second(instant: Timestamp) -> Option<Timestamp> {
     let before = i64::from(instant.subsec_nanosecond() < 0);
     Timestamp::from_second(instant.as_second() - before).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_go_by_their_names() {
+        let name = |name| read(name, 3).map(|zone| zone.iana_name().unwrap().to_owned());
+        assert_eq!(name("europe/BERLIN").unwrap(), "Europe/Berlin");
+        assert_eq!(name("utc").unwrap(), "UTC");
+        assert_eq!(read("utc", 0).unwrap(), TimeZone::UTC);
+        assert_eq!(name("Etc/UTC").unwrap(), "Etc/UTC");
+        for wrong in ["", "Mars", "Etc/Unknown", "CET-1CEST", "+02:00", "../x", "Europe/"] {
+            assert_eq!(name(wrong).unwrap_err().at, 3, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_gap_of_each_zone_ends_where_the_clock_goes_on() {
+        let mut gaps = 0;
+        for name in TimeZoneDatabase::bundled().available() {
+            let zone = TimeZoneDatabase::bundled().get(name.as_str()).unwrap();
+            let start = Timestamp::from_second(-3_000_000_000).unwrap();
+            let end = Timestamp::from_second(4_000_000_000).unwrap();
+            let changes = zone.following(start).take_while(|change| change.timestamp() < end);
+            for change in changes.map(|change| change.timestamp()) {
+                let second = SignedDuration::from_secs(1);
+                let (last, next) = (change - second, zone.to_datetime(change));
+                let skipped = zone.to_datetime(last).checked_add(second).unwrap();
+                if skipped >= next {
+                    continue;
+                }
+                gaps += 1;
+                for time in [skipped, next.checked_sub(second).unwrap(), next] {
+                    assert_eq!(instant(time, &zone), Some(change), "{name:?} {time}");
+                }
+            }
+        }
+        assert!(gaps > 10_000, "only {gaps}");
+    }
 }
