@@ -4,8 +4,8 @@
 
 Each cadence stands twice, here and in `clock_changes.py`: as the text that the crate reads, and as
 predicates that `brute_force.py` walks the calendar with. A line of the table is
-`cadence | after | fires`: the next fires strictly after the instant; `-` behind them says that there
-is none left. The standard library is enough; the zones are those of the machine.
+`cadence | after | fires`: the next fires strictly after the instant; `-` behind them says that
+there is none left. The standard library is enough; the zones are those of the machine.
 
 `by_hand` are instants reasoned out from the rule alone, as the comment above them says.
 """
