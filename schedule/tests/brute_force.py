@@ -39,8 +39,9 @@ def instant_of(civil, zone):
 
 def fixed_fires(day_holds, time_holds, zone, after, count, step):
     found = []
-    day = after.date() - 2 * DAY
-    while day < LAST.date() + DAY and day.year < after.year + 110:
+    first = after.toordinal() - 2
+    for ordinal in range(first, min(first + 200 * 366, date.max.toordinal()) + 1):
+        day = date.fromordinal(ordinal)
         if len(found) >= count and day > found[count - 1].date() + 3 * DAY:
             break
         if day_holds(day):
@@ -51,7 +52,6 @@ def fixed_fires(day_holds, time_holds, zone, after, count, step):
                     if after < instant <= LAST and instant not in found:
                         found.append(instant)
             found.sort()
-        day += DAY
     return found[:count]
 
 

@@ -38,6 +38,9 @@ fixed("daily(08:00)", "1960-02-27T12:00Z", time=at("08:00"))
 # The calendar ends with 9999-12-30T22:00Z.
 fixed("daily(03:00)", "9999-12-28T12:00Z 9999-12-30T03:00Z", time=at("03:00"),
       by_hand="9999-12-29T03:00Z 9999-12-30T03:00Z")
+# The 31st at 03:00 in Kolkata is 21:30Z of the 30th: still within it.
+fixed("daily(03:00, zone: Asia/Kolkata)", "9999-12-29T00:00Z", time=at("03:00"), zone=KOLKATA,
+      by_hand="9999-12-29T21:30Z 9999-12-30T21:30Z")
 
 kind("every")
 wall("every(5 minutes)", "2026-01-01T00:00Z 2026-01-01T23:52:01Z", time=marks(300))
@@ -170,6 +173,9 @@ fixed("once(2026-06-01 09:00:00, zone: Asia/Kathmandu)", NEW_YEAR, zone=KATHMAND
 fixed("once(2026-06-01T09:00:17)", NEW_YEAR, day=ONCE["day"], time=at("09:00:17"), step=1)
 fixed("once(2019-06-01 09:00)", NEW_YEAR, day=lambda d: str(d) == "2019-06-01", time=at("09:00"))
 fixed("once(2090-12-31 23:59)", NEW_YEAR, day=lambda d: str(d) == "2090-12-31", time=at("23:59"))
+fixed("once(1987-06-01 09:00)", "1980-01-01T00:00Z 2026-01-01T00:00Z",
+      day=lambda d: str(d) == "1987-06-01", time=at("09:00"))
+fixed("once(2150-06-01 09:00)", NEW_YEAR, day=lambda d: str(d) == "2150-06-01", time=at("09:00"))
 # In the gap of 29 March 2026: 02:00 CET is 03:00 CEST is 01:00Z.
 fixed("once(2026-03-29 02:30, zone: Europe/Berlin)", "2026-01-01T00:00Z 2026-03-29T01:00Z",
       day=lambda d: str(d) == "2026-03-29", time=at("02:30"), zone=BERLIN,
@@ -312,6 +318,7 @@ cron(fixed, "30 2 * * 1-5", NEW_YEAR)
 fixed("cron(30 2 * * 1-5, zone: Europe/Berlin)", NEW_YEAR, day=on(*WEEKDAYS), time=at("02:30"),
       zone=BERLIN)
 fixed("cron(0 6 1 * *)", NEW_YEAR, day=dates(1), time=at("06:00"))
+cron(fixed, "0 6 * * *", "4999-12-30T00:00Z 9999-12-29T00:00Z")
 cron(wall, "* * * * *", "2026-12-31T23:58:30Z")
 cron(wall, "*/15 * * * *", "2026-01-01T23:20Z")
 cron(wall, "*/25 * * * *", "2026-01-01T23:20Z", count=6)

@@ -27,7 +27,7 @@ fn case(line: usize, text: &'static str) -> Case {
     let [text, after, fires] = parts[..] else {
         panic!("line {line} of the table is no case: {text}");
     };
-    let instant = |word: &str| word.parse::<Timestamp>().unwrap();
+    let instant = |word: &str| word.parse::<Timestamp>().expect("an instant");
     let fires = fires.split(' ').map(|word| (word != "-").then(|| instant(word)));
     Case { line, text, after: instant(after), fires: fires.collect() }
 }
