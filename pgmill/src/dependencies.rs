@@ -9,6 +9,7 @@ use tokio_postgres::Client;
 use crate::args::{DependencyArgs, DependencyPair, DependencyVerb};
 use crate::failure::Failure;
 use crate::output::{Field, Output};
+use crate::session::end;
 
 /// One of the verbs.
 ///
@@ -46,11 +47,7 @@ async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result
     let (pair, expected) = (&args.pair, args.expected);
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let changed = job::set_dependency(&transaction, &pair.child, &pair.parent, expected).await?;
-    if pair.dry_run {
-        transaction.rollback().await.map_err(QueueError::from)?;
-    } else {
-        transaction.commit().await.map_err(QueueError::from)?;
-    }
+    end(transaction, pair.dry_run).await?;
     if out.json {
         out.document(&json!({
             "child": pair.child, "parent": pair.parent, "expected": expected,
@@ -73,11 +70,7 @@ async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result
 async fn remove(client: &mut Client, out: &Output, args: &DependencyPair) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let removed = job::drop_dependency(&transaction, &args.child, &args.parent).await?;
-    if args.dry_run {
-        transaction.rollback().await.map_err(QueueError::from)?;
-    } else {
-        transaction.commit().await.map_err(QueueError::from)?;
-    }
+    end(transaction, args.dry_run).await?;
     if !removed {
         let message = format!("there is no dependency {} < {}", args.child, args.parent);
         return Err(Failure::not_found(message).hint("pgmill dependency list"));

@@ -9,6 +9,7 @@ use tokio_postgres::Client;
 use crate::args::{GroupArgs, GroupName};
 use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
+use crate::session::end;
 use crate::words::local;
 
 const HEADINGS: [&str; 8] =
@@ -92,11 +93,7 @@ pub(crate) async fn set(
         group::set_active_period(&transaction, &args.name, period.as_ref()).await?;
     }
     let groups = group::groups(&transaction).await?;
-    if args.dry_run {
-        transaction.rollback().await.map_err(QueueError::from)?;
-    } else {
-        transaction.commit().await.map_err(QueueError::from)?;
-    }
+    end(transaction, args.dry_run).await?;
     let Some(now) = groups.iter().find(|group| group.name == args.name) else {
         return Err(Failure::not_found(format!("group {} is gone", args.name)));
     };
@@ -131,11 +128,7 @@ pub(crate) async fn remove(
 ) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let removed = group::drop_group(&transaction, &args.name).await?;
-    if args.dry_run {
-        transaction.rollback().await.map_err(QueueError::from)?;
-    } else {
-        transaction.commit().await.map_err(QueueError::from)?;
-    }
+    end(transaction, args.dry_run).await?;
     if !removed {
         return Err(Failure::not_found(format!("there is no group {}", args.name))
             .hint("pgmill group list"));

@@ -12,6 +12,7 @@ use crate::args::{JobName, JobVerb};
 use crate::failure::Failure;
 use crate::merge::{Merged, MergedTask, merge};
 use crate::output::{Field, Output, Tone};
+use crate::session::end;
 use crate::task::HEAD_CHARS;
 use crate::words::{distance, one_line};
 
@@ -181,11 +182,7 @@ async fn enable(
     if changed && !job::enable(&transaction, name, enabled).await? {
         return Err(unknown(name));
     }
-    if args.dry_run {
-        transaction.rollback().await.map_err(QueueError::from)?;
-    } else {
-        transaction.commit().await.map_err(QueueError::from)?;
-    }
+    end(transaction, args.dry_run).await?;
     if out.json {
         out.document(&json!({
             "job": name, "dry_run": args.dry_run, "enabled": enabled, "changed": changed,

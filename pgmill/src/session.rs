@@ -1,10 +1,10 @@
 //! The connection of one command.
 
 use queue::connect::{self, Environment, Target};
-use queue::schema;
+use queue::{QueueError, schema};
 use terminal::tell;
 use tokio::task::JoinSet;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Transaction};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -64,4 +64,16 @@ impl Session {
 fn given_as_argument() -> bool {
     std::env::args_os()
         .any(|argument| argument.to_str().is_some_and(|text| text.starts_with("--database-url")))
+}
+/// Ends a transaction: as if it had not been, with `--dry-run`.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn end(transaction: Transaction<'_>, dry_run: bool) -> Result<(), QueueError> {
+    if dry_run {
+        transaction.rollback().await?;
+    } else {
+        transaction.commit().await?;
+    }
+    Ok(())
 }

@@ -5,12 +5,13 @@ use queue::run::{self, Again, RunId, RunState};
 use queue::{QueueError, enqueue, exit};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::Client;
 
 use crate::args::{RunCancel, RunRestart, RunRetry};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::runs::find;
+use crate::session::end;
 
 /// At most so many with `--all`.
 const ALL: i64 = 10_000;
@@ -130,13 +131,4 @@ pub(crate) async fn restart(
         out.text(&format!("of run {} {verb} again: {shown}{rest}", args.run))?;
     }
     Ok(exit::OK)
-}
-
-async fn end(transaction: Transaction<'_>, dry_run: bool) -> Result<(), QueueError> {
-    if dry_run {
-        transaction.rollback().await?;
-    } else {
-        transaction.commit().await?;
-    }
-    Ok(())
 }
