@@ -265,6 +265,14 @@ mod tests {
     }
 
     #[test]
+    fn only_what_must_be_is_quoted() {
+        assert_eq!(quoted("a = b.c"), "a = b.c");
+        assert_eq!(quoted("a: b"), "\"a: b\"");
+        assert_eq!(quoted("a  b"), "\"a  b\"");
+        assert_eq!(quoted("a\"b"), "\"a\"\"b\"");
+    }
+
+    #[test]
     fn a_mistake_says_where() {
         assert_eq!(mistake(""), (0, "the text is empty".to_owned()));
         assert_eq!(mistake("  3"), (2, "no word begins here".to_owned()));

@@ -163,6 +163,16 @@ mod tests {
         assert_eq!((found.missed, found.fires.len()), (100_000 + 3601 - 11 - 2, 13));
     }
 
+    #[test]
+    fn nothing_is_left_uncounted_that_ends_in_the_last_hour() {
+        let (every, now) = (cadence("every(1 s)"), at("2026-03-02T09:00:00Z"));
+        let fire = now - SignedDuration::from_secs(100_500);
+        let policy = Policy { catch_up: 1000, max_lateness: None };
+        let found = due(&every, fire, now, policy);
+        assert_eq!((found.missed, found.fires.len()), (100_501 - 1011, 1011));
+        assert!(!found.uncounted);
+    }
+
     proptest! {
         #[test]
         fn each_fire_is_fired_or_missed(

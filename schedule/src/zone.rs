@@ -49,7 +49,7 @@ pub(crate) fn first_once(
     loop {
         let time = times.first(from, until)?;
         let instant = instant(time, zone)?;
-        // Not so when several times fell on the end of a gap, or in the second pass of a range.
+        // In the second pass of a range its times lie behind.
         if instant > after {
             return (instant <= limit).then_some(instant);
         }

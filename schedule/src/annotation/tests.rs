@@ -85,6 +85,13 @@ fn a_mistake_in_one_timing_leaves_the_others() {
 }
 
 #[test]
+fn a_value_holds_no_annotation() {
+    let found =
+        read("@job(\"See @daily(09:00)\") @trigger(probe: SELECT 1 (@daily(09:00)), rows: 1)");
+    assert_eq!((keys(&found), messages(&found)), (vec!["trigger_probe".to_owned()], vec![]));
+}
+
+#[test]
 fn the_same_key_twice_is_a_mistake_of_the_later() {
     let found = read("@daily(09:00) @daily(09:00, days: mon)");
     assert_eq!(keys(&found), ["daily_09_00"]);
