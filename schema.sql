@@ -16,6 +16,8 @@
 --   attempts                    one row per finished attempt, a partition per day
 --   jobs, dependencies          graphs of tasks: what waits for what
 --   start_run, advance_run      a frozen copy of jobs, and its tasks into mill.tasks when they are ready
+--   schedules                   when jobs run by themselves
+--   take_schedules, tick        a fire is a run with a schedule and an instant: once, whoever ticks
 --   workers, worker_starts      who is alive, who ever was
 --   running, queue_status, history, why    what a person reads
 --   roles                       who may do what
@@ -122,6 +124,11 @@ BEGIN
         CREATE TYPE mill.run_state AS ENUM ('running', 'succeeded', 'failed', 'cancelled');
         CREATE TYPE mill.run_task_state AS ENUM
             ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'impossible');
+        CREATE TYPE mill.fire_mode AS ENUM ('manual', 'scheduled', 'triggered');
+        CREATE TYPE mill.overlap AS ENUM ('skip', 'queue', 'allow');
+        CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
+        CREATE TYPE mill.schedule_event AS ENUM
+            ('fired', 'skipped', 'completed', 'error', 'missed', 'reclaimed');
         -- Domains and not checks of the table: those would be parsed and run again by every claim,
         -- a third of its time.
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
@@ -164,6 +171,10 @@ COMMENT ON TYPE mill.expected IS 'What an edge expects of the parent: succeeded;
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all its parents, or for any of them';
 COMMENT ON TYPE mill.run_state IS 'States of a run: at its end cancelled if it was, else failed if a task failed whose failure counts, else succeeded';
 COMMENT ON TYPE mill.run_task_state IS 'States of a task of a run: waiting (for parents), ready, released (in the queue or running), or how it ended; impossible: its parents did not end as its edges expect';
+COMMENT ON TYPE mill.fire_mode IS 'What makes a schedule fire: a person only (manual), the clock (scheduled), what is in a table (triggered)';
+COMMENT ON TYPE mill.overlap IS 'A fire while a run of the schedule goes on: is skipped; waits, one of them, for the end of that run (queue); starts another run beside it (allow)';
+COMMENT ON TYPE mill.declared_in IS 'Where a schedule is declared, which is where its timing is changed: the COMMENT of a procedure, a file, a call of mill.set_schedule';
+COMMENT ON TYPE mill.schedule_event IS 'What happened to a schedule: completed = a run of it ended; missed = nobody ticked in time; reclaimed = the worker of a task of it died';
 COMMENT ON TYPE mill.backoff IS 'How the wait before a retry grows: fixed, or doubled with each failure';
 
 -- What an operator decides -----------------------------------------------------------------------
@@ -181,6 +192,9 @@ CREATE TABLE IF NOT EXISTS mill.settings (
         CHECK (statement_limit_bytes BETWEEN 1 AND 536870912),
     history_retention interval NOT NULL DEFAULT '30 days'
         CHECK (history_retention >= '1 day'),
+    schedule_log_retention interval NOT NULL DEFAULT '30 days'
+        CHECK (schedule_log_retention >= '1 day'),
+    declaring_roles text[] NOT NULL DEFAULT '{}',
     max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
     reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
@@ -188,6 +202,8 @@ CREATE TABLE IF NOT EXISTS mill.settings (
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row: UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Longer statements are refused at enqueue';
 COMMENT ON COLUMN mill.settings.history_retention IS 'Days of attempts older than this are dropped, a partition at a time';
+COMMENT ON COLUMN mill.settings.schedule_log_retention IS 'Rows of mill.schedule_log older than this are deleted, some thousand at a time';
+COMMENT ON COLUMN mill.settings.declaring_roles IS 'Roles whose procedures may declare schedules in their comments, beside superusers and members of mill_operator: the code of these procedures runs under the login of the tasks';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'A task whose worker died this many times ends as lost';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve reserved tasks only: mill.reserve';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
@@ -537,6 +553,7 @@ COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task; apa
 CREATE TABLE IF NOT EXISTS mill.jobs (
     name mill.label PRIMARY KEY CONSTRAINT job_name_plain CHECK (name !~ '[,[:cntrl:]]' AND btrim(name) = name),
     description text,
+    category text,
     frequency text,
     priority mill.priority,
     version integer NOT NULL DEFAULT 1,
@@ -545,6 +562,7 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     disabled_at timestamptz
 );
 COMMENT ON TABLE mill.jobs IS 'Named sets of tasks with edges';
+COMMENT ON COLUMN mill.jobs.category IS 'For people';
 COMMENT ON COLUMN mill.jobs.frequency IS 'How often people mean to run it: words, no timer';
 COMMENT ON COLUMN mill.jobs.priority IS 'Of its tasks that name none themselves';
 COMMENT ON COLUMN mill.jobs.version IS 'Counts the changes';
@@ -627,6 +645,10 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     kill boolean NOT NULL DEFAULT false,
     backlog boolean NOT NULL DEFAULT false,
     dropped text[],
+    schedule_id bigint,
+    fire_at timestamptz,
+    reason text,
+    CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT ended_has_ended CHECK ((state = 'running') = (ended_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
         OR tasks = succeeded + failed + ignored + cancelled + impossible)
@@ -640,7 +662,17 @@ COMMENT ON COLUMN mill.runs.failed IS 'Tasks that failed and whose failure count
 COMMENT ON COLUMN mill.runs.ignored IS 'Tasks that failed, and it was said that this does not count';
 COMMENT ON COLUMN mill.runs.impossible IS 'Tasks that cannot run, because of what their parents became';
 COMMENT ON COLUMN mill.runs.kill IS 'Cancelled with its running tasks';
+COMMENT ON COLUMN mill.runs.schedule_id IS 'The schedule that fired it; null: somebody started it';
+COMMENT ON COLUMN mill.runs.fire_at IS 'The instant for which it was fired';
+COMMENT ON COLUMN mill.runs.reason IS 'What made it fire: schedule, manual, or what was found in the table';
 COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of its jobs: parent > child';
+
+-- mill.fire: each instant of a schedule once, whoever ticks.
+CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
+-- The history of one schedule, page by page.
+CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
+-- mill.blocking_run
+CREATE INDEX IF NOT EXISTS runs_going_on ON mill.runs (schedule_id) WHERE state = 'running' AND schedule_id IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_id bigint NOT NULL,
@@ -725,6 +757,107 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS 'What mill.advance_run has still to take in: a task of a run has ended (outcome), was added (no outcome), or the run is to be looked at (no node)';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
+
+-- Schedules --------------------------------------------------------------------------------------
+--
+-- A schedule says when jobs run by themselves. Its timing is a text; only programs understand it
+-- (crate schedule): instants are worked out in one place, and stored. Whatever has to be looked at
+-- by a tick has next_tick_at. A tick takes rows that are due, and what it decides about them commits
+-- with the runs that it starts: a fire is a run with a schedule and an instant.
+
+CREATE TABLE IF NOT EXISTS mill.schedules (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name mill.label NOT NULL UNIQUE
+        CONSTRAINT schedule_name_plain CHECK (name !~ '[[:cntrl:]]' AND btrim(name) = name),
+    declared_in mill.declared_in NOT NULL,
+    declared_as text,
+    jobs text[] NOT NULL CONSTRAINT runs_something CHECK (cardinality(jobs) > 0),
+    own_job boolean NOT NULL DEFAULT false,
+    params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
+    timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
+    mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
+        WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
+        ELSE 'scheduled'::mill.fire_mode END) STORED,
+    overlap mill.overlap NOT NULL DEFAULT 'skip',
+    catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
+    max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
+    declared_jitter interval NOT NULL DEFAULT '0'
+        CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
+    enabled boolean NOT NULL DEFAULT true,
+    max_attempts mill.attempt_limit,
+    retry_interval mill.retry_interval,
+    jitter interval CONSTRAINT jitter_range CHECK (jitter BETWEEN '0' AND '1 day'),
+    removed_at timestamptz,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    planned_from timestamptz NOT NULL DEFAULT now(),
+    next_tick_at timestamptz,
+    next_fire_at timestamptz,
+    queued_fire_at timestamptz,
+    trigger jsonb,
+    error text,
+    last_fire_at timestamptz,
+    last_end_at timestamptz,
+    last_state mill.run_state,
+    last_success_at timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.schedules IS 'When jobs run by themselves';
+COMMENT ON COLUMN mill.schedules.declared_as IS 'Of a comment: the procedure that carries it';
+COMMENT ON COLUMN mill.schedules.own_job IS 'Its job was made for it, of one statement';
+COMMENT ON COLUMN mill.schedules.params IS 'Of its runs; beside them fire_at, schedule and reason, for tasks that take {"$param": …} of these names';
+COMMENT ON COLUMN mill.schedules.timing IS 'manual, a cadence such as daily(03:15), or trigger(…): docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.catch_up IS 'Of fires that nobody made in time, so many newest ones are made late; the others are recorded as missed';
+COMMENT ON COLUMN mill.schedules.max_lateness IS 'A fire later than this is not made; null = any';
+COMMENT ON COLUMN mill.schedules.enabled IS 'A person''s, like the next three: no declaration changes it';
+COMMENT ON COLUMN mill.schedules.max_attempts IS 'Of its tasks; null = as they are declared';
+COMMENT ON COLUMN mill.schedules.retry_interval IS 'Of its tasks; null = as they are declared';
+COMMENT ON COLUMN mill.schedules.jitter IS 'A fire is made up to so much later; null = declared_jitter';
+COMMENT ON COLUMN mill.schedules.removed_at IS 'Its declaration is gone since then: it does not fire; nothing is deleted';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Its timing counts from here on';
+COMMENT ON COLUMN mill.schedules.next_tick_at IS 'When a tick has to look at it; null: never';
+COMMENT ON COLUMN mill.schedules.next_fire_at IS 'By its timing; null: not worked out yet, or none';
+COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: this fire waits for the end of a run';
+COMMENT ON COLUMN mill.schedules.trigger IS 'What timing says about a trigger, as a worker has read it';
+COMMENT ON COLUMN mill.schedules.error IS 'What is wrong with timing; or with the last look at what triggers it';
+-- mill.take_schedules: a tick costs what is due, not what exists.
+CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS mill.schedule_log (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    schedule_id bigint NOT NULL,
+    logged_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event mill.schedule_event NOT NULL,
+    fire_at timestamptz,
+    reason text,
+    message text,
+    rows bigint,
+    count bigint,
+    run_id bigint,
+    outcome mill.run_state,
+    duration interval
+);
+COMMENT ON TABLE mill.schedule_log IS 'What happened to schedules, append-only, kept for settings.schedule_log_retention';
+COMMENT ON COLUMN mill.schedule_log.reason IS 'What made it fire: schedule, manual, or what was found in the table';
+COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered: rows that were pending';
+COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: how many fires';
+COMMENT ON COLUMN mill.schedule_log.run_id IS 'The run that was fired or has ended; skipped: the run that goes on';
+COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: how long the run took';
+-- The log of one schedule, page by page; and what is to be deleted.
+CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
+CREATE INDEX IF NOT EXISTS schedule_log_logged ON mill.schedule_log USING brin (logged_at);
+
+CREATE TABLE IF NOT EXISTS mill.schedule_mistakes (
+    declared_as text NOT NULL,
+    place text NOT NULL,
+    message text NOT NULL,
+    hint text,
+    found_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (declared_as, place, message)
+);
+COMMENT ON TABLE mill.schedule_mistakes IS 'What is wrong in the comments of procedures, as the last reconcile found it';
+COMMENT ON COLUMN mill.schedule_mistakes.place IS 'line:column of the comment';
 
 -- Permits: blocked <-> pending ---------------------------------------------------------------------
 --
@@ -1583,6 +1716,9 @@ BEGIN
     IF task.limits IS NOT NULL THEN
         PERFORM mill.release(ARRAY[task.id], ARRAY[task.claimed_at]);
     END IF;
+    IF outcome = 'lost' AND task.node IS NOT NULL THEN
+        PERFORM mill.log_reclaimed(task);
+    END IF;
     IF final THEN
         DELETE FROM mill.tasks t WHERE t.id = task_id;
         DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
@@ -1857,7 +1993,7 @@ COMMENT ON FUNCTION mill.first_row IS 'First row of attempts.result as an object
 CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object('name', j.name, 'description', j.description,
-        'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
+        'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
         'tasks', (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('name', t.name,
                 'description', t.description, 'statement', t.statement, 'params', t.params, 'queue', t.queue,
                 'priority', t.priority, 'group', t.group_name, 'concurrency_key', t.concurrency_key,
@@ -1998,8 +2134,8 @@ $$;
 COMMENT ON FUNCTION mill.check_job IS 'Raises if a job cannot be run: unknown parents, results of tasks that it does not wait for, tasks that wait for each other';
 
 CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
-    frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL)
-RETURNS boolean
+    frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
+    category text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -2016,13 +2152,13 @@ BEGIN
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name) FOR UPDATE;
     IF FOUND THEN
         UPDATE mill.jobs j SET description = set_job.description, frequency = set_job.frequency,
-                priority = set_job.priority,
+                category = set_job.category, priority = set_job.priority,
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
-        INSERT INTO mill.jobs (name, description, frequency, priority, disabled_at)
-            VALUES (name, description, frequency, priority, CASE WHEN NOT enabled THEN now() END);
+        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at)
+            VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END);
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
@@ -2182,9 +2318,9 @@ COMMENT ON FUNCTION mill.downstream IS 'Tasks that wait for this one, and those 
 
 -- runs -------------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
-    OUT dropped text[])
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+CREATE OR REPLACE FUNCTION mill.make_run(jobs text[], params jsonb, schedule mill.schedules,
+    fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 -- Statistics may know nothing of a job that has just been made: two large sets are not to be compared
 -- row by row.
 SET enable_nestloop = off SET jit = off AS $$
@@ -2194,6 +2330,7 @@ DECLARE
     wrong text;
     round_trip text;
     count integer;
+    offered jsonb := '{}';
 BEGIN
     SELECT array_agg(w.name ORDER BY w.place) INTO wanted FROM (
         SELECT lower(btrim(j.name)) AS name, min(j.place) AS place
@@ -2215,7 +2352,12 @@ BEGIN
     -- As they are written where they are declared.
     SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name))) INTO wanted
         FROM mill.jobs j WHERE lower(j.name) = ANY (wanted);
-    INSERT INTO mill.runs (jobs, params) VALUES (wanted, params) RETURNING runs.id INTO run_id;
+    IF schedule.id IS NOT NULL THEN
+        offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
+            'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+    END IF;
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason)
+        VALUES (wanted, params, schedule.id, fire_at, reason) RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
         -- A task that several jobs have is in once, as the one says that gives it the highest priority.
@@ -2243,9 +2385,11 @@ BEGIN
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
             at_most_once, external, ignore_failure, join_mode, parents, state)
-        SELECT run_id, n.node, n.name, n.job, n.statement, mill.fill_params(n.params, params),
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.fill_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.said_priority, n.group_name,
-            n.concurrency_key, n.max_attempts, n.retry_interval, n.backoff, n.jitter, n.timeout, n.mode,
+            n.concurrency_key,
+            CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
+            coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state
         FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
@@ -2260,13 +2404,20 @@ BEGIN
     END IF;
     PERFORM mill.check_run(run_id, params);
     -- What is ready need not wait for somebody to look; what is left of very much does.
-    UPDATE mill.runs r SET tasks = count, open = count, dropped = start_run.dropped,
+    UPDATE mill.runs r SET tasks = count, open = count, dropped = make_run.dropped,
         backlog = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
     IF dropped IS NOT NULL THEN
         RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
     END IF;
 END
+$$;
+COMMENT ON FUNCTION mill.make_run IS 'Part of mill.start_run and mill.fire: a frozen copy of these jobs, merged';
+
+CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
+    OUT dropped text[])
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.run_id, r.dropped FROM mill.make_run(jobs, params, NULL, NULL, NULL) AS r
 $$;
 COMMENT ON FUNCTION mill.start_run IS 'Starts a run: a frozen copy of these jobs, merged. Names in any case. params: values of {"$param": …}. dropped: edges to tasks that are in none of the jobs';
 
@@ -2513,7 +2664,7 @@ COMMENT ON FUNCTION mill.cancel_open IS 'Part of mill.advance_run, for a cancell
 CREATE OR REPLACE FUNCTION mill.end_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    now_state mill.run_state;
+    ended mill.runs;
 BEGIN
     UPDATE mill.runs r SET tasks = n.tasks, open = 0, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
             cancelled = n.cancelled, impossible = n.impossible, ended_at = clock_timestamp(),
@@ -2525,9 +2676,12 @@ BEGIN
                 count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
                 count(*) FILTER (WHERE t.state = 'impossible') AS impossible
             FROM mill.run_tasks t WHERE t.run_id = end_run.run_id) AS n
-        WHERE r.id = end_run.run_id RETURNING r.state INTO now_state;
+        WHERE r.id = end_run.run_id RETURNING r.* INTO ended;
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = end_run.run_id;
-    RETURN now_state;
+    IF ended.schedule_id IS NOT NULL THEN
+        PERFORM mill.log_end(ended);
+    END IF;
+    RETURN ended.state;
 END
 $$;
 COMMENT ON FUNCTION mill.end_run IS 'Part of mill.advance_run: cancelled, else failed, else succeeded';
@@ -2811,6 +2965,7 @@ COMMENT ON FUNCTION mill.run_add IS 'Adds a task to a run that goes on: called b
 CREATE OR REPLACE VIEW mill.run_status AS
     SELECT r.id, r.jobs, r.params, r.state, r.started_at, r.started_by, r.ended_at,
         coalesce(r.ended_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
+        (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
@@ -2882,6 +3037,603 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.why(bigint, text) IS 'One sentence: why this task of a run is not running now, or what became of it; null if there is no such task';
+
+-- schedules --------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.in_force(schedule mill.schedules) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT schedule.enabled AND schedule.removed_at IS NULL
+$$;
+COMMENT ON FUNCTION mill.in_force IS 'Whether the schedule may fire by itself';
+
+CREATE OR REPLACE FUNCTION mill.schedule_definition(schedule mill.schedules) RETURNS jsonb
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    job jsonb;
+    task jsonb;
+BEGIN
+    IF schedule.own_job THEN
+        job := mill.job_definition(schedule.jobs[1]);
+        task := job->'tasks'->0;
+    END IF;
+    RETURN jsonb_strip_nulls(jsonb_build_object('name', schedule.name, 'timing', schedule.timing,
+        'jobs', CASE WHEN NOT schedule.own_job THEN to_jsonb(schedule.jobs) END,
+        'statement', task->'statement', 'task', task - 'name' - 'statement',
+        'description', job->'description', 'category', job->'category',
+        'params', nullif(schedule.params, '{}'), 'overlap', schedule.overlap, 'catch_up', schedule.catch_up,
+        'max_lateness', schedule.max_lateness, 'jitter', nullif(schedule.declared_jitter, '0')));
+END
+$$;
+COMMENT ON FUNCTION mill.schedule_definition IS 'What mill.put_schedule would have to be given for the schedule as it is declared';
+
+CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM mill.jobs j LEFT JOIN mill.job_tasks t ON t.job = j.name AND t.disabled_at IS NULL
+        WHERE lower(j.name) = lower(put_own_job.job) AND t.name IS DISTINCT FROM j.name)
+    THEN
+        RAISE EXCEPTION 'there is a job "%" of other tasks', job USING ERRCODE = '22023',
+            HINT = 'Name that job instead of a statement, or give the schedule another name.';
+    END IF;
+    PERFORM mill.set_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
+            || jsonb_build_object('name', job, 'statement', definition->'statement')),
+        description => definition->>'description', category => definition->>'category', enabled => enabled);
+END
+$$;
+COMMENT ON FUNCTION mill.put_own_job IS 'Part of mill.put_schedule: a job of one statement';
+
+CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
+    declared_as text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    unknown text;
+    kept mill.schedules;
+    before jsonb;
+    wanted text[];
+    came_back boolean;
+    put mill.schedules;
+BEGIN
+    SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
+        'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
+        'category', 'enabled']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'a schedule has no "%"', unknown USING ERRCODE = '22023';
+    ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
+        RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
+    END IF;
+    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
+    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
+        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
+                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
+                ELSE 'a call of mill.set_schedule' END
+            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
+    END IF;
+    before := mill.schedule_definition(kept);
+    came_back := kept.removed_at IS NOT NULL;
+    IF definition ? 'statement' THEN
+        wanted := ARRAY[coalesce(declared_as, definition->>'name')];
+        PERFORM mill.put_own_job(wanted[1], definition, CASE WHEN came_back THEN true END);
+    ELSE
+        SELECT array_agg(j.value ORDER BY j.place) INTO wanted
+            FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
+        SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
+            SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
+                HINT = 'pgmill job list shows those that there are.';
+        END IF;
+    END IF;
+    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, jobs, own_job, params, timing, overlap,
+        catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
+    VALUES (definition->>'name', declared_in, declared_as, wanted, definition ? 'statement',
+        coalesce(definition->'params', '{}'), definition->>'timing',
+        coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
+        (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
+        coalesce((definition->>'enabled')::boolean, true),
+        CASE WHEN coalesce((definition->>'enabled')::boolean, true) THEN now() END)
+    ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
+        jobs = excluded.jobs, own_job = excluded.own_job, params = excluded.params, timing = excluded.timing,
+        overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
+        declared_jitter = excluded.declared_jitter, removed_at = NULL,
+        enabled = coalesce((definition->>'enabled')::boolean, s.enabled)
+    RETURNING s.* INTO put;
+    -- What counts from now on: a new timing, or that it may fire again.
+    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.in_force(put) <> mill.in_force(kept)) THEN
+        PERFORM mill.plan_anew(put.id);
+    END IF;
+    IF kept.id IS NULL THEN
+        RETURN 'new';
+    ELSIF before IS NOT DISTINCT FROM mill.schedule_definition(put) AND put.enabled = kept.enabled AND NOT came_back THEN
+        RETURN 'unchanged';
+    END IF;
+    UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
+        WHERE s.id = put.id;
+    RETURN 'changed';
+END
+$$;
+COMMENT ON FUNCTION mill.put_schedule IS 'Makes a schedule what the document says: name, timing, statement or jobs, task (of the statement: as of mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. new, changed or unchanged';
+
+CREATE OR REPLACE FUNCTION mill.plan_anew(schedule_id bigint) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
+            error = NULL, next_tick_at = CASE WHEN mill.in_force(s) THEN now() END
+        WHERE s.id = plan_anew.schedule_id
+$$;
+COMMENT ON FUNCTION mill.plan_anew IS 'Has the next tick work out when the schedule fires, from now on';
+
+CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
+    jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
+    catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
+    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing, 'statement', statement,
+        'jobs', to_jsonb(jobs), 'params', params, 'task', task, 'overlap', overlap, 'catch_up', catch_up,
+        'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
+        'enabled', enabled)), 'call')
+$$;
+COMMENT ON FUNCTION mill.set_schedule IS 'Makes a schedule what is said here, all of it; new, changed or unchanged. timing: manual, a cadence such as daily(03:15), or trigger(…). It runs the statement, with what task says: {"params", "queue", "priority", "group", "attempts", "timeout", "mode", …}; or these jobs, with these params. enabled null leaves it as it is';
+
+CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    gone mill.schedules;
+BEGIN
+    FOR gone IN
+        UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
+                changed_at = now(), changed_by = session_user, version = s.version + 1
+            WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
+    LOOP
+        IF gone.own_job AND NOT EXISTS (SELECT FROM mill.schedules s
+            WHERE s.own_job AND s.jobs = gone.jobs AND s.removed_at IS NULL)
+        THEN
+            PERFORM mill.enable_job(gone.jobs[1], false);
+        END IF;
+        RETURN NEXT gone.name;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.remove_schedules IS 'These schedules do not fire any more; nothing is deleted. Which of them there were';
+
+CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    found_schedule mill.schedules;
+BEGIN
+    SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF found_schedule.enabled <> enabled THEN
+        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
+            version = s.version + 1 WHERE s.id = found_schedule.id;
+        PERFORM mill.plan_anew(found_schedule.id);
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_schedule IS 'Lets a schedule fire, from now on, or not; false: there is none of that name';
+
+CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
+        WHERE k <> ALL (ARRAY['attempts', 'retry_interval', 'jitter']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'what can be adjusted is attempts, retry_interval and jitter, not "%"', unknown
+            USING ERRCODE = '22023';
+    END IF;
+    UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
+            max_attempts = CASE WHEN settings ? 'attempts' THEN (settings->>'attempts')::integer
+                ELSE s.max_attempts END,
+            retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
+                ELSE s.retry_interval END,
+            jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
+        WHERE s.name = adjust_schedule.name;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.adjust_schedule IS 'Sets what is a person''s and survives every declaration: {"attempts", "retry_interval", "jitter"}; null: as it is declared. False: there is no such schedule';
+
+CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.id FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
+    ORDER BY r.id LIMIT 1
+$$;
+COMMENT ON FUNCTION mill.blocking_run IS 'The run of a schedule that goes on, if that is in the way of another';
+
+CREATE OR REPLACE FUNCTION mill.judge_trigger(trigger jsonb, pending bigint, oldest_age interval, last_fire_at timestamptz,
+    OUT fire boolean, OUT reason text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    least_rows bigint := (trigger->>'rows')::bigint;
+    idle interval := make_interval(secs => (trigger->>'idle_secs')::double precision);
+    debounce interval := make_interval(secs => (trigger->>'debounce_secs')::double precision);
+    age interval := date_trunc('second', oldest_age);
+BEGIN
+    fire := true;
+    IF pending >= least_rows THEN
+        reason := format('row threshold: %s rows >= %s', pending, least_rows);
+    ELSIF pending > 0 AND oldest_age >= idle THEN
+        reason := format('idle: the oldest of %s rows is %s old >= %s', pending, age, idle);
+    ELSIF pending > 0 AND (trigger->>'new_rows')::boolean AND coalesce(now() - last_fire_at >= debounce, true) THEN
+        reason := format('new rows: %s, and %s', pending, coalesce(
+            format('the last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce), 'no fire before'));
+    ELSE
+        fire := false;
+        reason := 'no trigger is met: ' || array_to_string(ARRAY[
+            CASE WHEN pending = 0 THEN 'no rows' ELSE format('%s rows', pending) END
+                || coalesce(' < ' || least_rows, ''),
+            CASE WHEN pending > 0 AND idle IS NOT NULL
+                THEN format('the oldest is %s old < %s', coalesce(age::text, 'of unknown age,'), idle) END,
+            CASE WHEN pending > 0 AND (trigger->>'new_rows')::boolean
+                THEN format('the last fire %s ago < %s', date_trunc('second', now() - last_fire_at), debounce) END], ', ');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.judge_trigger IS 'Part of mill.decide: row threshold before idle before new rows; the first that is met, or why none is';
+
+CREATE OR REPLACE FUNCTION mill.decide(schedule mill.schedules, pending bigint, oldest_age interval,
+    OUT fire boolean, OUT reason text, OUT blocked_by bigint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    fire := false;
+    reason := CASE WHEN schedule.removed_at IS NOT NULL
+            THEN format('its declaration is gone since %s', date_trunc('second', schedule.removed_at))
+        WHEN NOT schedule.enabled AND schedule.timing LIKE 'once(%' AND schedule.last_fire_at IS NOT NULL
+            THEN 'it has fired, and has no other fire'
+        WHEN NOT schedule.enabled THEN 'it is disabled'
+        WHEN schedule.mode = 'manual' THEN 'it fires only when somebody says so'
+        WHEN schedule.next_fire_at IS NULL AND schedule.trigger IS NULL AND schedule.next_tick_at IS NOT NULL
+            THEN 'no worker has worked out its timing since it was changed'
+        WHEN schedule.mode = 'triggered' AND schedule.trigger IS NULL
+            OR schedule.mode = 'scheduled' AND schedule.next_fire_at IS NULL
+            THEN coalesce(schedule.error, 'it has no fire left')
+        WHEN schedule.mode = 'scheduled' AND schedule.next_fire_at > now()
+            THEN format('the next fire is not due before %s, in %s', schedule.next_fire_at,
+                date_trunc('second', schedule.next_fire_at - now())) END;
+    IF reason IS NOT NULL THEN
+        RETURN;
+    ELSIF schedule.mode = 'scheduled' THEN
+        fire := true;
+        reason := 'schedule';
+    ELSE
+        SELECT j.fire, j.reason INTO fire, reason
+            FROM mill.judge_trigger(schedule.trigger, pending, oldest_age, schedule.last_fire_at) AS j;
+    END IF;
+    IF fire THEN
+        blocked_by := mill.blocking_run(schedule);
+        fire := blocked_by IS NULL;
+    END IF;
+    IF blocked_by IS NOT NULL THEN
+        reason := format('%s; run %s goes on since %s', reason, blocked_by, (SELECT date_trunc('second', r.started_at)
+            FROM mill.runs r WHERE r.id = blocked_by));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.decide IS 'Whether a schedule is to fire now, and why or why not: for ticks and for mill.schedule_test alike. pending, oldest_age: what mill.measure_query found';
+
+CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text, pending bigint DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    fired bigint;
+    said text;
+    broken text;
+BEGIN
+    BEGIN
+        SELECT r.run_id INTO fired
+            FROM mill.make_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
+    EXCEPTION WHEN OTHERS THEN
+        -- Others are not to wait for this schedule, and it is not to come back before its next time.
+        GET STACKED DIAGNOSTICS said = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
+        IF broken <> 'runs_fire' THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, message)
+                VALUES (schedule.id, 'error', fire_at, reason, pending, said);
+        END IF;
+        RETURN NULL;
+    END;
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, run_id)
+        VALUES (schedule.id, 'fired', fire_at, reason, pending, fired);
+    UPDATE mill.schedules s SET last_fire_at = greatest(s.last_fire_at, fire_at) WHERE s.id = schedule.id;
+    RETURN fired;
+END
+$$;
+COMMENT ON FUNCTION mill.fire IS 'Starts a run of a schedule whose row is locked; null: there is one of this instant, or it could not be started, which is in the log';
+
+CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint, oldest_age interval,
+    OUT fired integer, OUT skipped integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    decision record;
+BEGIN
+    fired := 0;
+    skipped := 0;
+    SELECT d.* INTO decision FROM mill.decide(schedule, pending, oldest_age) AS d;
+    IF decision.fire THEN
+        fired := (mill.fire(schedule, fire_at, decision.reason, pending) IS NOT NULL)::integer;
+    ELSIF decision.blocked_by IS NULL THEN
+        RETURN;
+    ELSIF schedule.mode = 'scheduled' AND schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL THEN
+        UPDATE mill.schedules s SET queued_fire_at = fire_at WHERE s.id = schedule.id;
+    -- A trigger that stays met while a run goes on says so once.
+    ELSIF schedule.mode = 'scheduled' OR NOT EXISTS (SELECT FROM mill.schedule_log l
+        WHERE l.schedule_id = schedule.id AND l.event = 'skipped' AND l.run_id = decision.blocked_by
+            AND l.id > coalesce((SELECT max(f.id) FROM mill.schedule_log f
+                WHERE f.schedule_id = schedule.id AND f.event = 'fired'), 0))
+    THEN
+        INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, run_id, message)
+            VALUES (schedule.id, 'skipped', fire_at, split_part(decision.reason, '; ', 1), pending, decision.blocked_by,
+                split_part(decision.reason, '; ', 2));
+        skipped := 1;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.fire_or_skip IS 'Part of a tick: what mill.decide says, done and logged';
+
+CREATE OR REPLACE FUNCTION mill.take_schedules(most integer)
+RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
+    planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision, measure text, timeout double precision)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+BEGIN
+    -- WAL is ordered: a run that survives a crash has the step of its schedule before it.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
+        ORDER BY x.next_tick_at LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        id := s.id;
+        name := s.name;
+        version := s.version;
+        timing := s.timing;
+        mode := s.mode;
+        next_fire_at := s.next_fire_at;
+        planned_from := s.planned_from;
+        -- What was held back by jitter is not late.
+        now := now() - least(greatest(s.next_tick_at - s.next_fire_at, '0'), coalesce(s.jitter, s.declared_jitter));
+        catch_up := s.catch_up;
+        max_lateness := extract(epoch FROM s.max_lateness);
+        measure := mill.measure_query(s.trigger);
+        timeout := (s.trigger->>'timeout_secs')::double precision;
+        IF s.trigger IS NOT NULL THEN
+            -- Who takes it looks at the table, once until then.
+            UPDATE mill.schedules x SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
+                WHERE x.id = s.id;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.take_schedules IS 'Locks schedules that a tick has to look at, for the caller''s transaction. planned_from: from when on to look for a fire, while next_fire_at is null. now: less what jitter held back. measure: of a trigger that has been read, what to ask, within timeout seconds';
+
+CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    plan record;
+    s mill.schedules;
+    one_fire_at timestamptz;
+    step record;
+BEGIN
+    FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
+        missed bigint, missed_from timestamptz, missed_to timestamptz, error text, trigger jsonb)
+    LOOP
+        schedule_id := plan.id;
+        fired := 0;
+        skipped := 0;
+        IF plan.missed > 0 THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, fire_at, count, message)
+                VALUES (plan.id, 'missed', plan.missed_to, plan.missed, format('%s from %s to %s', plan.missed,
+                    plan.missed_from, plan.missed_to));
+        END IF;
+        IF plan.error IS NOT NULL THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, message) VALUES (plan.id, 'error', plan.error);
+        END IF;
+        FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
+            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+            s.next_fire_at := one_fire_at;
+            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL) AS f;
+            fired := fired + step.fired;
+            skipped := skipped + step.skipped;
+        END LOOP;
+        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+        IF s.queued_fire_at IS NOT NULL AND mill.blocking_run(s) IS NULL THEN
+            fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
+            UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
+        END IF;
+        -- What has no fire left is over: once.
+        UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
+                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL OR plan.next_fire_at IS NOT NULL),
+                next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
+                    ELSE plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter) END
+            WHERE x.id = plan.id;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.tick IS 'What a tick has worked out about schedules that it has taken: [{"id", "fires", "next_fire_at", "missed", "missed_from", "missed_to", "error", "trigger"}]. How often each has fired, and was skipped';
+
+CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN trigger ? 'probe' THEN format($query$SELECT (m.found)[1]::numeric::bigint,
+    extract(epoch FROM now() - (m.found)[2]::timestamptz)::float8
+FROM (SELECT ARRAY(SELECT e.value FROM pg_catalog.json_each_text(pg_catalog.row_to_json(probe)) AS e) AS found FROM (
+%s
+) AS probe LIMIT 2) AS m$query$, trigger->>'probe')
+    ELSE format($query$SELECT count(*), %s FROM %s WHERE (
+%s
+)$query$, CASE WHEN trigger ? 'age' THEN format('extract(epoch FROM now() - min(%I)::timestamptz)::float8', trigger->>'age')
+            ELSE 'NULL::float8' END,
+        (SELECT string_agg(format('%I', p.value), '.' ORDER BY p.place)
+            FROM jsonb_array_elements_text(trigger->'table') WITH ORDINALITY AS p(value, place)),
+        coalesce(trigger->>'filter', 'true')) END
+$$;
+COMMENT ON FUNCTION mill.measure_query IS 'A query that says how many rows are pending and how many seconds old the oldest is: names quoted, filter and probe as they were declared. To be run in a transaction that reads only, as one statement, by a login that may read the table';
+
+CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
+    oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
+    -- Changed since it was measured, or gone, or fired for what a later look has found.
+    IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.in_force(s)
+        OR s.last_fire_at >= taken_at
+    THEN
+        RETURN QUERY SELECT 0, 0;
+        RETURN;
+    END IF;
+    IF tick_trigger.error IS DISTINCT FROM s.error THEN
+        UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
+        -- The same again is no news.
+        IF tick_trigger.error IS NOT NULL THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, message) VALUES (s.id, 'error', tick_trigger.error);
+        END IF;
+    END IF;
+    IF tick_trigger.error IS NOT NULL THEN
+        RETURN QUERY SELECT 0, 0;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT f.fired, f.skipped
+        FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
+END
+$$;
+COMMENT ON FUNCTION mill.tick_trigger IS 'taken_at: by mill.take_schedules. What was found of what triggers a schedule, or what went wrong; fires if that is enough';
+
+CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mill.schedules;
+    blocker bigint;
+    started bigint;
+BEGIN
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = run_now.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    blocker := mill.blocking_run(s);
+    IF blocker IS NOT NULL AND NOT force THEN
+        RAISE EXCEPTION 'run % of schedule "%" goes on', blocker, s.name USING ERRCODE = '55000',
+            HINT = 'Wait for it, cancel it (pgmill run cancel), or start another one beside it with --force.';
+    END IF;
+    SELECT r.run_id INTO started
+        FROM mill.make_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
+        SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
+    RETURN started;
+END
+$$;
+COMMENT ON FUNCTION mill.run_now IS 'Starts a run of a schedule, whatever its timing says and without a change to it; its id. Null: there is no such schedule. Refuses while a run goes on that another must not overlap, but for force';
+
+CREATE OR REPLACE FUNCTION mill.log_end(ended mill.runs) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, outcome, duration, message)
+        VALUES (ended.schedule_id, 'completed', ended.fire_at, ended.reason, ended.id, ended.state,
+            ended.ended_at - ended.started_at, CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message
+                FROM mill.run_tasks t WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure
+                ORDER BY t.node LIMIT 1) END);
+    UPDATE mill.schedules s SET last_end_at = ended.ended_at, last_state = ended.state,
+            last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.ended_at ELSE s.last_success_at END,
+            next_tick_at = CASE WHEN s.queued_fire_at IS NOT NULL THEN now() ELSE s.next_tick_at END
+        WHERE s.id = ended.schedule_id;
+END
+$$;
+COMMENT ON FUNCTION mill.log_end IS 'Part of mill.end_run, for a run that a schedule has fired';
+
+CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, run_id, message)
+        SELECT r.schedule_id, 'reclaimed', r.fire_at, r.id,
+            format('the worker of task %s died, which it had since %s', task.name, date_trunc('second', task.claimed_at))
+        FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
+$$;
+COMMENT ON FUNCTION mill.log_reclaimed IS 'Part of mill.fail, for a task of a run that a schedule has fired';
+
+CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    deleted integer;
+BEGIN
+    -- Ids come in the order of time, nearly: the oldest ones are looked at.
+    DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
+            mill.settings s
+        WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_schedule_log IS 'Deletes rows past settings.schedule_log_retention, up to 10000; returns how many';
+
+CREATE OR REPLACE VIEW mill.schedule_status AS
+    SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
+        CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
+            WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
+        s.next_fire_at, s.last_fire_at, s.last_end_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
+        going.id AS running, s.overlap, s.catch_up, s.max_lateness, coalesce(s.jitter, s.declared_jitter) AS jitter,
+        s.max_attempts, s.retry_interval, s.params, s.version, s.changed_at, s.changed_by,
+        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
+    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
+        WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
+COMMENT ON VIEW mill.schedule_status IS 'Schedules: what is declared, what a person has set, when they fire, how the last run ended';
+
+CREATE OR REPLACE VIEW mill.schedule_history AS
+    SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.ended_at,
+        coalesce(r.ended_at, now()) - r.started_at AS duration, r.tasks, r.started_by,
+        one.attempts, one.task_id, coalesce(failed.message, one.message) AS message, place.worker, r.jobs
+    FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
+        LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
+        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker FROM mill.attempts a
+            JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
+            ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
+        LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t
+            WHERE r.tasks > 1 AND t.run_id = r.id AND t.state = 'failed' ORDER BY t.node LIMIT 1) AS failed ON true;
+COMMENT ON VIEW mill.schedule_history IS 'Runs that schedules have fired; attempts, task_id, message and worker (of the last attempt) of those with one task, message of the first that failed of others';
+
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
+    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
+-- Read only, and with the rights and the search_path of who asks: a probe is somebody's SQL.
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+    age double precision;
+    answers integer := 0;
+    decision record;
+BEGIN
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_test.name;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF s.trigger IS NOT NULL AND mill.in_force(s) THEN
+        FOR pending_rows, age IN EXECUTE mill.measure_query(s.trigger) LOOP
+            answers := answers + 1;
+        END LOOP;
+        oldest_row_age := make_interval(secs => age);
+    END IF;
+    IF s.trigger IS NOT NULL AND mill.in_force(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
+        RETURN QUERY SELECT false, format('the probe returned %s, not one row of a number and an instant',
+            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END), NULL::bigint, NULL::interval,
+            NULL::timestamptz;
+        RETURN;
+    END IF;
+    SELECT d.* INTO decision FROM mill.decide(s, pending_rows, oldest_row_age) AS d;
+    would_fire := decision.fire;
+    reason := decision.reason;
+    next_fire_at := s.next_fire_at;
+    RETURN NEXT;
+END
+$$;
+COMMENT ON FUNCTION mill.schedule_test IS 'Whether a tick would fire the schedule now, and why or why not, without firing it; measures with the rights of the caller. No row: there is no such schedule';
 
 -- What a person says about queues and workers -----------------------------------------------------
 
@@ -3168,7 +3920,11 @@ GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_stat
 GRANT EXECUTE ON FUNCTION mill.fail, mill.give_back, mill.reclaim, mill.record_attempt, mill.presences,
     mill.prepare_history, mill.prune, mill.backends, mill.first_state, mill.admits, mill.release,
     mill.grant_permits, mill.grant_waiting, mill.regulate, mill.reserved_readers, mill.advance_run,
-    mill.run_is_cancelled, mill.active_period, mill.first_instant TO mill_worker;
+    mill.run_is_cancelled, mill.active_period, mill.first_instant, mill.take_schedules, mill.tick,
+    mill.tick_trigger, mill.log_reclaimed, mill.put_schedule, mill.remove_schedules, mill.prune_schedule_log
+    TO mill_worker;
+GRANT SELECT, INSERT, DELETE ON mill.schedule_mistakes TO mill_worker, mill_operator;
+GRANT SELECT ON mill.schedules, mill.schedule_status TO mill_worker;
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
 
@@ -3186,12 +3942,15 @@ GRANT SELECT (id, enqueued_at, due_at, claimed_at, session_started_at, claimed_b
     ON mill.tasks TO mill_viewer;
 GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
     mill.downstream, mill.presences, mill.backends, mill.reserved_readers,
-    mill.active_period, mill.first_instant TO mill_viewer;
+    mill.active_period, mill.first_instant, mill.in_force, mill.schedule_definition, mill.schedule_test,
+    mill.decide, mill.judge_trigger, mill.blocking_run, mill.measure_query TO mill_viewer;
 
 GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
     mill.drain, mill.set_max_running, mill.set_rate, mill.set_group, mill.set_active_period,
     mill.drop_group, mill.set_weights, mill.reserve, mill.set_job, mill.enable_job, mill.set_dependency,
-    mill.drop_dependency, mill.cancel_run, mill.restart_run, mill.retry_run_task TO mill_operator;
+    mill.drop_dependency, mill.cancel_run, mill.restart_run, mill.retry_run_task, mill.set_schedule,
+    mill.put_schedule, mill.remove_schedules, mill.enable_schedule, mill.adjust_schedule, mill.run_now
+    TO mill_operator;
 GRANT UPDATE ON mill.settings TO mill_operator;
 
 COMMIT;

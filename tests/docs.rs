@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::program::PathFolder;
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Program, Worker, eventually};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -84,15 +84,28 @@ async fn every_sample_runs_and_its_tasks_end_as_it_says() {
     }
     assert!(ran >= 9, "only {ran} samples found");
     database.until_empty().await;
-    let odd = database
-        .rows(
-            "SELECT name, statement, outcome::text, message FROM mill.attempts WHERE final
+    let odd: String = database
+        .value(
+            "SELECT coalesce(string_agg(concat_ws(' ', name, outcome, message, statement), E'\n'), '')
+             FROM mill.attempts WHERE final
              AND outcome <> 'succeeded' AND name NOT IN ('fatal', 'much later')
              OR final AND name IN ('fatal') AND (outcome <> 'failed' OR attempt <> 1)",
-            &[],
         )
         .await;
-    assert!(odd.is_empty(), "{odd:?}");
+    assert_eq!(odd, "");
+    let import = "SELECT string_agg(event || ' ' || reason, ', ' ORDER BY l.id) FROM mill.schedule_log l
+        JOIN mill.schedules s ON s.id = l.schedule_id WHERE s.name = 'sample import' AND event = 'fired'";
+    eventually("the sample is imported", async || {
+        database.value::<Option<String>>(import).await.as_deref()
+            == Some("fired row threshold: 500 rows >= 500")
+    })
+    .await;
+    Program::pgmill(&database, &["reconcile"]).succeeds().await;
+    let nightly = "SELECT string_agg(name, ' ' ORDER BY name) FROM mill.schedules WHERE declared_in = 'comment'";
+    assert_eq!(
+        database.value::<String>(nightly).await,
+        "public.sample_nightly/daily_03_15 public.sample_nightly/monthly_last_23_30"
+    );
     let second: i32 = database
         .value("SELECT attempt FROM mill.attempts WHERE final AND name = 'second attempt'")
         .await;

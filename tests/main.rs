@@ -31,6 +31,7 @@ mod run;
 mod run_cli;
 mod run_model;
 mod run_steer;
+mod schedule;
 mod schema;
 mod see;
 mod shared_commit;

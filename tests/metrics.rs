@@ -58,6 +58,13 @@ const RETRIED: &str = "DO $$ BEGIN IF current_setting('mill.attempt') = '1' THEN
 /// A worker that has done one of everything, and its address.
 async fn busy_worker(database: &Database) -> (Worker, String) {
     let address = free_address().await;
+    database
+        .execute(
+            "SELECT mill.set_schedule('s', 'monthly(1, 00:00)', statement => 'SELECT 1');
+             UPDATE mill.schedules SET next_fire_at = to_timestamp(4102444800), next_tick_at = to_timestamp(4102444800),
+                 last_success_at = to_timestamp(7)",
+        )
+        .await;
     let worker = Worker::start(database, &["--readers", "1", "--http", &address]);
     assert_eq!(database.run("SELECT 1", "").await.outcome, "succeeded");
     assert_eq!(database.run("SELECT 1 / 0", ", max_attempts => 1").await.outcome, "failed");
@@ -99,6 +106,11 @@ async fn metrics_move_with_what_the_worker_does() {
         ("pgmill_workers", &[("status", "alive")], 1.0),
         ("pgmill_schema_version", &[], f64::from(queue::schema::VERSION)),
         ("pgmill_collect_success", &[], 1.0),
+        ("pgmill_schedules", &[("status", "enabled")], 1.0),
+        ("pgmill_schedule_overdue_seconds", &[], 0.0),
+        ("pgmill_schedule_next_fire_timestamp_seconds", &[("schedule", "s")], 4_102_444_800.0),
+        ("pgmill_schedule_last_success_timestamp_seconds", &[("schedule", "s")], 7.0),
+        ("pgmill_schedule_fires_total", &[], 0.0),
     ];
     for (name, labels, value) in expected {
         assert!((sum(&seen, name, labels) - value).abs() < 1e-9, "{name} {labels:?}: {seen:#?}");
@@ -201,7 +213,7 @@ async fn of_two_workers_one_speaks_for_the_whole_table() {
     // The second has asked for the lock and not got it once its session is there and idle.
     let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name = 'pgmill publisher' AND state = 'idle'
-        AND query LIKE '%queue.%'";
+        AND query LIKE '/* %'";
     eventually("both asked", async || database.value::<i64>(asked).await == 2).await;
     // Many looks: one that publishes all the same does so a moment after it has asked.
     for _ in 0..100 {

@@ -17,6 +17,7 @@ use queue::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId, WorkerId,
     cancel, drift, exit, limit, promote, prune, reclaim, schema,
 };
+use schedule::kinds::{DeclaredIn, Event, FireMode, Overlap};
 
 use crate::harness::private::server_programs;
 use crate::harness::{Database, Worker};
@@ -134,6 +135,10 @@ async fn the_words_of_the_schema_are_the_words_of_the_programs() {
         ("run_state", RunState::ALL.iter().map(|word| word.as_str()).collect()),
         ("run_task_state", RunTaskState::ALL.iter().map(|word| word.as_str()).collect()),
         ("reserved_capacity", ReservedCapacity::ALL.iter().map(|word| word.as_str()).collect()),
+        ("fire_mode", FireMode::ALL.iter().map(|word| word.as_str()).collect()),
+        ("overlap", Overlap::ALL.iter().map(|word| word.as_str()).collect()),
+        ("declared_in", DeclaredIn::ALL.iter().map(|word| word.as_str()).collect()),
+        ("schedule_event", Event::ALL.iter().map(|word| word.as_str()).collect()),
     ];
     for (name, expected) in words {
         let sql = format!("SELECT enum_range(NULL::mill.{name})::text[]");
@@ -141,7 +146,7 @@ async fn the_words_of_the_schema_are_the_words_of_the_programs() {
     }
     let types = "SELECT count(*) FROM pg_type
         WHERE typnamespace = 'mill'::regnamespace AND typtype = 'e'";
-    assert_eq!(database.value::<i64>(types).await, 11, "an enum that no program knows");
+    assert_eq!(database.value::<i64>(types).await, 15, "an enum that no program knows");
 }
 
 const GONE: SessionIdentity = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };

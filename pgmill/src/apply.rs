@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use queue::{QueueError, enqueue, exit, job, scan};
+use schedule::declare;
+use schedule::kinds::DeclaredIn;
 use serde_json::json;
 use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::{Client, Transaction};
@@ -14,6 +16,7 @@ use crate::failure::Failure;
 use crate::job_file::{self, JobFile};
 use crate::output::Output;
 use crate::plan::{Declared, Plan};
+use crate::session::end;
 use crate::source::{Mistake, Source};
 use crate::words::counted;
 
@@ -49,14 +52,10 @@ pub(crate) async fn run(
         prune(&transaction, &before, &inputs).await?;
     }
     let plan = Plan::between(&before, &declared(&transaction).await?);
-    if args.dry_run {
-        transaction.rollback().await.map_err(QueueError::from)?;
-    } else {
-        transaction.commit().await.map_err(QueueError::from)?;
-        if runs_sql.is_some() {
-            // It may have submitted tasks.
-            enqueue::ring(client).await?;
-        }
+    end(transaction, args.dry_run).await?;
+    if runs_sql.is_some() && !args.dry_run {
+        // It may have submitted tasks.
+        enqueue::ring(client).await?;
     }
     tell(out, &plan, &inputs, args.dry_run)
 }
@@ -77,7 +76,7 @@ fn tell(out: &Output, plan: &Plan, inputs: &[Input], dry_run: bool) -> Result<u8
     out.text(&match (plan.len(), dry_run) {
         // What a script does besides is not looked at.
         (0, _) if inputs.iter().any(|input| matches!(input, Input::Sql(_))) => {
-            "nothing to change in jobs and dependencies".to_owned()
+            "nothing to change in jobs, schedules and dependencies".to_owned()
         }
         (0, _) => "nothing to change".to_owned(),
         (_, true) => format!("would apply {changes} from {}", counted(files as u64, "file")),
@@ -87,9 +86,15 @@ fn tell(out: &Output, plan: &Plan, inputs: &[Input], dry_run: bool) -> Result<u8
 }
 
 async fn declared(transaction: &Transaction<'_>) -> Result<Declared, Failure> {
+    let schedules = declare::declared(transaction).await?.into_iter().map(|it| {
+        let mut document = it.definition;
+        document["enabled"] = json!(it.enabled);
+        document
+    });
     Ok(Declared {
         jobs: job::definitions(transaction).await?,
         dependencies: job::dependencies(transaction).await?,
+        schedules: schedules.collect(),
     })
 }
 
@@ -126,6 +131,15 @@ async fn apply(
                 .batch_execute(&source.text)
                 .await
                 .map_err(|error| of_sql(source, error.into()))?,
+        }
+    }
+    // After all jobs: a schedule names jobs of any file.
+    for input in inputs {
+        let Input::Toml(source, file) = input else { continue };
+        for it in &file.schedules {
+            declare::put(transaction, &it.document, DeclaredIn::File, None)
+                .await
+                .map_err(|error| Failure::from(error).at(&source.place(it.at)))?;
         }
     }
     Ok(())
@@ -196,6 +210,26 @@ async fn prune(
             job::enable(transaction, name, false).await?;
         }
     }
+    prune_schedules(transaction, inputs).await
+}
+
+/// Schedules that some file declared, and none of these.
+async fn prune_schedules(transaction: &Transaction<'_>, inputs: &[Input]) -> Result<(), Failure> {
+    let declared: BTreeSet<&str> = inputs
+        .iter()
+        .flat_map(|input| match input {
+            Input::Toml(_, file) => file.schedules.as_slice(),
+            Input::Sql(_) => &[],
+        })
+        .map(|it| it.name.as_str())
+        .collect();
+    let known = declare::declared(transaction).await?;
+    let gone: Vec<String> = known
+        .into_iter()
+        .filter(|it| it.declared_in == DeclaredIn::File && !declared.contains(it.name.as_str()))
+        .map(|it| it.name)
+        .collect();
+    declare::remove(transaction, &gone).await?;
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 mod capacity;
 mod job;
 mod run;
+mod schedule;
+mod task;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Parser, Subcommand};
 use jiff::{Span, SpanRelativeTo};
 use queue::run::RunId;
-use queue::{Outcome, State, TaskId};
+use queue::{Outcome, TaskId};
 use terminal::{label, queue_name};
 
 pub(crate) use capacity::{
@@ -23,6 +25,11 @@ pub(crate) use job::{
     Picture,
 };
 pub(crate) use run::{RunCancel, RunGraph, RunList, RunRestart, RunRetry, RunShow, RunVerb};
+pub(crate) use schedule::{
+    ScheduleHistory, ScheduleLog, ScheduleName, ScheduleNext, ScheduleRunNow, ScheduleSet,
+    ScheduleVerb,
+};
+pub(crate) use task::{CancelArgs, Consent, RetryArgs, TaskList, TaskVerb};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -116,7 +123,14 @@ psql -f schema.sql; running it again changes nothing.")]
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill run list\n  pgmill run show 12 --watch")]
     Run(RunVerb),
-    /// Make the database's jobs what files say
+    /// List, show, test, steer and declare schedules; their history and log
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill schedule list\n  pgmill schedule test nightly")]
+    Schedule(ScheduleVerb),
+    /// Make schedules what the comments of procedures say
+    #[command(after_help = schedule::RECONCILE_HELP)]
+    Reconcile(DryRun),
+    /// Make the database's jobs and schedules what files say
     #[command(after_help = job::APPLY_HELP)]
     Apply(ApplyArgs),
     /// List, show, enable and disable jobs
@@ -145,11 +159,13 @@ Examples:
 A task has one attempt per run, also those after which it was tried again. `pgmill task list
 --finished` lists tasks by their last one.")]
     History(HistoryArgs),
-    /// One sentence: why this task is not running now, or what it is doing
-    #[command(after_help = "Examples:\n  pgmill why 4711\n  pgmill why 12/raw_orders")]
+    /// One sentence: why this task is not running now, or what it is doing; why a schedule does not fire
+    #[command(
+        after_help = "Examples:\n  pgmill why 4711\n  pgmill why 12/raw_orders\n  pgmill why nightly"
+    )]
     Why {
-        /// The task's id, or RUN/NAME of a task of a run
-        #[arg(value_name = "TASK", value_parser = subject, allow_negative_numbers = true)]
+        /// The task's id, RUN/NAME of a task of a run, or a schedule
+        #[arg(value_name = "TASK|SCHEDULE", value_parser = subject, allow_negative_numbers = true)]
         task: Subject,
     },
     /// Check everything the fleet depends on; exit code 1 if something is wrong
@@ -182,6 +198,14 @@ impl Command {
             | Self::Job(JobVerb::List | JobVerb::Show { .. })
             | Self::Dependency(DependencyVerb::List)
             | Self::Lineage(_)
+            | Self::Schedule(
+                ScheduleVerb::List
+                | ScheduleVerb::Show(_)
+                | ScheduleVerb::Next(_)
+                | ScheduleVerb::Test(_)
+                | ScheduleVerb::History(_)
+                | ScheduleVerb::Log(_),
+            )
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
             | Self::Queue(QueueVerb::Pause(_) | QueueVerb::Resume(_) | QueueVerb::Set(_))
@@ -190,6 +214,14 @@ impl Command {
             | Self::Limit(LimitVerb::Set(_))
             | Self::Run(RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_))
             | Self::Apply(_)
+            | Self::Reconcile(_)
+            | Self::Schedule(
+                ScheduleVerb::Enable(_)
+                | ScheduleVerb::Disable(_)
+                | ScheduleVerb::Set(_)
+                | ScheduleVerb::Remove(_)
+                | ScheduleVerb::RunNow(_),
+            )
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
@@ -202,124 +234,6 @@ pub(crate) struct DryRun {
     /// Say what would happen, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TaskVerb {
-    /// List live tasks, or finished ones, the newest first
-    #[command(after_help = "\
-Examples:
-  pgmill task list
-  pgmill task list --state pending --queue etl --name 'load_*'
-  pgmill task list --outcome failed --since 2h
-  pgmill task list --finished --json | jq '.[].task_id'")]
-    List(TaskList),
-    /// Everything about one task: options, state, attempts, errors, notices, first rows
-    #[command(after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json")]
-    Show {
-        /// The task's id
-        #[arg(value_parser = task_id, allow_negative_numbers = true)]
-        id: TaskId,
-    },
-    /// Cancel tasks: one that waits ends at once, one that runs is stopped by its worker
-    #[command(after_help = "\
-Examples:
-  pgmill task cancel 4711 4712
-  pgmill task cancel --queue etl --state pending --dry-run
-  pgmill task cancel --name 'load_*' --yes")]
-    Cancel(CancelArgs),
-    /// Run finished tasks again under their ids, with all their attempts; scheduled ones at once
-    #[command(after_help = "\
-Examples:
-  pgmill task retry 4711
-  pgmill task retry --outcome failed --queue etl --since 2h --dry-run
-  pgmill task retry --outcome lost --yes")]
-    Retry(RetryArgs),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct TaskList {
-    /// Live tasks in this state
-    #[arg(long, value_parser = word::<State>(State::ALL.iter().map(|it| it.as_str())))]
-    pub(crate) state: Option<State>,
-    /// Finished tasks that ended so
-    #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
-    #[arg(conflicts_with = "state")]
-    pub(crate) outcome: Option<Outcome>,
-    /// Finished tasks, whatever their outcome
-    #[arg(long, conflicts_with = "state")]
-    pub(crate) finished: bool,
-    /// Of this queue
-    #[arg(long)]
-    pub(crate) queue: Option<String>,
-    /// With such a name: * stands for any characters, ? for one
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) name: Option<String>,
-    /// Enqueued, or finished, at most this long ago: 90s, "1h 30m", "2 days" [default for finished
-    /// ones: 1 day]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) since: Option<Duration>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
-    pub(crate) limit: i64,
-}
-
-/// How to do something to many tasks.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Consent {
-    /// Do not ask
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Say what would happen, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("which").required(true).multiple(true)
-    .args(["ids", "state", "queue", "name", "since"]))]
-pub(crate) struct CancelArgs {
-    /// Ids of tasks
-    #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
-    #[arg(conflicts_with_all = ["state", "queue", "name", "since"])]
-    pub(crate) ids: Vec<TaskId>,
-    /// Every live task in this state
-    #[arg(long, value_parser = word::<State>(State::ALL.iter().map(|it| it.as_str())))]
-    pub(crate) state: Option<State>,
-    /// Every live task of this queue
-    #[arg(long)]
-    pub(crate) queue: Option<String>,
-    /// Every live task with such a name: * stands for any characters, ? for one
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) name: Option<String>,
-    /// Every live task enqueued at most this long ago
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) since: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) consent: Consent,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("which").required(true).args(["ids", "outcome"]))]
-pub(crate) struct RetryArgs {
-    /// Ids of tasks
-    #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
-    #[arg(conflicts_with_all = ["queue", "name", "since"])]
-    pub(crate) ids: Vec<TaskId>,
-    /// Every finished task that ended so
-    #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
-    pub(crate) outcome: Option<Outcome>,
-    /// Of these, only those of this queue
-    #[arg(long, requires = "outcome")]
-    pub(crate) queue: Option<String>,
-    /// Of these, only those with such a name: * stands for any characters, ? for one
-    #[arg(long, value_name = "PATTERN", requires = "outcome")]
-    pub(crate) name: Option<String>,
-    /// Of these, only those that ended at most this long ago [default: 1 day]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "outcome")]
-    pub(crate) since: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) consent: Consent,
 }
 
 #[derive(Debug, Subcommand)]
@@ -425,16 +339,18 @@ fn limit() -> clap::builder::RangedI64ValueParser<i64> {
 pub(crate) enum Subject {
     Task(TaskId),
     OfRun(RunId, String),
+    Schedule(String),
 }
 
 fn subject(text: &str) -> Result<Subject, String> {
-    const FORMS: &str = "write a task's id, or RUN/NAME of a task of a run";
     if let Ok(id) = text.parse() {
         return Ok(Subject::Task(TaskId(id)));
     }
-    let (run, name) = text.split_once('/').ok_or(FORMS)?;
-    let run = run.parse().map_err(|_| FORMS)?;
-    Ok(Subject::OfRun(RunId(run), label(name)?))
+    let of_run = text.split_once('/').and_then(|(run, name)| Some((run.parse().ok()?, name)));
+    match of_run {
+        Some((run, name)) => Ok(Subject::OfRun(RunId(run), label(name)?)),
+        None => label(text).map(Subject::Schedule),
+    }
 }
 
 fn task_id(text: &str) -> Result<TaskId, &'static str> {

@@ -2,6 +2,7 @@
 
 use queue::drift::Difference;
 use queue::{doctor, drift, exit, priority, roster, schema};
+use schedule::show::health;
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
@@ -58,6 +59,7 @@ async fn surroundings(client: &Client, schema: bool) -> Result<Vec<Finding>, Fai
         findings.push(judge::workers(&workers));
         findings.push(judge::connections(&doctor::server(client).await?, &workers));
         findings.push(judge::priorities(&priority::priorities(client).await?));
+        findings.push(judge::schedules(&health(client).await?));
         findings.extend(judge::overrides(&doctor::overrides(client).await?));
         findings.extend(judge::memberships(&doctor::memberships(client).await?));
         findings.extend(judge::session_roles(&doctor::session_roles(client).await?));

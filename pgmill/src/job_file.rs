@@ -1,9 +1,10 @@
-//! Jobs and dependencies as a TOML file declares them.
+//! Jobs, schedules and dependencies as a TOML file declares them.
 //!
 //! A job becomes the document that the crate `queue` takes, and keeps the places of its parts, so that
 //! whoever finds a mistake later, also the database, can say where it stands.
 
 mod check;
+mod schedule;
 mod section;
 
 use std::path::{Path, PathBuf};
@@ -17,11 +18,13 @@ use toml::de::{DeTable, DeValue};
 use crate::source::{Mistake, Source};
 
 pub(crate) use check::check;
+pub(crate) use schedule::Schedule;
 use section::{Key, Section, job_name, json_value, kind, start};
 
 /// What one file declares.
 pub(crate) struct JobFile {
     pub(crate) jobs: Vec<Job>,
+    pub(crate) schedules: Vec<Schedule>,
     pub(crate) dependencies: Vec<Dependency>,
     /// Files that hold statements of its tasks.
     pub(crate) statement_files: Vec<PathBuf>,
@@ -75,12 +78,18 @@ pub(crate) fn read(source: &Source) -> Result<JobFile, Mistake> {
     let reader =
         Reader { text: &source.text, folder: source.path.parent().unwrap_or(Path::new("")) };
     let root = Section::new("the file", 0, table.get_ref());
-    root.only(&["job", "dependency"])?;
-    let mut file = JobFile { jobs: vec![], dependencies: vec![], statement_files: vec![] };
+    root.only(&["job", "schedule", "dependency"])?;
+    let mut file =
+        JobFile { jobs: vec![], schedules: vec![], dependencies: vec![], statement_files: vec![] };
     for (key, value) in root.tables("job", &source.text)? {
         let (job, files) = reader.job(key, value)?;
         file.jobs.push(job);
         file.statement_files.extend(files);
+    }
+    for (key, value) in root.tables("schedule", &source.text)? {
+        let (schedule, statement_file) = reader.schedule(key, value)?;
+        file.schedules.push(schedule);
+        file.statement_files.extend(statement_file);
     }
     for value in root.array("dependency")? {
         file.dependencies.push(dependency(&source.text, value)?);
@@ -107,10 +116,11 @@ impl Reader<'_> {
         let at = start(self.text, key);
         let name = job_name(key.get_ref()).map_err(|reason| Mistake::new(at, reason))?;
         let section = Section::of(format!("job \"{name}\""), at, value)?;
-        section.only(&["description", "frequency", "priority", "enabled", "task"])?;
+        section.only(&["description", "category", "frequency", "priority", "enabled", "task"])?;
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
         section.put(&mut document, "description", section.text("description")?);
+        section.put(&mut document, "category", section.text("category")?);
         section.put(&mut document, "frequency", section.text("frequency")?);
         section.put(&mut document, "priority", section.word::<Priority>("priority")?);
         section.put(&mut document, "enabled", section.boolean("enabled")?);
@@ -135,26 +145,15 @@ impl Reader<'_> {
         terminal::label(name)
             .map_err(|reason| Mistake::new(at, format!("a task's name: {reason}")))?;
         let section = Section::of(format!("task \"{name}\" of job \"{job}\""), at, value)?;
-        section.only(&KEYS)?;
+        section.only(&[&KEYS[..], &OPTIONS[..]].concat())?;
         let (statement, file) = self.statement(&section)?;
         let (after, parents) = parents(&section)?;
-        let mut document = Map::new();
+        let mut document = options(&section)?;
         document.insert("name".to_owned(), json!(name));
         document.insert("statement".to_owned(), json!(statement));
         section.put(&mut document, "description", section.text("description")?);
         section.put(&mut document, "params", params(&section)?);
-        section.put(&mut document, "queue", section.queue("queue")?);
-        section.put(&mut document, "priority", section.word::<Priority>("priority")?);
-        section.put(&mut document, "group", section.label("group")?);
-        section.put(&mut document, "concurrency_key", section.label("concurrency_key")?);
-        section.put(&mut document, "attempts", section.whole("attempts", 1..=10_000)?);
-        section.put(&mut document, "retry_interval", section.span("retry_interval", true)?);
-        section.put(&mut document, "backoff", section.word::<Backoff>("backoff")?);
         section.put(&mut document, "jitter", section.boolean("jitter")?);
-        section.put(&mut document, "timeout", section.span("timeout", false)?);
-        section.put(&mut document, "mode", section.word::<Mode>("mode")?);
-        section.put(&mut document, "at_most_once", section.boolean("at_most_once")?);
-        section.put(&mut document, "external", section.boolean("external")?);
         section.put(&mut document, "ignore_failure", section.boolean("ignore_failure")?);
         section.put(&mut document, "join", section.word::<JoinMode>("join")?);
         section.put(&mut document, "after", after);
@@ -193,11 +192,8 @@ struct ReadTask {
     file: Option<PathBuf>,
 }
 
-const KEYS: [&str; 19] = [
-    "description",
-    "statement",
-    "statement_file",
-    "params",
+/// How a statement is run, of a job or of a schedule.
+const OPTIONS: [&str; 11] = [
     "queue",
     "priority",
     "group",
@@ -205,15 +201,39 @@ const KEYS: [&str; 19] = [
     "attempts",
     "retry_interval",
     "backoff",
-    "jitter",
     "timeout",
     "mode",
     "at_most_once",
     "external",
+];
+
+/// What a task of a job has besides.
+const KEYS: [&str; 8] = [
+    "description",
+    "statement",
+    "statement_file",
+    "params",
+    "jitter",
     "ignore_failure",
     "join",
     "after",
 ];
+
+fn options(section: &Section<'_>) -> Result<Map<String, Value>, Mistake> {
+    let mut document = Map::new();
+    section.put(&mut document, "queue", section.queue("queue")?);
+    section.put(&mut document, "priority", section.word::<Priority>("priority")?);
+    section.put(&mut document, "group", section.label("group")?);
+    section.put(&mut document, "concurrency_key", section.label("concurrency_key")?);
+    section.put(&mut document, "attempts", section.whole("attempts", 1..=10_000)?);
+    section.put(&mut document, "retry_interval", section.span("retry_interval", true)?);
+    section.put(&mut document, "backoff", section.word::<Backoff>("backoff")?);
+    section.put(&mut document, "timeout", section.span("timeout", false)?);
+    section.put(&mut document, "mode", section.word::<Mode>("mode")?);
+    section.put(&mut document, "at_most_once", section.boolean("at_most_once")?);
+    section.put(&mut document, "external", section.boolean("external")?);
+    Ok(document)
+}
 
 /// What no worker would run; with the byte in the statement.
 fn runnable(statement: &str) -> Result<(), (usize, Mistake)> {

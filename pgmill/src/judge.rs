@@ -6,6 +6,7 @@ use queue::priority::PriorityStatus;
 use queue::roster::Worker;
 use queue::schema::VERSION;
 use queue::{Priority, QueueError};
+use schedule::show::Health;
 use serde::Serialize;
 
 use crate::words::{counted, one_line, span};
@@ -338,6 +339,25 @@ pub(crate) fn priorities(priorities: &[PriorityStatus]) -> Finding {
     if waiting >= MANY_WAITING && urgent * 2 > waiting {
         return Finding::warning(CHECK, message)
             .hint("where most is urgent, nothing is: lower what can wait (docs/capacity.md)");
+    }
+    Finding::ok(CHECK, message)
+}
+
+/// A worker ticks within two seconds; this long is nobody.
+const LONG_OVERDUE_SECONDS: f64 = 60.0;
+
+pub(crate) fn schedules(health: &Health) -> Finding {
+    const CHECK: &str = "schedules";
+    let message = format!("{} enabled, {} disabled", health.enabled, health.disabled);
+    if health.overdue_seconds > LONG_OVERDUE_SECONDS {
+        let overdue = span(health.overdue_seconds);
+        return Finding::problem(CHECK, format!("{message}; one has waited {overdue} for a tick"))
+            .hint("start a worker, or one without --no-scheduler");
+    }
+    if health.errors + health.mistakes > 0 {
+        let mistakes = counted(health.mistakes, "mistake");
+        let wrong = format!("{message}; {} in error, {mistakes} in comments", health.errors);
+        return Finding::warning(CHECK, wrong).hint("pgmill schedule list");
     }
     Finding::ok(CHECK, message)
 }

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | the command line, its help and examples | `args` |
 //! | the connection | `session` |
-//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `capacity`, `groups`, `worker`, `history`, `runs`, `steer_run`, `jobs`, `dependencies`, `lineage`, `doctor` |
+//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `capacity`, `groups`, `worker`, `history`, `runs`, `steer_run`, `schedules`, `schedule_log`, `steer_schedule`, `jobs`, `dependencies`, `lineage`, `doctor` |
 //! | jobs from files | `apply`, its difference `plan`; files `source`, `job_file` |
 //! | what a run of jobs would be, in order | `merge`, `graph`; pictures of graphs: `picture` |
 //! | what the doctor thinks of what it sees | `judge` |
 //! | tables, documents, colours | `output`; words for times and sizes: `words` |
 //! | why it did not work, and the exit code | `failure` |
 //!
-//! Invariant: there is no SQL here; every statement is in the crate `queue`.
+//! Invariant: there is no SQL here; every statement is in the crates `queue` and `schedule`.
 //!
 //! Invariant: with `--dry-run` nothing is written.
 
@@ -37,11 +37,14 @@ mod picture;
 mod plan;
 mod queues;
 mod runs;
+mod schedule_log;
+mod schedules;
 mod session;
 mod show;
 mod source;
 mod status;
 mod steer_run;
+mod steer_schedule;
 mod task;
 mod words;
 mod worker;
@@ -114,6 +117,10 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         Command::Limit(LimitVerb::List) => capacity::limits(&session.client, &out).await,
         Command::Limit(LimitVerb::Set(args)) => capacity::set(&session.client, &out, args).await,
         Command::Run(verb) => runs::run(&mut session.client, &out, verb).await,
+        Command::Schedule(verb) => schedules::run(&mut session.client, &out, verb).await,
+        Command::Reconcile(args) => {
+            steer_schedule::reconcile(&mut session.client, &out, args).await
+        }
         Command::Apply(args) => apply::run(&mut session.client, &out, args).await,
         Command::Job(verb) => jobs::run(&mut session.client, &out, verb).await,
         Command::Dependency(verb) => dependencies::run(&mut session.client, &out, verb).await,
@@ -123,7 +130,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
             worker::drain(&session.client, &out, args).await
         }
         Command::History(args) => history::run(&session.client, &out, args).await,
-        Command::Why { task } => show::why(&session.client, &out, task).await,
+        Command::Why { task } => show::why(&mut session.client, &out, task).await,
         Command::Doctor => doctor::run(&session, &out).await,
     };
     done.map_err(|failure| failure.lacking(command.role(), session.user()))

@@ -1,4 +1,4 @@
-//! The difference between the jobs of before and after, in words.
+//! The difference between the jobs and schedules of before and after, in words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::words::counted;
 
-/// Jobs, as documents, and the dependencies that hold everywhere.
+/// Jobs and schedules, as documents, and the dependencies that hold everywhere.
 pub(crate) struct Declared {
     pub(crate) jobs: Vec<Value>,
+    pub(crate) schedules: Vec<Value>,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
@@ -18,6 +19,7 @@ pub(crate) struct Declared {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Plan {
     jobs: Vec<JobChange>,
+    schedules: Vec<ScheduleChange>,
     dependencies: Vec<DependencyChange>,
 }
 
@@ -57,6 +59,14 @@ struct EdgeChange {
 }
 
 #[derive(Debug, Serialize)]
+struct ScheduleChange {
+    schedule: String,
+    change: Change,
+    timing: String,
+    fields: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
 struct DependencyChange {
     change: Change,
     child: String,
@@ -91,6 +101,20 @@ impl Plan {
         let jobs = both(&was, &is)
             .into_iter()
             .filter_map(|name| job_change(name, was.get(name).copied(), is.get(name).copied()));
+        let (was, is) = (by_name(&before.schedules), by_name(&after.schedules));
+        let schedules = both(&was, &is).into_iter().filter_map(|name| {
+            let (was, is) = (was.get(name).copied(), is.get(name).copied());
+            let change = Change::between(was.as_ref(), is.as_ref())?;
+            let timing = is.or(was).and_then(|it| it["timing"].as_str()).unwrap_or_default();
+            let fields = was.zip(is).map(|(was, is)| fields(was, is, &[])).unwrap_or_default();
+            Some(ScheduleChange {
+                schedule: name.to_owned(),
+                change,
+                timing: timing.to_owned(),
+                fields,
+            })
+        });
+        let schedules = schedules.collect();
         let (was, is) = (pairs(&before.dependencies), pairs(&after.dependencies));
         let dependencies = both(&was, &is).into_iter().filter_map(|pair| {
             let change = Change::between(was.get(&pair), is.get(&pair))?;
@@ -98,12 +122,12 @@ impl Plan {
             let [child, parent, expected] = [pair.0, pair.1, expected].map(str::to_owned);
             Some(DependencyChange { change, child, parent, expected })
         });
-        Self { jobs: jobs.collect(), dependencies: dependencies.collect() }
+        Self { jobs: jobs.collect(), schedules, dependencies: dependencies.collect() }
     }
 
-    /// How many jobs and dependencies change.
+    /// How many jobs, schedules and dependencies change.
     pub(crate) fn len(&self) -> usize {
-        self.jobs.len() + self.dependencies.len()
+        self.jobs.len() + self.schedules.len() + self.dependencies.len()
     }
 
     /// A line for each.
@@ -113,7 +137,15 @@ impl Plan {
             let (sign, child, parent) = (it.change.sign(), &it.child, &it.parent);
             format!("{sign} dependency {child} < {parent}{}", expecting(&it.expected))
         };
-        jobs.chain(self.dependencies.iter().map(dependency)).collect()
+        let schedule = |it: &ScheduleChange| {
+            let (sign, name) = (it.change.sign(), &it.schedule);
+            match it.change {
+                Change::Changed => format!("{sign} schedule {name}: {}", it.fields.join(", ")),
+                _ => format!("{sign} schedule {name} ({})", it.timing),
+            }
+        };
+        let schedules = self.schedules.iter().map(schedule);
+        jobs.chain(schedules).chain(self.dependencies.iter().map(dependency)).collect()
     }
 }
 
@@ -270,7 +302,11 @@ mod tests {
             job: None,
         };
         let Value::Array(jobs) = jobs else { panic!("no array") };
-        Declared { jobs, dependencies: dependencies.iter().map(dependency).collect() }
+        Declared {
+            jobs,
+            schedules: Vec::new(),
+            dependencies: dependencies.iter().map(dependency).collect(),
+        }
     }
 
     #[test]

@@ -14,13 +14,14 @@ use tokio_postgres::Client;
 use crate::args::Subject;
 use crate::failure::Failure;
 use crate::output::{Field, Output};
+use crate::schedules::tested;
 use crate::words::{counted, distance, local, outcome_tone, span, state_tone};
 
 /// Prints one sentence about a task.
 ///
 /// # Errors
 /// No such task; database trouble.
-pub(crate) async fn why(client: &Client, out: &Output, task: &Subject) -> Result<u8, Failure> {
+pub(crate) async fn why(client: &mut Client, out: &Output, task: &Subject) -> Result<u8, Failure> {
     let (sentence, document) = match task {
         Subject::Task(id) => {
             let sentence = show::why(client, *id).await?.ok_or_else(|| unknown(*id))?;
@@ -34,6 +35,11 @@ pub(crate) async fn why(client: &Client, out: &Output, task: &Subject) -> Result
                     .hint(format!("pgmill run show {run}"))
             })?;
             let document = json!({ "run": run, "task": name, "why": &sentence });
+            (sentence, document)
+        }
+        Subject::Schedule(name) => {
+            let sentence = tested(client, name).await?.reason;
+            let document = json!({ "schedule": name, "why": &sentence });
             (sentence, document)
         }
     };

@@ -10,9 +10,9 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
-use crate::claim::word;
 use crate::error::QueueError;
 use crate::task::{Outcome, State, TaskId};
+use crate::words::word;
 
 /// Row locks of a chunk last until its commit, and a finish of one of these tasks waits for them.
 pub const CHUNK: usize = 500;

@@ -13,6 +13,7 @@ use tokio_postgres::{Client, Row, Statement};
 use crate::error::QueueError;
 use crate::run::RunId;
 use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
+use crate::words::word;
 
 /// Everything in the index predicate is a literal: a generic plan cannot prove a partial index from
 /// a parameter and falls back to reading the whole table. The common table expression is what keeps
@@ -285,13 +286,4 @@ fn count_of(number: usize) -> i64 {
 fn count(row: &Row, index: usize) -> Result<u32, QueueError> {
     let value: i32 = row.try_get(index)?;
     Ok(value.cast_unsigned())
-}
-
-pub(crate) fn word<T: std::str::FromStr>(
-    row: &Row,
-    index: usize,
-    column: &'static str,
-) -> Result<T, QueueError> {
-    let value: &str = row.try_get(index)?;
-    value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
 }

@@ -8,10 +8,10 @@ use serde_json::Value;
 use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::claim::word;
 use crate::error::QueueError;
 use crate::run::{Expected, JoinMode, RunId, RunState};
 use crate::task::{Priority, TaskId};
+use crate::words::word;
 
 const RUN: &str = "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.ended_at,
     extract(epoch FROM r.duration)::float8, r.cancelled_by, r.restarts, coalesce(r.dropped, '{}'),

@@ -6,9 +6,9 @@ use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::claim::word;
 use crate::error::QueueError;
 use crate::task::Priority;
+use crate::words::word;
 
 const SET: &str = "/* queue.set_group */
 SELECT mill.set_group($1, $2, $3::text::mill.priority, $4)";

@@ -10,10 +10,10 @@ use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::claim::word;
 use crate::error::QueueError;
 use crate::show::like;
 use crate::task::{Outcome, TaskId, WorkerId};
+use crate::words::word;
 
 /// A statement over history; `$rest` goes on after the filter.
 macro_rules! past {

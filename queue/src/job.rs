@@ -6,16 +6,18 @@ use serde_json::Value;
 use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::claim::word;
 use crate::error::QueueError;
 use crate::run::Expected;
+use crate::words::word;
 
 const SET: &str = "/* queue.set_job */
 SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
-    ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean)";
+    ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean, $1->>'category')";
 
 const DEFINITIONS: &str = "/* queue.job_definitions */
-SELECT mill.job_definition(j.name) FROM mill.jobs j ORDER BY j.name";
+SELECT mill.job_definition(j.name) FROM mill.jobs j
+WHERE NOT EXISTS (SELECT FROM mill.schedules s WHERE s.own_job AND j.name = ANY (s.jobs))
+ORDER BY j.name";
 
 const DEFINITION: &str = "/* queue.job_definition */ SELECT mill.job_definition($1)";
 
@@ -96,7 +98,7 @@ pub async fn set(client: &impl GenericClient, job: &Value) -> Result<bool, Queue
     Ok(client.query_typed(SET, &[(&Json(job), Type::JSONB)]).await?[0].try_get(0)?)
 }
 
-/// Every job as a document, also disabled ones.
+/// Every job as a document, also disabled ones; but for those that schedules made of a statement.
 ///
 /// # Errors
 /// Database trouble.

@@ -44,3 +44,4 @@ pub use task::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy, State,
     TaskId, Token, WorkerId,
 };
+pub use words::word;

@@ -11,9 +11,9 @@ use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::claim::word;
 use crate::error::QueueError;
 use crate::task::LimitKind;
+use crate::words::word;
 
 const GRANT: &str = "/* queue.grant */
 SELECT g.granted, extract(epoch FROM g.next_in)::float8 FROM mill.grant_permits($1) AS g";

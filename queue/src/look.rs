@@ -1,5 +1,5 @@
 //! What a worker with nothing to do has to know, in one statement: whether there is work, when the
-//! next task is due, which runs have something to take in, and how the other workers are.
+//! next task or schedule is due, which runs have something to take in, and how the other workers are.
 
 use std::time::{Duration, SystemTime};
 
@@ -44,7 +44,9 @@ SELECT
     p.ids, p.beats, p.present, p.beat_ages,
     EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked'), EXISTS (SELECT FROM mill.limits),
     ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority), p.last_beats,
-    ARRAY(SELECT t.run FROM told t LIMIT 100)
+    ARRAY(SELECT t.run FROM told t LIMIT 100),
+    (SELECT extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
+        WHERE s.next_tick_at IS NOT NULL ORDER BY s.next_tick_at LIMIT 1)
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(beat), '{}') AS beats,
         coalesce(array_agg(present), '{}') AS present, coalesce(array_agg(beat_age), '{}') AS beat_ages,
         coalesce(array_agg(last_beat), '{}') AS last_beats
@@ -57,6 +59,8 @@ pub struct Look {
     pub pending: bool,
     /// Until the next scheduled task is due, if there is one; zero: it is.
     pub next_due_in: Option<Duration>,
+    /// Until a schedule has to be looked at, if there is one; zero: it has.
+    pub next_tick_in: Option<Duration>,
     /// Whether a task waits for a permit.
     pub blocked: bool,
     /// Whether there are limits at all.
@@ -114,6 +118,7 @@ pub async fn look(
     Ok(Look {
         pending: row.try_get(0)?,
         next_due_in: row.try_get::<_, Option<f64>>(1)?.map(seconds),
+        next_tick_in: row.try_get::<_, Option<f64>>(11)?.map(seconds),
         blocked: row.try_get(6)?,
         limits: row.try_get(7)?,
         weights: row.try_get(8)?,

@@ -4,9 +4,9 @@ use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::claim::word;
 use crate::error::QueueError;
 use crate::task::{Priority, ReservedCapacity};
+use crate::words::word;
 
 const SET_WEIGHTS: &str = "/* queue.set_weights */ SELECT mill.set_weights($1, $2, $3, $4, $5)";
 

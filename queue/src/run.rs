@@ -12,7 +12,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
-use crate::words::words;
+use crate::words;
 
 const START: &str = "/* queue.start_run */
 SELECT s.run_id, coalesce(s.dropped, '{}') FROM mill.start_run($1, $2) AS s";

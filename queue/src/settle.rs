@@ -51,7 +51,7 @@ pub async fn settle(client: &impl GenericClient, claim: &Claim) -> Result<Settle
         return Ok(Settled::StillClaimed);
     }
     match client.query_typed(RECORDED, &claim_params).await?.first() {
-        Some(row) => Ok(Settled::Recorded(crate::claim::word(row, 0, "outcome")?)),
+        Some(row) => Ok(Settled::Recorded(crate::words::word(row, 0, "outcome")?)),
         None => Ok(Settled::Lost),
     }
 }

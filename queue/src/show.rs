@@ -8,9 +8,9 @@ use serde_json::Value;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::claim::word;
 use crate::error::QueueError;
 use crate::task::{Backoff, Mode, Outcome, Priority, State, TaskId, WorkerId};
+use crate::words::word;
 
 const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
 

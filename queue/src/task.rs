@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::limit::LimitId;
 use crate::run::RunId;
-use crate::words::words;
+use crate::words;
 
 /// `mill.tasks.id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

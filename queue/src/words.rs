@@ -1,6 +1,11 @@
 //! Closed sets of words, each an enum here and an enum of the same labels in the schema.
 
+use tokio_postgres::Row;
+
+use crate::error::QueueError;
+
 /// A closed set of words that stands in the schema as an enum of the same labels.
+#[macro_export]
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -38,4 +43,15 @@ macro_rules! words {
     };
 }
 
-pub(crate) use words;
+/// The word in a column of a row.
+///
+/// # Errors
+/// Another version's word, or no text.
+pub fn word<T: std::str::FromStr>(
+    row: &Row,
+    index: usize,
+    column: &'static str,
+) -> Result<T, QueueError> {
+    let value: &str = row.try_get(index)?;
+    value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
+}

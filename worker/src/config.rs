@@ -48,6 +48,9 @@ pub(crate) struct Args {
     #[arg(long, env = "PGMILL_EXIT_WHEN_IDLE", value_name = "DURATION", num_args = 0..=1,
           default_missing_value = "1s", require_equals = true)]
     exit_when_idle: Option<Span>,
+    /// Leave the ticks of schedules to other workers
+    #[arg(long, env = "PGMILL_NO_SCHEDULER")]
+    no_scheduler: bool,
     /// SQLSTATEs or beginnings of them that are not worth another attempt, separated by commas
     #[arg(long, env = "PGMILL_FATAL_SQLSTATES", value_name = "CODES", value_delimiter = ',')]
     fatal_sqlstates: Option<Vec<String>>,
@@ -94,6 +97,7 @@ struct File {
     poll: Option<Span>,
     grace: Option<Span>,
     exit_when_idle: Option<Span>,
+    no_scheduler: Option<bool>,
     fatal_sqlstates: Option<Vec<String>>,
     http: Option<SocketAddr>,
     log_format: Option<LogFormat>,
@@ -122,6 +126,7 @@ pub(crate) struct Config {
     pub(crate) poll: Duration,
     pub(crate) grace: Duration,
     pub(crate) exit_when_idle: Option<Duration>,
+    pub(crate) no_scheduler: bool,
     pub(crate) fatal_sqlstates: Vec<String>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) log_format: Option<LogFormat>,
@@ -211,6 +216,12 @@ impl Config {
             exit_when_idle: p
                 .pick("exit_when_idle", args.exit_when_idle, file.exit_when_idle, Span::to_string)
                 .map(|span| span.0),
+            no_scheduler: p.or(
+                "no_scheduler",
+                args.no_scheduler.then_some(true),
+                file.no_scheduler,
+                false,
+            ),
             fatal_sqlstates: p
                 .pick("fatal_sqlstates", args.fatal_sqlstates, file.fatal_sqlstates, list)
                 .unwrap_or(default_fatal),

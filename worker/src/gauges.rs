@@ -8,6 +8,7 @@ use prometheus::{Gauge, GaugeVec, IntGauge, Opts, Registry};
 use queue::QueueError;
 use queue::backlog::{fleet, publisher, queues};
 use queue::priority::{PriorityStatus, priorities};
+use schedule::show::{Health, Instants, health, instants};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
@@ -17,6 +18,9 @@ use crate::shutdown::Shutdown;
 
 /// Between two counts. A worker that is not the publisher asks as often whether it may be.
 const EVERY: Duration = Duration::from_secs(15);
+
+/// Schedules that have series of their own: more of them would be a burden to who collects them.
+const NAMED_SCHEDULES: i64 = 1000;
 
 /// The fleet's gauges, there only while this worker is the publisher.
 #[derive(Clone, Default)]
@@ -71,6 +75,7 @@ async fn collect(client: &Client) -> Result<Registry, QueueError> {
     let counted = queues(client).await?;
     let by_priority = priorities(client).await?;
     let fleet = fleet(client).await?;
+    let schedules = (health(client).await?, instants(client, NAMED_SCHEDULES).await?);
     let filled = || -> prometheus::Result<Registry> {
         let registry = Registry::new();
         let by_queue = |name: &str, help: &str, labels: &[&str]| {
@@ -104,6 +109,7 @@ async fn collect(client: &Client) -> Result<Registry, QueueError> {
             paused.with_label_values(&[name]).set(f64::from(u8::from(queue.paused)));
         }
         fill_priorities(&registry, &by_priority)?;
+        fill_schedules(&registry, schedules.0, &schedules.1)?;
         let workers = by_queue("pgmill_workers", "Workers of the fleet", &["status"])?;
         workers.with_label_values(&["alive"]).set(fleet.alive as f64);
         workers.with_label_values(&["stale"]).set(fleet.stale as f64);
@@ -139,6 +145,49 @@ fn fill_priorities(registry: &Registry, priorities: &[PriorityStatus]) -> promet
         pending.with_label_values(&name).set(status.pending as f64);
         oldest.with_label_values(&name).set(status.oldest_pending_age.unwrap_or(0.0));
         weight.with_label_values(&name).set(status.weight);
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+fn fill_schedules(
+    registry: &Registry,
+    health: Health,
+    instants: &[Instants],
+) -> prometheus::Result<()> {
+    let gauges = |name: &str, help: &str, label: &str| {
+        GaugeVec::new(Opts::new(name, help), &[label]).and_then(|gauge| add(registry, gauge))
+    };
+    let by_status = gauges("pgmill_schedules", "Schedules", "status")?;
+    let counts =
+        [("enabled", health.enabled), ("error", health.errors), ("disabled", health.disabled)];
+    for (status, count) in counts {
+        by_status.with_label_values(&[status]).set(count as f64);
+    }
+    let overdue = Gauge::new(
+        "pgmill_schedule_overdue_seconds",
+        "How long some schedule has waited for a tick; 0 when none does",
+    )?;
+    add(registry, overdue)?.set(health.overdue_seconds);
+    let mistakes =
+        IntGauge::new("pgmill_schedule_mistakes", "Mistakes in the comments of procedures")?;
+    add(registry, mistakes)?.set(health.mistakes);
+    let next = gauges(
+        "pgmill_schedule_next_fire_timestamp_seconds",
+        "When it fires next, by its timing",
+        "schedule",
+    )?;
+    let success = gauges(
+        "pgmill_schedule_last_success_timestamp_seconds",
+        "When a run of it last ended well",
+        "schedule",
+    )?;
+    for it in instants {
+        for (gauge, at) in [(&next, it.next_fire_at), (&success, it.last_success_at)] {
+            if let Some(at) = at {
+                gauge.with_label_values(&[&it.name]).set(at);
+            }
+        }
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 //! A task's way through the files: `claimer` claims it for an idle `reader`, `execute` runs it in
 //! the reader's `session` under a `guard`, `finish` brings the ending into the queue. Beside them
 //! `beat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
-//! `promoter`, `granter`, `listener` and `maintenance` keep the queue moving, `shutdown` ends it all.
+//! `promoter`, `granter`, `listener` and `maintenance` keep the queue moving, `scheduler` fires
+//! schedules, `shutdown` ends it all.
 
 mod advancer;
 mod beat;
@@ -35,11 +36,14 @@ mod process;
 mod promoter;
 mod reader;
 mod reclaimer;
+mod reconciler;
 mod rows;
+mod scheduler;
 mod session;
 mod shutdown;
 mod span;
 mod statement;
+mod ticks;
 mod trouble;
 mod watch;
 

@@ -37,6 +37,8 @@ pub(crate) struct Looker {
     pub(crate) shutdown: Shutdown,
     /// To the promoter: when the next scheduled task is due.
     pub(crate) next_due: watch::Sender<Option<Instant>>,
+    /// To the scheduler: when a schedule has to be looked at.
+    pub(crate) next_tick: watch::Sender<Option<Instant>>,
     /// To the granter: whether it has something to look after.
     pub(crate) limited: watch::Sender<bool>,
     /// To the claimer.
@@ -89,6 +91,7 @@ impl Looker {
         // An answer that took this long says little about now: the server had stalled.
         if asked.elapsed() <= EVERY * 2 {
             self.next_due.send_replace(look.next_due_in.map(|wait| asked + wait));
+            self.next_tick.send_replace(look.next_tick_in.map(|wait| asked + wait));
             if let Some(peers) = look.peers {
                 self.sights.send_replace(Sight { peers, unbroken_since });
             }

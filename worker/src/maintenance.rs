@@ -1,4 +1,5 @@
-//! History's partitions, once an hour: made ahead at one end, dropped at the other.
+//! History's partitions, once an hour: made ahead at one end, dropped at the other; and the end of the
+//! log of schedules.
 
 use std::time::Duration;
 
@@ -20,17 +21,26 @@ pub(crate) async fn run(control: Control, shutdown: Shutdown) {
             () = sleep(wait) => {}
         }
         match run_once(&control).await {
-            Ok((0, 0)) => {}
-            Ok((made, dropped)) => tracing::info!(made, dropped, "days of history"),
+            Ok((0, 0, 0)) => {}
+            Ok((made, dropped, logged)) => {
+                tracing::info!(made, dropped, logged, "days of history, and log of schedules");
+            }
             Err(error) => tracing::warn!(%error, "keeping history failed, next try in an hour"),
         }
     }
 }
 
-/// Returns how many partitions were made and dropped.
-async fn run_once(control: &Control) -> Result<(i32, i32), QueueError> {
+/// Returns how many partitions were made and dropped, and how many rows of the log deleted.
+async fn run_once(control: &Control) -> Result<(i32, i32, i32), QueueError> {
     let client = control.get().await?;
     let made = prune::prepare_history(&**client).await?;
     let dropped = prune::prune(&**client).await?;
-    Ok((made, dropped))
+    let mut logged = 0;
+    loop {
+        let deleted = prune::prune_schedule_log(&**client).await?;
+        logged += deleted;
+        if deleted < 10_000 {
+            return Ok((made, dropped, logged));
+        }
+    }
 }

@@ -17,6 +17,7 @@ use queue::run::RunState;
 use tokio_util::task::TaskTracker;
 
 use crate::finish::Finished;
+use crate::ticks::Ticks;
 
 /// Waits and runs: 1 ms to 2 h.
 const TASK_SECONDS: &[f64] = &[
@@ -53,6 +54,7 @@ pub(crate) struct Metrics {
     pub(crate) pool_wait: Histogram,
     pub(crate) reconnects: IntCounter,
     draining: IntGauge,
+    pub(crate) ticks: Ticks,
     pub(crate) tracker: TaskTracker,
 }
 
@@ -198,6 +200,7 @@ impl Metrics {
                 )?,
             )?,
             draining: add(r, IntGauge::new("pgmill_draining", "1 when it claims no more")?)?,
+            ticks: Ticks::new(r)?,
             tracker: TaskTracker::new(),
             registry: registry.clone(),
         };
@@ -301,6 +304,7 @@ impl Metrics {
         if let Some(at) = *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner) {
             self.beat_age.set(at.elapsed().as_secs_f64());
         }
+        self.ticks.look();
         let mut families = self.registry.gather();
         if let Some(fleet) = fleet {
             families.extend(fleet.gather());

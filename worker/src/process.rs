@@ -1,7 +1,7 @@
 //! One worker process from start to end: everything that runs in it, and how it is wound down.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use queue::beat::Introduction;
@@ -29,9 +29,10 @@ use crate::pace::Paces;
 use crate::pick::Weights;
 use crate::reader::Reader;
 use crate::reclaimer::Reclaimer;
+use crate::scheduler::Scheduler;
 use crate::shutdown::{Shutdown, Signals, wind_down};
 use crate::watch::Sight;
-use crate::{listener, maintenance, privileges, promoter};
+use crate::{listener, maintenance, privileges, promoter, reconciler};
 
 /// Everything that the parts share.
 struct Process {
@@ -170,6 +171,7 @@ impl Process {
         tasks.spawn(self.beat().run(control_session));
         tasks.spawn(listener::run(control.clone(), Arc::clone(bell), shutdown.clone()));
         let (next_due, dues) = watch::channel(None);
+        let (next_tick, ticks) = watch::channel(None);
         let (sights, looks) = watch::channel(Sight::nobody());
         let (limited, limits) = watch::channel(false);
         let looker = Looker {
@@ -180,6 +182,7 @@ impl Process {
             bell: Arc::clone(bell),
             shutdown: shutdown.clone(),
             next_due,
+            next_tick,
             limited,
             weights: self.weights.clone(),
             sights,
@@ -188,6 +191,7 @@ impl Process {
         let promoted = promoter::run(control.clone(), Arc::clone(bell), dues, shutdown.clone());
         tasks.spawn(promoted);
         tasks.spawn(maintenance::run(control.clone(), shutdown.clone()));
+        tasks.spawn(self.schedules(ticks));
         let reclaimer = Reclaimer {
             orphan_timeout: self.config.orphan_timeout,
             control: control.clone(),
@@ -222,6 +226,29 @@ impl Process {
             tasks.spawn(http::run(listener, served));
         }
         tasks
+    }
+
+    /// Reads what is declared in the comments of procedures, then ticks, unless told not to.
+    fn schedules(
+        &self,
+        ticks: watch::Receiver<Option<Instant>>,
+    ) -> impl Future<Output = ()> + use<> {
+        let (control, shutdown) = (self.control.clone(), self.shutdown.clone());
+        let scheduler = (!self.config.no_scheduler).then(|| {
+            Scheduler::new(
+                control.clone(),
+                self.task_target.clone(),
+                Arc::clone(&self.bell),
+                self.metrics.clone(),
+                shutdown.clone(),
+            )
+        });
+        async move {
+            reconciler::run(&control, &shutdown).await;
+            if let Some(scheduler) = scheduler {
+                scheduler.run(ticks).await;
+            }
+        }
     }
 
     /// Starts the readers and the claimer that serves them.

@@ -34,7 +34,7 @@ pub(crate) struct ApplyArgs {
     /// Files that end in .toml or .sql, or folders of such
     #[arg(value_name = "FILE|DIR", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Disable every job that none of the files declares
+    /// Disable every job, and remove every schedule from files, that none of the files declares
     #[arg(long)]
     pub(crate) prune: bool,
     /// Say what would happen, and change nothing

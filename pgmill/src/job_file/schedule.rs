@@ -1,0 +1,134 @@
+//! A schedule as a TOML file declares it.
+
+use std::path::PathBuf;
+
+use schedule::Timing;
+use schedule::kinds::Overlap;
+use serde_json::{Map, Value, json};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::section::{Key, Section, json_value, start};
+use super::{OPTIONS, Reader, at_most_once, options, params};
+use crate::source::Mistake;
+
+const OWN: [&str; 13] = [
+    "timing",
+    "job",
+    "jobs",
+    "statement",
+    "statement_file",
+    "params",
+    "description",
+    "category",
+    "enabled",
+    "overlap",
+    "catch_up",
+    "max_lateness",
+    "jitter",
+];
+
+/// A schedule, and where it stands.
+pub(crate) struct Schedule {
+    pub(crate) name: String,
+    pub(crate) at: usize,
+    /// For `schedule::declare::put`.
+    pub(crate) document: Value,
+}
+
+impl Reader<'_> {
+    /// The schedule, and the file that its statement comes from if that is another one.
+    pub(super) fn schedule(
+        &self,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(Schedule, Option<PathBuf>), Mistake> {
+        let (at, name) = (start(self.text, key), key.get_ref().as_ref());
+        terminal::label(name)
+            .map_err(|reason| Mistake::new(at, format!("a schedule's name: {reason}")))?;
+        let section = Section::of(format!("schedule \"{name}\""), at, value)?;
+        section.only(&[&OWN[..], &OPTIONS[..]].concat())?;
+        let mut document = Map::new();
+        document.insert("name".to_owned(), json!(name));
+        document.insert("timing".to_owned(), json!(timing(&section)?));
+        for key in ["description", "category"] {
+            section.put(&mut document, key, section.text(key)?);
+        }
+        section.put(&mut document, "enabled", section.boolean("enabled")?);
+        section.put(&mut document, "overlap", section.word::<Overlap>("overlap")?);
+        section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000)?);
+        section.put(&mut document, "max_lateness", section.span("max_lateness", true)?);
+        section.put(&mut document, "jitter", section.span("jitter", true)?);
+        let file = match jobs(&section)? {
+            Some(jobs) => {
+                let stray = ["statement", "statement_file"].into_iter().chain(OPTIONS);
+                if let Some(key) = stray.into_iter().find(|key| section.get(key).is_some()) {
+                    let wrong = format!("{key} is of a statement, and it runs a job");
+                    return Err(section.mistake(section.place(key), wrong));
+                }
+                document.insert("jobs".to_owned(), jobs);
+                section.put(&mut document, "params", named_params(&section)?);
+                None
+            }
+            None => {
+                let (statement, file) = self.statement(&section)?;
+                let mut task = options(&section)?;
+                section.put(&mut task, "params", params(&section)?);
+                at_most_once(&section, &task)?;
+                document.insert("statement".to_owned(), json!(statement));
+                document.insert("task".to_owned(), Value::Object(task));
+                file
+            }
+        };
+        Ok((Schedule { name: name.to_owned(), at, document: Value::Object(document) }, file))
+    }
+}
+
+fn timing(section: &Section<'_>) -> Result<String, Mistake> {
+    let at = section.place("timing");
+    let Some(text) = section.text("timing")? else {
+        return Err(section
+            .mistake(at, "no timing")
+            .hint("As timing = \"daily(03:15)\"; manual, to start it by hand only."));
+    };
+    match Timing::parse(&text) {
+        Ok(timing) => Ok(timing.to_string()),
+        Err(wrong) => {
+            // The quote stands before it.
+            let bytes: usize = text.chars().take(wrong.at).map(char::len_utf8).sum();
+            let mistake = section.mistake(at + 1 + bytes, format!("timing: {}", wrong.message));
+            Err(Mistake { hint: wrong.hint, ..mistake })
+        }
+    }
+}
+
+fn jobs(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
+    if let Some(job) = section.label("job")? {
+        return match section.get("jobs") {
+            None => Ok(Some(json!([job]))),
+            Some(_) => Err(section.mistake(section.place("jobs"), "both job and jobs")),
+        };
+    }
+    if section.get("jobs").is_none() {
+        return Ok(None);
+    }
+    let name = |value: &Spanned<DeValue<'_>>| match value.get_ref().as_str() {
+        Some(name) => Ok(json!(name)),
+        None => Err(section.mistake(value.span().start, "jobs are named by strings")),
+    };
+    let names = section.array("jobs")?.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+    if names.is_empty() {
+        return Err(section.mistake(section.place("jobs"), "jobs is empty"));
+    }
+    Ok(Some(Value::Array(names)))
+}
+
+/// Values of `{ param = "…" }` of the jobs' tasks.
+fn named_params(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
+    let Some(value) = section.get("params") else { return Ok(None) };
+    if value.get_ref().as_table().is_none() {
+        let wrong = "params of a job are a table: params = { day = \"2026-12-01\" }";
+        return Err(section.mistake(value.span().start, wrong));
+    }
+    json_value(section, value).map(Some)
+}

@@ -1,0 +1,123 @@
+//! `pgmill schedule history|log`.
+
+use jiff::SignedDuration;
+use queue::exit;
+use schedule::show::{self, Fired, Logged, Wanted};
+use terminal::tell;
+use tokio_postgres::Client;
+
+use crate::args::{ScheduleHistory, ScheduleLog};
+use crate::failure::Failure;
+use crate::output::{Field, Output, Tone};
+use crate::schedules::{find, missing};
+use crate::words::{local, one_line, span};
+
+/// Lists runs that schedules have fired.
+///
+/// # Errors
+/// No such schedule; database trouble.
+pub(crate) async fn history(
+    client: &Client,
+    out: &Output,
+    args: &ScheduleHistory,
+) -> Result<u8, Failure> {
+    if let Some(name) = &args.name {
+        find(client, name).await?;
+    }
+    let since = match args.since {
+        Some(since) => {
+            let now = queue::show::now(client).await?;
+            let ago = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
+            now.checked_sub(ago).ok()
+        }
+        None => args.from,
+    };
+    let wanted = Wanted {
+        schedule: args.name.clone(),
+        state: args.state.map(|state| state.to_string()),
+        since,
+        until: args.to,
+        before: args.before,
+        limit: args.limit,
+    };
+    let fired = show::history(client, &wanted).await?;
+    if out.json {
+        out.document(&fired)?;
+    } else if fired.is_empty() {
+        tell("there is no such run");
+    } else {
+        out.text(&runs(out, &fired))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Lists what happened to schedules.
+///
+/// # Errors
+/// No such schedule; database trouble.
+pub(crate) async fn log(client: &Client, out: &Output, args: &ScheduleLog) -> Result<u8, Failure> {
+    let name = args.name.as_deref();
+    let logged = show::log(client, name, args.event, args.before, args.limit).await?;
+    let logged = logged.ok_or_else(|| missing(name.unwrap_or_default()))?;
+    if out.json {
+        out.document(&logged)?;
+    } else if logged.is_empty() {
+        tell("there is no such event");
+    } else {
+        out.text(&events(out, &logged))?;
+    }
+    Ok(exit::OK)
+}
+
+/// A table of runs.
+pub(crate) fn runs(out: &Output, fired: &[Fired]) -> String {
+    let row = |it: &Fired| {
+        let tone = match it.state.as_str() {
+            "succeeded" => Tone::Good,
+            "failed" => Tone::Bad,
+            "cancelled" => Tone::Odd,
+            _ => Tone::Plain,
+        };
+        vec![
+            Field::new(it.run),
+            Field::new(&it.schedule),
+            Field::new(local(it.fire_at)),
+            Field::new(one_line(&it.reason, 50)),
+            Field::new(&it.state).tone(tone),
+            Field::new(span(it.duration_seconds)),
+            Field::or_blank(it.attempts),
+            Field::or_blank(it.worker.as_deref()),
+            Field::or_blank(it.message.as_deref().map(|message| one_line(message, 60))),
+        ]
+    };
+    const HEADINGS: [&str; 9] =
+        ["run", "schedule", "for", "by", "state", "took", "attempts", "worker", "message"];
+    out.table(&HEADINGS, fired.iter().map(row).collect())
+}
+
+/// A table of events.
+pub(crate) fn events(out: &Output, logged: &[Logged]) -> String {
+    let row = |it: &Logged| {
+        let tone = match (it.event.as_str(), it.outcome.as_deref()) {
+            ("error", _) | (_, Some("failed")) => Tone::Bad,
+            ("skipped" | "missed" | "reclaimed", _) | (_, Some("cancelled")) => Tone::Odd,
+            (_, Some("succeeded")) => Tone::Good,
+            _ => Tone::Plain,
+        };
+        let said = match (&it.outcome, it.duration_seconds) {
+            (Some(outcome), Some(seconds)) => format!("{outcome} after {}", span(seconds)),
+            _ => it.reason.clone().unwrap_or_default(),
+        };
+        vec![
+            Field::new(it.id),
+            Field::new(local(it.logged_at)),
+            Field::new(&it.schedule),
+            Field::new(it.event).tone(tone),
+            Field::or_blank(it.run),
+            Field::new(one_line(&said, 60)),
+            Field::or_blank(it.message.as_deref().map(|message| one_line(message, 80))),
+        ]
+    };
+    const HEADINGS: [&str; 7] = ["id", "at", "schedule", "event", "run", "by", "message"];
+    out.table(&HEADINGS, logged.iter().map(row).collect())
+}

@@ -1,0 +1,295 @@
+//! `pgmill schedule list|show|next|test`.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use queue::{QueueError, exit};
+use schedule::show::{self, CommentMistake, Status, Test, Wanted};
+use schedule::{Cadence, Timing};
+use serde_json::json;
+use terminal::{tell, visible};
+use tokio_postgres::Client;
+
+use crate::args::{ScheduleNext, ScheduleVerb};
+use crate::failure::Failure;
+use crate::output::{Field, Output, Tone};
+use crate::words::{distance, local, one_line, span};
+use crate::{schedule_log, steer_schedule};
+
+const HEADINGS: [&str; 7] =
+    ["schedule", "status", "when", "next fire", "last fire", "last run", "last success"];
+
+/// Rows of history and log that `show` prints.
+const LATEST: i64 = 5;
+
+/// One of the verbs.
+///
+/// # Errors
+/// Those of the verb.
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    verb: &ScheduleVerb,
+) -> Result<u8, Failure> {
+    match verb {
+        ScheduleVerb::List => list(client, out).await,
+        ScheduleVerb::Show(args) => show_one(client, out, &args.name).await,
+        ScheduleVerb::Next(args) => next(client, out, args).await,
+        ScheduleVerb::Test(args) => test(client, out, &args.name).await,
+        ScheduleVerb::History(args) => schedule_log::history(client, out, args).await,
+        ScheduleVerb::Log(args) => schedule_log::log(client, out, args).await,
+        ScheduleVerb::Enable(args) => steer_schedule::enable(client, out, args, true).await,
+        ScheduleVerb::Disable(args) => steer_schedule::enable(client, out, args, false).await,
+        ScheduleVerb::Set(args) => steer_schedule::set(client, out, args).await,
+        ScheduleVerb::Remove(args) => steer_schedule::remove(client, out, args).await,
+        ScheduleVerb::RunNow(args) => steer_schedule::run_now(client, out, args).await,
+    }
+}
+
+async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let schedules = show::status(client, None).await?;
+    let mistakes = show::mistakes(client).await?;
+    if out.json {
+        out.document(&json!({ "schedules": schedules, "mistakes": mistakes }))?;
+        return Ok(exit::OK);
+    }
+    if schedules.is_empty() {
+        tell("there is no schedule");
+    } else {
+        let now = queue::show::now(client).await?;
+        let rows = schedules.iter().map(|it| row(it, now)).collect();
+        out.text(&out.table(&HEADINGS, rows))?;
+    }
+    mistakes.iter().for_each(tell_mistake);
+    Ok(exit::OK)
+}
+
+/// A mistake in a comment, on standard error.
+pub(crate) fn tell_mistake(mistake: &CommentMistake) {
+    let CommentMistake { declared_as, place, message, hint } = mistake;
+    let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+    tell(visible(&format!("mistake in the comment of {declared_as}, {place}: {message}{hint}")));
+}
+
+fn row(it: &Status, now: Timestamp) -> Vec<Field> {
+    let tone = match it.status.as_str() {
+        "error" => Tone::Bad,
+        "disabled" | "removed" => Tone::Odd,
+        "running" => Tone::Good,
+        _ => Tone::Plain,
+    };
+    let last_tone = match it.last_state.as_deref() {
+        Some("succeeded") => Tone::Good,
+        Some("failed") => Tone::Bad,
+        Some(_) => Tone::Odd,
+        None => Tone::Plain,
+    };
+    vec![
+        Field::new(&it.name),
+        Field::new(&it.status).tone(tone),
+        Field::new(one_line(&in_words(&it.timing), 80)),
+        Field::or_blank(it.next_fire_at.map(|at| distance(at, now))),
+        Field::or_blank(it.last_fire_at.map(|at| distance(at, now))),
+        Field::or_blank(it.last_state.as_deref()).tone(last_tone),
+        Field::or_blank(it.last_success_at.map(|at| distance(at, now))),
+    ]
+}
+
+/// The timing as a person would say it; what cannot be read as it is written.
+fn in_words(timing: &str) -> String {
+    Timing::parse(timing).map_or_else(|_| timing.to_owned(), |timing| timing.describe())
+}
+
+/// The schedule, which has to be there.
+///
+/// # Errors
+/// It is not; database trouble.
+pub(crate) async fn find(client: &Client, name: &str) -> Result<Status, Failure> {
+    let found = show::status(client, Some(name)).await?.into_iter().next();
+    found.ok_or_else(|| missing(name))
+}
+
+/// What to say about a name that no schedule has.
+pub(crate) fn missing(name: &str) -> Failure {
+    Failure::not_found(format!("there is no schedule \"{name}\"")).hint("pgmill schedule list")
+}
+
+async fn show_one(client: &Client, out: &Output, name: &str) -> Result<u8, Failure> {
+    let it = find(client, name).await?;
+    let now = queue::show::now(client).await?;
+    let cadence = match Timing::parse(&it.timing) {
+        Ok(Timing::Scheduled(cadence)) => Some(cadence),
+        _ => None,
+    };
+    let next = cadence.iter().flat_map(|it| fires(it, now, 5)).collect::<Vec<_>>();
+    let wanted = Wanted { schedule: Some(name.to_owned()), limit: LATEST, ..Wanted::default() };
+    let history = show::history(client, &wanted).await?;
+    let log = show::log(client, Some(name), None, None, LATEST).await?.unwrap_or_default();
+    if out.json {
+        out.document(&json!({
+            "schedule": it, "words": in_words(&it.timing), "next": next, "history": history, "log": log,
+        }))?;
+        return Ok(exit::OK);
+    }
+    out.text(&heading(&it))?;
+    if let Some(cadence) = cadence.filter(|_| !next.is_empty()) {
+        out.text(&format!("\n{}", table_of_fires(out, &cadence, &next, now)))?;
+    }
+    if !history.is_empty() {
+        out.text(&format!("\n{}", schedule_log::runs(out, &history)))?;
+    }
+    if !log.is_empty() {
+        out.text(&format!("\n{}", schedule_log::events(out, &log)))?;
+    }
+    Ok(exit::OK)
+}
+
+fn heading(it: &Status) -> String {
+    let mut text = format!("schedule {}: {}, {}", it.name, it.status, in_words(&it.timing));
+    let declared = match (&it.declared_as, it.declared_in.as_str()) {
+        (Some(procedure), _) => format!("in the comment of {procedure}"),
+        (None, "file") => "in a file".to_owned(),
+        (None, _) => "by a call".to_owned(),
+    };
+    let _ = write!(text, "\ntiming {}, declared {declared}", it.timing);
+    let _ = write!(
+        text,
+        "\nruns {}, overlap {}, catch up {}",
+        it.jobs.join(", "),
+        it.overlap,
+        it.catch_up
+    );
+    if let Some(seconds) = it.max_lateness_seconds {
+        let _ = write!(text, " no later than {}", span(seconds));
+    }
+    if it.jitter_seconds > 0.0 {
+        let _ = write!(text, ", jitter {}", span(it.jitter_seconds));
+    }
+    if let Some(attempts) = it.attempts {
+        let _ = write!(text, ", attempts {attempts}");
+    }
+    if let Some(seconds) = it.retry_interval_seconds {
+        let _ = write!(text, ", retry interval {}", span(seconds));
+    }
+    let _ = write!(
+        text,
+        "\nversion {}, changed {} by {}",
+        it.version,
+        local(it.changed_at),
+        it.changed_by
+    );
+    for (word, at) in [
+        ("next fire", it.next_fire_at),
+        ("last fire", it.last_fire_at),
+        ("last success", it.last_success_at),
+        ("a fire waits for the end of a run, of", it.queued_fire_at),
+        ("removed", it.removed_at),
+    ] {
+        if let Some(at) = at {
+            let _ = write!(text, "\n{word} {}", local(at));
+        }
+    }
+    if let Some(run) = it.running {
+        let _ = write!(text, "\nrun {run} goes on: pgmill run show {run}");
+    }
+    if let Some(error) = &it.error {
+        let _ = write!(text, "\nerror: {error}");
+    }
+    text.lines().map(visible).collect::<Vec<_>>().join("\n")
+}
+
+fn fires(cadence: &Cadence, after: Timestamp, count: u16) -> Vec<Timestamp> {
+    let next = |at: &Timestamp| cadence.next_fire(*at);
+    std::iter::successors(cadence.next_fire(after), next).take(count.into()).collect()
+}
+
+/// In the cadence's zone, and how long until then.
+fn table_of_fires(out: &Output, cadence: &Cadence, fires: &[Timestamp], now: Timestamp) -> String {
+    let zone = TimeZone::get(cadence.zone_name()).unwrap_or(TimeZone::UTC);
+    let row = |at: &Timestamp| {
+        let there = at.to_zoned(zone.clone());
+        vec![
+            Field::new(there.strftime("%a %F %T %Z")),
+            Field::new(at),
+            Field::new(distance(*at, now)),
+        ]
+    };
+    out.table(&["fires", "utc", "that is"], fires.iter().map(row).collect())
+}
+
+async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> Result<u8, Failure> {
+    let timing = match (&args.timing, &args.name) {
+        (Some(timing), _) => timing.clone(),
+        (None, Some(name)) => find(client, name).await?.timing,
+        (None, None) => return Err(Failure::usage("neither a schedule nor a timing")),
+    };
+    let parsed = parse(&timing)?;
+    let Some(cadence) = parsed.cadence() else {
+        let message = format!("no clock makes it fire: {}", parsed.describe());
+        return Err(Failure::usage(message));
+    };
+    let now = queue::show::now(client).await?;
+    let next = fires(cadence, now, args.count);
+    if out.json {
+        out.document(&json!({ "timing": timing, "words": parsed.describe(), "fires": next }))?;
+        return Ok(exit::OK);
+    }
+    out.text(&visible(&parsed.describe()))?;
+    if next.is_empty() {
+        tell("it has no fire left");
+    } else {
+        out.text(&table_of_fires(out, cadence, &next, now))?;
+    }
+    Ok(exit::OK)
+}
+
+/// The timing, or what is wrong with it and where.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn parse(timing: &str) -> Result<Timing, Failure> {
+    Timing::parse(timing).map_err(|mistake| {
+        let caret = format!("{timing}\n{}^", " ".repeat(mistake.at));
+        let failure = Failure::usage(format!("timing: {}\n{caret}", mistake.message));
+        match mistake.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    })
+}
+
+/// What a tick would do about a schedule now.
+///
+/// # Errors
+/// No such schedule; what its probe raises; database trouble.
+pub(crate) async fn tested(client: &mut Client, name: &str) -> Result<Test, Failure> {
+    // A probe is somebody's SQL: it reads only.
+    let start = client.build_transaction().read_only(true).start();
+    let transaction = start.await.map_err(QueueError::from)?;
+    let found = show::test(&transaction, name).await;
+    transaction.rollback().await.map_err(QueueError::from)?;
+    found?.ok_or_else(|| missing(name))
+}
+
+async fn test(client: &mut Client, out: &Output, name: &str) -> Result<u8, Failure> {
+    let it = tested(client, name).await?;
+    if out.json {
+        out.document(&it)?;
+        return Ok(exit::OK);
+    }
+    let Test { would_fire, reason, pending_rows, oldest_row_age_seconds, next_fire_at } = it;
+    let (word, tone) =
+        if would_fire { ("would fire", Tone::Good) } else { ("would not fire", Tone::Plain) };
+    out.text(&format!("{}: {}", out.paint(word, tone), visible(&reason)))?;
+    if let Some(rows) = pending_rows {
+        out.text(&format!("pending rows: {rows}"))?;
+    }
+    if let Some(seconds) = oldest_row_age_seconds {
+        out.text(&format!("oldest row: {} old", span(seconds)))?;
+    }
+    if let Some(at) = next_fire_at {
+        out.text(&format!("next fire: {}", local(at)))?;
+    }
+    Ok(exit::OK)
+}

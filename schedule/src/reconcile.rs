@@ -1,0 +1,291 @@
+//! Brings schedules in line with the comments of procedures.
+//!
+//! What the comments say is read in one statement; what follows from it is worked out without the
+//! database; then it is done in a transaction of the caller, who may roll it back to see what would
+//! be done. A mistake disables the schedule that it is in, and no other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use queue::QueueError;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row, Transaction};
+
+use crate::annotation::{self, Annotated, line_and_column};
+use crate::declare::{self, Put, declared};
+use crate::kinds::DeclaredIn;
+use crate::show::CommentMistake;
+
+/// One reconcile at a time: the next one finds what this one did.
+const TURN: &str = "/* schedule.reconcile_turn */ SELECT pg_advisory_xact_lock(7236270914)";
+
+/// Whoever may declare schedules by a call may do so by a comment, and whom an operator has named.
+/// Others could have their code run under the login of the tasks.
+const PROCEDURES: &str = "/* schedule.procedures */
+SELECT n.nspname || '.' || p.proname, d.description,
+    CASE p.prokind WHEN 'p' THEN format('CALL %I.%I()', n.nspname, p.proname)
+        ELSE format('SELECT %I.%I()', n.nspname, p.proname) END,
+    p.prokind IN ('f', 'p') AND p.prorettype <> 'trigger'::regtype AND p.prorettype <> 'event_trigger'::regtype,
+    p.pronargs > p.pronargdefaults OR p.prokind = 'p' AND coalesce('o' = ANY (p.proargmodes), false),
+    o.rolsuper OR pg_has_role(o.oid, 'mill_operator', 'USAGE') OR pg_has_role(o.oid, 'mill_owner', 'USAGE')
+        OR EXISTS (SELECT FROM mill.settings s CROSS JOIN LATERAL unnest(s.declaring_roles) AS d(role)
+            WHERE to_regrole(quote_ident(d.role)) IS NOT NULL AND pg_has_role(o.oid, quote_ident(d.role)::regrole, 'USAGE')),
+    o.rolname::text
+FROM pg_description d JOIN pg_proc p ON p.oid = d.objoid JOIN pg_namespace n ON n.oid = p.pronamespace
+    JOIN pg_roles o ON o.oid = p.proowner
+WHERE d.classoid = 'pg_proc'::regclass AND d.objsubid = 0 AND d.description ~ '@[A-Za-z_]+[(]'
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'mill')
+ORDER BY 1, p.pronargs, p.oid";
+
+const FORGET: &str = "/* schedule.forget_mistakes */ DELETE FROM mill.schedule_mistakes";
+
+const NOTE: &str = "/* schedule.note_mistakes */
+INSERT INTO mill.schedule_mistakes (declared_as, place, message, hint)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING";
+
+/// A procedure or function with annotations in its comment.
+#[derive(Clone, Debug)]
+pub struct Procedure {
+    /// Schema and name, not quoted.
+    pub name: String,
+    /// The comment.
+    pub comment: String,
+    /// How it is called.
+    pub statement: String,
+    /// Whether it can be called by a statement: no aggregate, no trigger function.
+    pub callable: bool,
+    /// Whether it has arguments without a default.
+    pub needs_arguments: bool,
+    /// Whether its owner may declare schedules.
+    pub trusted: bool,
+    /// Who owns it.
+    pub owner: String,
+}
+
+/// A schedule that a comment declares.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// The procedure.
+    pub declared_as: String,
+    /// As [`declare::put`] takes it.
+    pub definition: Value,
+}
+
+/// What follows from the comments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Schedules to be there, and no others that comments declare.
+    pub wanted: Vec<Wanted>,
+    /// What is wrong.
+    pub mistakes: Vec<CommentMistake>,
+}
+
+/// What a reconcile did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reconciled {
+    /// Schedules that were not there.
+    pub new: Vec<String>,
+    /// Schedules that are others now.
+    pub changed: Vec<String>,
+    /// Schedules that are as they were.
+    pub unchanged: usize,
+    /// Schedules whose declaration is gone.
+    pub removed: Vec<String>,
+    /// What is wrong.
+    pub mistakes: Vec<CommentMistake>,
+}
+
+/// Reads the comments of all procedures and functions.
+///
+/// # Errors
+/// Database trouble.
+pub async fn procedures(client: &impl GenericClient) -> Result<Vec<Procedure>, QueueError> {
+    let rows = client.query_typed(PROCEDURES, &[]).await?;
+    let procedure = |row: &Row| {
+        Ok(Procedure {
+            name: row.try_get(0)?,
+            comment: row.try_get(1)?,
+            statement: row.try_get(2)?,
+            callable: row.try_get(3)?,
+            needs_arguments: row.try_get(4)?,
+            trusted: row.try_get(5)?,
+            owner: row.try_get(6)?,
+        })
+    };
+    rows.iter().map(procedure).collect()
+}
+
+/// What the comments come to.
+#[must_use]
+pub fn read(procedures: &[Procedure]) -> Reading {
+    let mut reading = Reading::default();
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for procedure in procedures {
+        *seen.entry(&procedure.name).or_default() += 1;
+    }
+    for procedure in procedures {
+        let annotated = annotation::read(&procedure.comment);
+        let mistake = |at: usize, message: &str, hint: Option<String>| {
+            let (line, column) = line_and_column(&procedure.comment, at);
+            CommentMistake {
+                declared_as: procedure.name.clone(),
+                place: format!("{line}:{column}"),
+                message: message.to_owned(),
+                hint,
+            }
+        };
+        for found in &annotated.mistakes {
+            reading.mistakes.push(mistake(found.at, &found.message, found.hint.clone()));
+        }
+        if annotated.timings.is_empty() {
+            continue;
+        }
+        if let Some((message, hint)) = unfit(procedure, seen[procedure.name.as_str()]) {
+            reading.mistakes.push(mistake(0, &message, Some(hint)));
+        } else if !annotated.shared_mistake {
+            reading.wanted.extend(wanted(procedure, &annotated));
+        }
+    }
+    reading
+}
+
+/// Why a procedure cannot be scheduled, and what to do about it.
+fn unfit(procedure: &Procedure, of_that_name: usize) -> Option<(String, String)> {
+    let owned = |message: &str, hint: &str| Some((message.to_owned(), hint.to_owned()));
+    if !procedure.callable {
+        owned("it cannot be called by a statement", "annotate a procedure or a plain function")
+    } else if procedure.needs_arguments {
+        owned(
+            "it needs arguments",
+            "give them defaults, or declare a schedule with a statement: mill.set_schedule",
+        )
+    } else if of_that_name > 1 {
+        owned(
+            "another one of this name has annotations too, and a call without arguments could mean either",
+            "annotate one of them",
+        )
+    } else if !procedure.trusted {
+        Some((
+            format!("its owner {} may not declare schedules", procedure.owner),
+            format!(
+                "give it another owner, or: UPDATE mill.settings SET declaring_roles = declaring_roles || '{}'",
+                procedure.owner
+            ),
+        ))
+    } else {
+        None
+    }
+}
+
+fn wanted(procedure: &Procedure, annotated: &Annotated) -> Vec<Wanted> {
+    let Annotated { retry, job, task, fire, .. } = annotated;
+    let seconds = |span: Duration| json!(format!("{} seconds", span.as_secs_f64()));
+    let options = document([
+        ("attempts", retry.attempts.map(Value::from)),
+        ("retry_interval", retry.interval.map(seconds)),
+        ("backoff", retry.backoff.clone().map(Value::from)),
+        ("queue", task.queue.clone().map(Value::from)),
+        ("priority", task.priority.clone().map(Value::from)),
+        ("group", task.group.clone().map(Value::from)),
+        ("concurrency_key", task.concurrency_key.clone().map(Value::from)),
+        ("timeout", task.timeout.map(seconds)),
+        ("mode", task.mode.clone().map(Value::from)),
+        ("at_most_once", task.at_most_once.map(Value::from)),
+        ("external", task.external.map(Value::from)),
+    ]);
+    let definition = |timing: &crate::Timing| {
+        document([
+            ("name", Some(format!("{}/{}", procedure.name, timing.key()).into())),
+            ("timing", Some(timing.to_string().into())),
+            ("statement", Some(procedure.statement.clone().into())),
+            ("task", Some(options.clone())),
+            ("description", job.name.clone().map(Value::from)),
+            ("category", job.category.clone().map(Value::from)),
+            ("overlap", fire.overlap.clone().map(Value::from)),
+            ("catch_up", fire.catch_up.map(Value::from)),
+            ("max_lateness", fire.max_lateness.map(seconds)),
+            ("jitter", fire.jitter.map(seconds)),
+        ])
+    };
+    let timings = annotated.timings.iter();
+    timings
+        .map(|timing| Wanted {
+            declared_as: procedure.name.clone(),
+            definition: definition(timing),
+        })
+        .collect()
+}
+
+fn document<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    let there = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Object(there.collect::<Map<_, _>>())
+}
+
+/// Makes schedules what the comments say, in the caller's transaction.
+///
+/// # Errors
+/// Database trouble. What the database refuses of one schedule becomes a mistake.
+pub async fn reconcile(transaction: &mut Transaction<'_>) -> Result<Reconciled, QueueError> {
+    transaction.batch_execute(TURN).await?;
+    let Reading { wanted, mistakes } = read(&procedures(transaction).await?);
+    let mut done = Reconciled { mistakes, ..Reconciled::default() };
+    let mut kept = Vec::new();
+    for one in wanted {
+        let name = one.definition["name"].as_str().unwrap_or_default().to_owned();
+        let step = transaction.savepoint("one").await?;
+        let put = declare::put(&step, &one.definition, DeclaredIn::Comment, Some(&one.declared_as));
+        match put.await {
+            Ok(put) => {
+                step.commit().await?;
+                kept.push(name.clone());
+                match put {
+                    Put::New => done.new.push(name),
+                    Put::Changed => done.changed.push(name),
+                    Put::Unchanged => done.unchanged += 1,
+                }
+            }
+            Err(error) if error.refused() => {
+                step.rollback().await?;
+                done.mistakes.push(CommentMistake {
+                    declared_as: one.declared_as,
+                    place: "1:1".to_owned(),
+                    message: error.to_string(),
+                    hint: error.hint(),
+                });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let gone: Vec<String> = declared(transaction)
+        .await?
+        .into_iter()
+        .filter(|there| there.declared_in == DeclaredIn::Comment && !kept.contains(&there.name))
+        .map(|there| there.name)
+        .collect();
+    done.removed = declare::remove(transaction, &gone).await?;
+    note(transaction, &done.mistakes).await?;
+    Ok(done)
+}
+
+async fn note(
+    transaction: &Transaction<'_>,
+    mistakes: &[CommentMistake],
+) -> Result<(), QueueError> {
+    transaction.batch_execute(FORGET).await?;
+    let column = |of: fn(&CommentMistake) -> &str| mistakes.iter().map(of).collect::<Vec<_>>();
+    let hints: Vec<Option<&str>> = mistakes.iter().map(|it| it.hint.as_deref()).collect();
+    transaction
+        .query_typed(
+            NOTE,
+            &[
+                (&column(|it| &it.declared_as), Type::TEXT_ARRAY),
+                (&column(|it| &it.place), Type::TEXT_ARRAY),
+                (&column(|it| &it.message), Type::TEXT_ARRAY),
+                (&hints, Type::TEXT_ARRAY),
+            ],
+        )
+        .await?;
+    Ok(())
+}

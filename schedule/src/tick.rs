@@ -1,0 +1,238 @@
+//! What any worker does when schedules are due: takes their rows, works out instants, fires.
+//!
+//! All of a pass is one transaction: the locks on the rows, the runs that it starts, the next instants.
+//! Whoever dies in between leaves no trace, and others skip what is locked. The unique index on
+//! (schedule, instant) is the second net.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use queue::QueueError;
+use queue::word;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::{Json, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::due::{Due, Policy, due};
+use crate::kinds::FireMode;
+use crate::timing::Timing;
+
+/// Schedules of one pass: their rows stay locked for as long as that takes.
+const MOST: i32 = 50;
+
+const TAKE: &str = "/* schedule.take */
+SELECT t.id, t.name, t.version, t.timing, t.mode::text, t.next_fire_at, t.now, t.catch_up, t.max_lateness,
+    t.measure, t.timeout, t.planned_from
+FROM mill.take_schedules($1) AS t";
+
+const TICK: &str =
+    "/* schedule.tick */ SELECT t.schedule_id, t.fired, t.skipped FROM mill.tick($1) AS t";
+
+const TICK_TRIGGER: &str = "/* schedule.tick_trigger */
+SELECT t.fired, t.skipped FROM mill.tick_trigger($1, $2, $3, $4, $5, $6) AS t";
+
+const NEXT: &str = "/* schedule.next_tick */
+SELECT extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
+WHERE s.next_tick_at IS NOT NULL ORDER BY s.next_tick_at LIMIT 1";
+
+/// `mill.schedules.id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct ScheduleId(pub i64);
+
+/// What has to be asked before a triggered schedule can be judged.
+#[derive(Clone, Debug)]
+pub struct Measure {
+    /// The schedule.
+    pub id: ScheduleId,
+    /// Its name.
+    pub name: String,
+    /// Of its definition: after a change the answer is worth nothing.
+    pub version: i32,
+    /// When it was taken.
+    pub taken_at: Timestamp,
+    /// One statement, of somebody's making: for a session without rights on the queue.
+    pub query: String,
+    /// How long that may take.
+    pub timeout: Duration,
+}
+
+/// What a pass has come to.
+#[derive(Debug, Default)]
+pub struct Pass {
+    /// Schedules that were looked at.
+    pub taken: usize,
+    /// Runs started.
+    pub fired: u64,
+    /// Fires left out, because a run goes on.
+    pub skipped: u64,
+    /// Fires that nobody made in time.
+    pub missed: u64,
+    /// Timings that cannot be read.
+    pub errors: u64,
+    /// From the instant of each fire to now.
+    pub delays: Vec<Duration>,
+    /// Triggered schedules that are to be measured.
+    pub measures: Vec<Measure>,
+}
+
+impl Pass {
+    /// Whether more schedules may be due.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        i32::try_from(self.taken) == Ok(MOST)
+    }
+}
+
+/// A schedule that is due, its row locked.
+struct Taken {
+    id: i64,
+    name: String,
+    version: i32,
+    timing: String,
+    mode: FireMode,
+    /// `None`: to be looked for from there on.
+    next_fire_at: Option<Timestamp>,
+    planned_from: Timestamp,
+    now: Timestamp,
+    policy: Policy,
+    measure: Option<(String, Duration)>,
+}
+
+/// What is decided about it, as `mill.tick` takes it.
+#[derive(Debug, Default, Serialize)]
+struct Plan {
+    id: i64,
+    fires: Vec<Timestamp>,
+    next_fire_at: Option<Timestamp>,
+    missed: u64,
+    missed_from: Option<Timestamp>,
+    missed_to: Option<Timestamp>,
+    error: Option<String>,
+    trigger: Option<Value>,
+}
+
+/// Looks at schedules that are due and fires those that are to fire. Inside a transaction of the
+/// caller, who commits it and rings.
+///
+/// # Errors
+/// Database trouble.
+pub async fn pass(transaction: &impl GenericClient) -> Result<Pass, QueueError> {
+    let rows = transaction.query_typed(TAKE, &[(&MOST, Type::INT4)]).await?;
+    let mut pass = Pass { taken: rows.len(), ..Pass::default() };
+    let mut plans = Vec::new();
+    for row in &rows {
+        let taken = taken(row)?;
+        if let Some((query, timeout)) = taken.measure {
+            pass.measures.push(Measure {
+                id: ScheduleId(taken.id),
+                name: taken.name,
+                version: taken.version,
+                taken_at: taken.now,
+                query,
+                timeout,
+            });
+            continue;
+        }
+        let plan = plan(&taken);
+        pass.missed += plan.missed;
+        pass.errors += u64::from(plan.error.is_some());
+        pass.delays.extend(
+            plan.fires
+                .iter()
+                .filter_map(|fire_at| Duration::try_from(taken.now.duration_since(*fire_at)).ok()),
+        );
+        plans.push(plan);
+    }
+    if !plans.is_empty() {
+        for row in transaction.query_typed(TICK, &[(&Json(&plans), Type::JSONB)]).await? {
+            pass.fired += u64::from(row.try_get::<_, i32>(1)?.cast_unsigned());
+            pass.skipped += u64::from(row.try_get::<_, i32>(2)?.cast_unsigned());
+        }
+    }
+    Ok(pass)
+}
+
+/// Reads the timing and says what it means now.
+fn plan(taken: &Taken) -> Plan {
+    let plan = Plan { id: taken.id, ..Plan::default() };
+    match Timing::parse(&taken.timing) {
+        Err(mistake) => Plan { error: Some(mistake.to_string()), ..plan },
+        Ok(Timing::Manual) => plan,
+        Ok(Timing::Triggered(trigger)) => Plan { trigger: Some(trigger.to_json()), ..plan },
+        Ok(Timing::Scheduled(_)) if taken.mode != FireMode::Scheduled => {
+            let error = format!("\"{}\" is not how a cadence begins", taken.timing);
+            Plan { error: Some(error), ..plan }
+        }
+        Ok(Timing::Scheduled(cadence)) => {
+            let first = taken.next_fire_at.or_else(|| cadence.next_fire(taken.planned_from));
+            let Some(first) = first else { return plan };
+            let Due { fires, missed, missed_from, missed_to, next_fire_at, .. } =
+                due(&cadence, first, taken.now, taken.policy);
+            Plan { fires, missed, missed_from, missed_to, next_fire_at, ..plan }
+        }
+    }
+}
+
+/// Judges a triggered schedule by what was measured: rows that are pending and seconds since the
+/// oldest came in; or what went wrong. Whether it fired, and whether it was left out.
+///
+/// # Errors
+/// Database trouble.
+pub async fn tick_trigger(
+    client: &impl GenericClient,
+    measure: &Measure,
+    found: Result<(i64, Option<f64>), String>,
+) -> Result<(bool, bool), QueueError> {
+    let (pending, oldest, error) = match found {
+        Ok((pending, oldest)) => (Some(pending), oldest, None),
+        Err(error) => (None, None, Some(error)),
+    };
+    let rows = client
+        .query_typed(
+            TICK_TRIGGER,
+            &[
+                (&measure.id.0, Type::INT8),
+                (&measure.version, Type::INT4),
+                (&measure.taken_at, Type::TIMESTAMPTZ),
+                (&pending, Type::INT8),
+                (&oldest, Type::FLOAT8),
+                (&error, Type::TEXT),
+            ],
+        )
+        .await?;
+    Ok((rows[0].try_get::<_, i32>(0)? > 0, rows[0].try_get::<_, i32>(1)? > 0))
+}
+
+/// Until some schedule has to be looked at; `None`: none.
+///
+/// # Errors
+/// Database trouble.
+pub async fn next_tick_in(client: &impl GenericClient) -> Result<Option<Duration>, QueueError> {
+    let rows = client.query_typed(NEXT, &[]).await?;
+    let seconds: Option<f64> = rows.first().map(|row| row.try_get(0)).transpose()?;
+    Ok(seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
+}
+
+fn taken(row: &Row) -> Result<Taken, QueueError> {
+    let seconds = |column: usize| -> Result<Option<Duration>, QueueError> {
+        Ok(row.try_get::<_, Option<f64>>(column)?.map(Duration::from_secs_f64))
+    };
+    let query: Option<String> = row.try_get(9)?;
+    Ok(Taken {
+        id: row.try_get(0)?,
+        name: row.try_get(1)?,
+        version: row.try_get(2)?,
+        timing: row.try_get(3)?,
+        mode: word(row, 4, "mode")?,
+        next_fire_at: row.try_get(5)?,
+        planned_from: row.try_get(11)?,
+        now: row.try_get(6)?,
+        policy: Policy {
+            catch_up: usize::try_from(row.try_get::<_, i32>(7)?).unwrap_or(0),
+            max_lateness: seconds(8)?,
+        },
+        measure: query.zip(seconds(10)?),
+    })
+}

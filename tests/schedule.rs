@@ -1,0 +1,376 @@
+//! Schedules: every due instant fires once, whoever ticks and whatever dies; what goes wrong with one
+//! does not touch another.
+
+use rand::RngExt;
+
+use crate::harness::{Database, Fleet, Worker, eventually};
+use crate::run::{end, job};
+
+pub(crate) const FLAGS: [&str; 4] = ["--readers", "4", "--poll", "50ms"];
+
+/// Declares a schedule of one statement; `options` as `, name => value`.
+pub(crate) async fn schedule(
+    database: &Database,
+    name: &str,
+    timing: &str,
+    statement: &str,
+    options: &str,
+) {
+    let sql = format!("SELECT mill.set_schedule($1, $2, statement => $3{options})");
+    database.rows(&sql, &[&name, &timing, &statement]).await;
+}
+
+/// Once a worker has worked out when it fires.
+async fn planned(database: &Database, name: &str) {
+    eventually(&format!("schedule {name} is planned"), async || {
+        database
+            .value(&format!(
+                "SELECT next_fire_at IS NOT NULL OR trigger IS NOT NULL OR error IS NOT NULL
+                 FROM mill.schedules WHERE name = '{name}'"
+            ))
+            .await
+    })
+    .await;
+}
+
+/// As if nobody had ticked for so long.
+async fn nobody_ticked_for(database: &Database, name: &str, time: &str) {
+    database
+        .execute(&format!(
+            "UPDATE mill.schedules SET next_fire_at = date_trunc('minute', now() - interval '{time}'),
+                 next_tick_at = now() WHERE name = '{name}'"
+        ))
+        .await;
+}
+
+/// `event count` of a schedule's log, in the order of the enum.
+pub(crate) async fn events(database: &Database, name: &str) -> String {
+    database
+        .value(&format!(
+            "SELECT coalesce(string_agg(event || ' ' || n, ', ' ORDER BY event), '') FROM (
+                 SELECT l.event, count(*) AS n FROM mill.schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
+                 WHERE s.name = '{name}' GROUP BY l.event) AS e"
+        ))
+        .await
+}
+
+async fn until_events(database: &Database, name: &str, wanted: &str) {
+    let mut last = String::new();
+    eventually(&format!("the log of {name} has {wanted}"), async || {
+        last = events(database, name).await;
+        last == wanted
+    })
+    .await;
+}
+
+async fn test(database: &Database, name: &str) -> (bool, String) {
+    let sql = "SELECT would_fire, reason FROM mill.schedule_test($1)";
+    let row = &database.rows(sql, &[&name]).await[0];
+    (row.get(0), row.get(1))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
+    const SCHEDULES: i64 = 80;
+    let database = Database::new().await;
+    database
+        .execute("CREATE TABLE effect (schedule text NOT NULL, fire_at timestamptz NOT NULL)")
+        .await;
+    let options = ", overlap => 'allow', catch_up => 1000,
+        task => '{\"params\": [{\"$param\": \"schedule\"}, {\"$param\": \"fire_at\"}]}'";
+    for n in 0..SCHEDULES {
+        let mark = "INSERT INTO effect VALUES ($1::text, $2::timestamptz)";
+        schedule(&database, &format!("s{n}"), "every(1 second)", mark, options).await;
+    }
+    let mut fleet = Fleet::start(&database, 5, &FLAGS);
+    let all = "SELECT count(next_fire_at) = count(*) FROM mill.schedules";
+    eventually("all are planned", async || database.value(all).await).await;
+    // Some seconds during which nobody ticked; from here on each second counts.
+    database
+        .execute(
+            "UPDATE mill.schedules SET next_fire_at = next_fire_at - interval '12 seconds', next_tick_at = now()",
+        )
+        .await;
+    database
+        .execute(
+            "CREATE TABLE first AS SELECT s.id, least(s.next_fire_at, (SELECT min(fire_at) FROM mill.runs r
+                 WHERE r.schedule_id = s.id)) AS fire_at FROM mill.schedules s",
+        )
+        .await;
+    let mut kills = 0;
+    while database.value::<i64>("SELECT count(*) FROM mill.runs").await < 2000 {
+        fleet.replace(rand::rng().random_range(0..fleet.len()));
+        kills += 1;
+        let there = format!("SELECT count(*) = 5 + {kills} FROM mill.worker_starts");
+        eventually("the next one is there", async || database.value(&there).await).await;
+    }
+    database.execute("UPDATE mill.schedules SET next_tick_at = NULL").await;
+    database.until_empty().await;
+    let runs: i64 = database.value("SELECT count(*) FROM mill.runs").await;
+    println!("{runs} fires, {kills} times kill -9");
+    let missing: i64 = database
+        .value(
+            "SELECT count(*) FROM mill.schedules s JOIN first f USING (id)
+                 CROSS JOIN generate_series(f.fire_at, s.next_fire_at - interval '1 second', '1 second') AS due(at)
+             WHERE NOT EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = s.id AND r.fire_at = due.at)",
+        )
+        .await;
+    assert_eq!(missing, 0, "instants without a fire");
+    let doubled: i64 = database
+        .value("SELECT count(*) FROM (SELECT FROM effect GROUP BY schedule, fire_at HAVING count(*) > 1) AS d")
+        .await;
+    assert_eq!(doubled, 0, "instants with two effects");
+    let effects: i64 = database.value("SELECT count(*) FROM effect").await;
+    assert_eq!(effects, runs, "one effect for each run");
+    let others: String = database
+        .value(
+            "SELECT coalesce(string_agg(concat_ws(' ', event, fire_at, message), '; '), '')
+             FROM mill.schedule_log WHERE event IN ('missed', 'error', 'skipped')",
+        )
+        .await;
+    assert_eq!(others, "");
+}
+
+#[tokio::test]
+async fn what_nobody_made_in_time_is_made_late_or_recorded_as_missed() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &FLAGS);
+    // Next in half an hour; five times before, the last one 23 and a half hours ago.
+    let timing: String = database
+        .value("SELECT to_char(now() AT TIME ZONE 'UTC' + interval '30 minutes', '\"daily(\"HH24:MI\")\"')")
+        .await;
+    for (name, options, wanted) in [
+        ("drops", ", catch_up => 0", "missed 1"),
+        ("one", "", "fired 1, completed 1, missed 1"),
+        ("three", ", catch_up => 3, overlap => 'allow'", "fired 3, completed 3, missed 1"),
+        (
+            "bounded",
+            ", catch_up => 9, overlap => 'allow', max_lateness => '60 hours'",
+            "fired 2, completed 2, missed 1",
+        ),
+    ] {
+        schedule(&database, name, &timing, "SELECT 1", options).await;
+        planned(&database, name).await;
+        database
+            .execute(&format!(
+                "UPDATE mill.schedules SET next_tick_at = now(), next_fire_at = next_fire_at - interval '5 days'
+                 WHERE name = '{name}'"
+            ))
+            .await;
+        until_events(&database, name, wanted).await;
+        let missed: i64 = database
+            .value(&format!(
+                "SELECT coalesce(sum(count), 0)::bigint + (SELECT count(*) FROM mill.runs WHERE schedule_id = s.id)
+                 FROM mill.schedules s JOIN mill.schedule_log l ON l.schedule_id = s.id WHERE s.name = '{name}' GROUP BY s.id"
+            ))
+            .await;
+        assert_eq!(missed, 5, "{name}");
+        let next = format!("SELECT next_fire_at > now() FROM mill.schedules WHERE name = '{name}'");
+        assert!(database.value::<bool>(&next).await);
+    }
+}
+
+/// A statement that goes on for as long as the test holds this lock.
+const HELD: &str = "SELECT pg_advisory_xact_lock_shared(7)";
+
+#[tokio::test]
+async fn a_fire_while_a_run_goes_on_is_skipped_or_waits_or_runs_beside_it() {
+    let database = Database::new().await;
+    let holder = database.connect().await;
+    holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
+    let _worker = Worker::start(&database, &FLAGS);
+    for (name, overlap, wanted) in [
+        ("skip", "skip", "fired 1, skipped 2"),
+        ("queue", "queue", "fired 1, skipped 1"),
+        ("allow", "allow", "fired 3"),
+    ] {
+        let options = format!(", overlap => '{overlap}'");
+        schedule(&database, name, "monthly(1, 00:00)", HELD, &options).await;
+        planned(&database, name).await;
+        for n in 1..=3 {
+            database
+                .execute(&format!(
+                    "UPDATE mill.schedules SET next_fire_at = now() - interval '{} milliseconds', next_tick_at = now()
+                     WHERE name = '{name}'", 10 - n
+                ))
+                .await;
+            let due =
+                format!("SELECT next_fire_at > now() FROM mill.schedules WHERE name = '{name}'");
+            eventually("it has ticked", async || database.value(&due).await).await;
+        }
+        until_events(&database, name, wanted).await;
+    }
+    let (fires, reason) = test(&database, "skip").await;
+    assert!(!fires && reason.starts_with("the next fire is not due before"), "{reason}");
+    let said: String = database
+        .value(
+            "SELECT l.message FROM mill.schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
+             WHERE s.name = 'skip' AND event = 'skipped' LIMIT 1",
+        )
+        .await;
+    let run: i64 = database
+        .value("SELECT r.id FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id WHERE s.name = 'skip'")
+        .await;
+    assert!(said.starts_with(&format!("run {run} goes on since ")), "{said}");
+    holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    until_events(&database, "queue", "fired 2, skipped 1, completed 2").await;
+    until_events(&database, "skip", "fired 1, skipped 2, completed 1").await;
+    until_events(&database, "allow", "fired 3, completed 3").await;
+}
+
+#[tokio::test]
+async fn what_cannot_fire_says_so_and_waits_for_its_next_time_while_others_fire() {
+    let database = Database::new().await;
+    job(&database, "gone", serde_json::json!([{"name": "t", "statement": "SELECT 1"}])).await;
+    database
+        .execute(
+            "SELECT mill.set_schedule('broken', 'every(1 hour)', jobs => ARRAY['gone']);
+             SELECT mill.enable_job('gone', false);
+             SELECT mill.set_schedule('unknown', 'daily(25:61)', statement => 'SELECT 1');
+             SELECT mill.set_schedule('once', 'once(\"2020-01-01 00:00\")', statement => 'SELECT 1')",
+        )
+        .await;
+    schedule(&database, "sound", "every(1 hour)", "SELECT 1", "").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    planned(&database, "broken").await;
+    planned(&database, "sound").await;
+    nobody_ticked_for(&database, "broken", "0").await;
+    nobody_ticked_for(&database, "sound", "0").await;
+    until_events(&database, "sound", "fired 1, completed 1").await;
+    until_events(&database, "broken", "error 1").await;
+    let message =
+        "SELECT l.message FROM mill.schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
+        WHERE l.event = 'error' AND s.name = ";
+    let broken: String = database.value(&format!("{message}'broken'")).await;
+    assert_eq!(broken, "job \"gone\" is disabled");
+    let next = "SELECT next_fire_at > now() AND next_tick_at > now() FROM mill.schedules WHERE name = 'broken'";
+    assert!(database.value::<bool>(next).await, "it does not come back before its next time");
+    until_events(&database, "unknown", "error 1").await;
+    let unknown: String = database.value(&format!("{message}'unknown'")).await;
+    assert!(unknown.contains("\"25:61\" is not a time of day"), "{unknown}");
+    assert_eq!(test(&database, "unknown").await, (false, unknown));
+    // What has no fire left is over.
+    eventually("the once is over", async || {
+        database.value("SELECT NOT enabled FROM mill.schedules WHERE name = 'once'").await
+    })
+    .await;
+    // A change is another chance.
+    database
+        .execute("SELECT mill.set_schedule('unknown', 'every(1 hour)', statement => 'SELECT 1')")
+        .await;
+    planned(&database, "unknown").await;
+    let error = "SELECT error IS NULL AND next_fire_at IS NOT NULL FROM mill.schedules WHERE name = 'unknown'";
+    assert!(database.value::<bool>(error).await);
+}
+
+#[tokio::test]
+async fn a_once_fires_once_and_is_over() {
+    let database = Database::new().await;
+    let at: String = database
+        .value("SELECT to_char(now() AT TIME ZONE 'UTC' + interval '2 seconds', 'YYYY-MM-DD HH24:MI:SS')")
+        .await;
+    schedule(&database, "once", &format!("once(\"{at}\")"), "SELECT 1", "").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    until_events(&database, "once", "fired 1, completed 1").await;
+    let over = "SELECT NOT enabled AND next_tick_at IS NULL AND last_success_at IS NOT NULL
+        FROM mill.schedules WHERE name = 'once'";
+    assert!(database.value::<bool>(over).await);
+    assert_eq!(test(&database, "once").await.1, "it has fired, and has no other fire");
+}
+
+#[tokio::test]
+async fn run_now_leaves_the_timeline_alone_and_jitter_comes_later() {
+    let database = Database::new().await;
+    let holder = database.connect().await;
+    holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
+    schedule(&database, "nightly", "monthly(1, 03:15)", HELD, ", jitter => '20 hours'").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    planned(&database, "nightly").await;
+    let timeline = "SELECT (next_fire_at, next_tick_at, last_fire_at)::text FROM mill.schedules";
+    let before: String = database.value(timeline).await;
+    let late =
+        "SELECT next_tick_at > next_fire_at AND next_tick_at < next_fire_at + interval '20 hours'
+        FROM mill.schedules";
+    assert!(database.value::<bool>(late).await);
+    let run: i64 = database.value("SELECT mill.run_now('nightly')").await;
+    let refused = database.client().query("SELECT mill.run_now('nightly')", &[]).await.unwrap_err();
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!(
+        (refused.code().code(), refused.message()),
+        ("55000", &*format!("run {run} of schedule \"nightly\" goes on"))
+    );
+    database.value::<i64>("SELECT mill.run_now('nightly', force => true)").await;
+    // From any node: the request is a row.
+    database.execute(&format!("SELECT mill.cancel_run({run}, true)")).await;
+    assert_eq!(end(&database, run).await, "cancelled");
+    holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    until_events(&database, "nightly", "fired 2, completed 2").await;
+    assert_eq!(database.value::<String>(timeline).await, before);
+    let reasons = "SELECT string_agg(DISTINCT reason, ' ') FROM mill.schedule_history";
+    assert_eq!(database.value::<String>(reasons).await, "manual");
+}
+
+#[tokio::test]
+async fn a_dead_worker_s_task_is_in_the_log_and_fires_go_on_after_it() {
+    let database = Database::new().await;
+    let holder = database.connect().await;
+    holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
+    schedule(&database, "held", "monthly(1, 03:15)", HELD, "").await;
+    let mut fleet =
+        Fleet::start(&database, 2, &["--readers", "1", "--poll", "50ms", "--beat", "200ms"]);
+    planned(&database, "held").await;
+    let run: i64 = database.value("SELECT mill.run_now('held')").await;
+    let claimed = "SELECT s.pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by";
+    eventually("it runs", async || !database.rows(claimed, &[]).await.is_empty()).await;
+    for n in 0..fleet.len() {
+        fleet.replace(n);
+    }
+    until_events(&database, "held", "fired 1, reclaimed 1").await;
+    holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    assert_eq!(end(&database, run).await, "succeeded");
+}
+
+#[tokio::test]
+async fn a_change_counts_from_its_moment_and_a_pause_is_not_caught_up() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &FLAGS);
+    schedule(&database, "s", "every(1 minute)", "SELECT 1", ", catch_up => 100").await;
+    planned(&database, "s").await;
+    database.execute("SELECT mill.enable_schedule('s', false)").await;
+    nobody_ticked_for(&database, "s", "1 hour").await;
+    database.execute("UPDATE mill.schedules SET next_tick_at = NULL").await;
+    assert_eq!(test(&database, "s").await, (false, "it is disabled".to_owned()));
+    database.execute("SELECT mill.enable_schedule('s', true)").await;
+    eventually("it is planned anew", async || {
+        database.value("SELECT coalesce(next_fire_at > now(), false) FROM mill.schedules").await
+    })
+    .await;
+    database
+        .execute("SELECT mill.set_schedule('s', 'daily(03:15)', statement => 'SELECT 1')")
+        .await;
+    planned(&database, "s").await;
+    let events = events(&database, "s").await;
+    assert!(!events.contains("missed"), "{events}");
+    // The same again changes nothing; another statement changes no time.
+    let again = "SELECT mill.set_schedule('s', 'daily(03:15)', statement => 'SELECT 1')";
+    assert_eq!(database.value::<String>(again).await, "unchanged");
+    let plan = "SELECT (planned_from, next_fire_at)::text FROM mill.schedules";
+    let before: String = database.value(plan).await;
+    let other = "SELECT mill.set_schedule('s', 'daily(03:15)', statement => 'SELECT 2')";
+    assert_eq!(database.value::<String>(other).await, "changed");
+    assert_eq!(database.value::<String>(plan).await, before);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_told_not_to_tick_leaves_it_to_others() {
+    let database = Database::new().await;
+    schedule(&database, "s", "every(1 second)", "SELECT 1", "").await;
+    let quiet = Worker::start(&database, &[&FLAGS[..], &["--no-scheduler"]].concat());
+    quiet.until_logged("ready").await;
+    database.enqueue("SELECT 1", "").await;
+    database.until_empty().await;
+    assert_eq!(events(&database, "s").await, "");
+    let _other = Worker::start(&database, &FLAGS);
+    eventually("the other one fires", async || events(&database, "s").await.contains("fired"))
+        .await;
+}

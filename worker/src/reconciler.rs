@@ -1,0 +1,51 @@
+//! At the start: schedules become what the comments of procedures say.
+
+use queue::QueueError;
+use schedule::reconcile::{Reconciled, reconcile};
+
+use crate::control::{Backoff, Control};
+use crate::shutdown::Shutdown;
+
+/// Returns once that is done; trouble is waited out.
+pub(crate) async fn run(control: &Control, shutdown: &Shutdown) {
+    let mut backoff = Backoff::default();
+    loop {
+        match run_once(control).await {
+            Ok(done) => return tell(&done),
+            Err(error) if error.temporary() => {
+                tracing::warn!(%error, "reading the declared schedules failed, trying again");
+            }
+            Err(error) => return tracing::warn!(%error, "the declared schedules were not read"),
+        }
+        tokio::select! {
+            () = shutdown.drain.cancelled() => return,
+            () = backoff.wait() => {}
+        }
+    }
+}
+
+async fn run_once(control: &Control) -> Result<Reconciled, QueueError> {
+    let mut client = control.get().await?;
+    // Not the pool's wrapper of it, which has no savepoints to give.
+    let mut transaction = tokio_postgres::Client::transaction(&mut client).await?;
+    let done = reconcile(&mut transaction).await?;
+    transaction.commit().await?;
+    Ok(done)
+}
+
+fn tell(done: &Reconciled) {
+    for mistake in &done.mistakes {
+        tracing::warn!(
+            procedure = mistake.declared_as,
+            place = mistake.place,
+            hint = mistake.hint,
+            "a mistake in a comment: {}",
+            mistake.message
+        );
+    }
+    let counts = (done.new.len(), done.changed.len(), done.removed.len());
+    if counts != (0, 0, 0) {
+        let (new, changed, removed) = counts;
+        tracing::info!(new, changed, removed, "declared schedules");
+    }
+}

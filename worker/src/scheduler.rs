@@ -1,0 +1,158 @@
+//! Ticks: fires schedules at the instant they are due, and looks at what triggers others.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue::QueueError;
+use queue::connect::Target;
+use queue::enqueue::ring;
+use rand::RngExt;
+use schedule::probe;
+use schedule::tick::{Measure, Pass, next_tick_in, pass, tick_trigger};
+use tokio::sync::{Semaphore, watch};
+
+use crate::bell::Bell;
+use crate::control::{Backoff, Control, until};
+use crate::metrics::Metrics;
+use crate::session::Session;
+use crate::shutdown::Shutdown;
+
+/// Probes that one worker runs at once: one that hangs keeps the others waiting only if there are
+/// as many of its kind.
+const PROBES: usize = 8;
+
+/// The scheduler and all that it is given.
+#[derive(Clone)]
+pub(crate) struct Scheduler {
+    control: Control,
+    /// Where probes run: they are somebody's SQL, as tasks are.
+    probes: Target,
+    turns: Arc<Semaphore>,
+    bell: Arc<Bell>,
+    metrics: Metrics,
+    shutdown: Shutdown,
+}
+
+impl Scheduler {
+    /// Probes run under the login of the tasks.
+    pub(crate) fn new(
+        control: Control,
+        probes: Target,
+        bell: Arc<Bell>,
+        metrics: Metrics,
+        shutdown: Shutdown,
+    ) -> Self {
+        let turns = Arc::new(Semaphore::new(PROBES));
+        Self { control, probes, turns, bell, metrics, shutdown }
+    }
+
+    /// Runs until the worker drains. Any number of workers tick side by side.
+    pub(crate) async fn run(self, mut next_tick: watch::Receiver<Option<Instant>>) {
+        let mut backoff = Backoff::default();
+        let mut tick_at = None;
+        loop {
+            tokio::select! {
+                () = self.shutdown.drain.cancelled() => return,
+                looked = next_tick.changed() => match looked {
+                    Ok(()) => {
+                        tick_at = *next_tick.borrow_and_update();
+                        if tick_at.is_none_or(|at| at > Instant::now()) {
+                            self.metrics.ticks.nothing_due();
+                        }
+                    }
+                    Err(_) => return,
+                },
+                () = until(tick_at) => match self.tick().await {
+                    Ok(next) => {
+                        backoff = Backoff::default();
+                        tick_at = next;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the tick of schedules failed");
+                        tick_at = Some(Instant::now() + backoff.step());
+                    }
+                },
+            }
+        }
+    }
+
+    /// Does what is due; returns when something is again.
+    async fn tick(&self) -> Result<Option<Instant>, QueueError> {
+        let mut client = self.control.get().await?;
+        loop {
+            let transaction = client.transaction().await?;
+            let done = pass(&*transaction).await?;
+            transaction.commit().await?;
+            if done.fired > 0 {
+                self.bell.ring();
+                ring(&**client).await?;
+            }
+            let full = done.is_full();
+            self.count(&done);
+            for measure in done.measures {
+                self.metrics.tracker.spawn(self.clone().judge(measure));
+            }
+            if !full {
+                break;
+            }
+        }
+        self.metrics.ticks.nothing_due();
+        // What another worker has locked looks due until it commits.
+        let least = Duration::from_millis(rand::rng().random_range(20..60));
+        Ok(next_tick_in(&**client).await?.map(|wait| Instant::now() + wait.max(least)))
+    }
+
+    fn count(&self, done: &Pass) {
+        self.metrics.ticks.passed(done);
+        if done.fired + done.skipped + done.missed + done.errors > 0 {
+            tracing::debug!(
+                fired = done.fired,
+                skipped = done.skipped,
+                missed = done.missed,
+                errors = done.errors,
+                "ticked"
+            );
+        }
+    }
+
+    /// Measures what triggers a schedule, and has it judged.
+    async fn judge(self, measure: Measure) {
+        let Ok(_turn) = self.turns.acquire().await else { return };
+        let begun = Instant::now();
+        let found = tokio::select! {
+            () = self.shutdown.drain.cancelled() => return,
+            found = self.measure(&measure) => found,
+        };
+        self.metrics.ticks.probed(begun.elapsed(), found.is_ok());
+        if let Err(error) = &found {
+            tracing::debug!(schedule = measure.name, error, "the probe failed");
+        }
+        match self.tell(&measure, found).await {
+            Ok((fired, skipped)) => self.metrics.ticks.judged(fired, skipped),
+            Err(error) => {
+                tracing::warn!(%error, schedule = measure.name, "judging a schedule failed");
+            }
+        }
+    }
+
+    async fn measure(&self, measure: &Measure) -> Result<(i64, Option<f64>), String> {
+        let session = Session::open(&self.probes, &self.metrics.tracker)
+            .await
+            .map_err(|error| error.to_string())?;
+        probe::measure(session.client(), &measure.query, measure.timeout).await
+    }
+
+    async fn tell(
+        &self,
+        measure: &Measure,
+        found: Result<(i64, Option<f64>), String>,
+    ) -> Result<(bool, bool), QueueError> {
+        let client = self.control.get().await?;
+        let judged = tick_trigger(&**client, measure, found).await?;
+        if judged.0 {
+            self.bell.ring();
+            ring(&**client).await?;
+        }
+        Ok(judged)
+    }
+}
