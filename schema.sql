@@ -771,6 +771,7 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
         CONSTRAINT schedule_name_plain CHECK (name !~ '[[:cntrl:]]' AND btrim(name) = name),
     declared_in mill.declared_in NOT NULL,
     declared_as text,
+    definition jsonb NOT NULL,
     jobs text[] NOT NULL CONSTRAINT runs_something CHECK (cardinality(jobs) > 0),
     own_job boolean NOT NULL DEFAULT false,
     params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
@@ -805,6 +806,7 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'When jobs run by themselves';
 COMMENT ON COLUMN mill.schedules.declared_as IS 'Of a comment: the procedure that carries it';
+COMMENT ON COLUMN mill.schedules.definition IS 'As it was declared: what mill.put_schedule was given';
 COMMENT ON COLUMN mill.schedules.own_job IS 'Its job was made for it, of one statement';
 COMMENT ON COLUMN mill.schedules.params IS 'Of its runs; beside them fire_at, schedule and reason, for tasks that take {"$param": …} of these names';
 COMMENT ON COLUMN mill.schedules.timing IS 'manual, a cadence such as daily(03:15), or trigger(…): docs/schedules.md';
@@ -3046,26 +3048,6 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.in_force IS 'Whether the schedule may fire by itself';
 
-CREATE OR REPLACE FUNCTION mill.schedule_definition(schedule mill.schedules) RETURNS jsonb
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    job jsonb;
-    task jsonb;
-BEGIN
-    IF schedule.own_job THEN
-        job := mill.job_definition(schedule.jobs[1]);
-        task := job->'tasks'->0;
-    END IF;
-    RETURN jsonb_strip_nulls(jsonb_build_object('name', schedule.name, 'timing', schedule.timing,
-        'jobs', CASE WHEN NOT schedule.own_job THEN to_jsonb(schedule.jobs) END,
-        'statement', task->'statement', 'task', task - 'name' - 'statement',
-        'description', job->'description', 'category', job->'category',
-        'params', nullif(schedule.params, '{}'), 'overlap', schedule.overlap, 'catch_up', schedule.catch_up,
-        'max_lateness', schedule.max_lateness, 'jitter', nullif(schedule.declared_jitter, '0')));
-END
-$$;
-COMMENT ON FUNCTION mill.schedule_definition IS 'What mill.put_schedule would have to be given for the schedule as it is declared';
-
 CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -3089,9 +3071,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     kept mill.schedules;
-    before jsonb;
+    document jsonb := definition - 'enabled';
+    enabled boolean := (definition->>'enabled')::boolean;
     wanted text[];
-    came_back boolean;
     put mill.schedules;
 BEGIN
     SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
@@ -3109,11 +3091,12 @@ BEGIN
                 ELSE 'a call of mill.set_schedule' END
             USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
     END IF;
-    before := mill.schedule_definition(kept);
-    came_back := kept.removed_at IS NOT NULL;
+    IF kept.removed_at IS NULL AND kept.definition = document AND coalesce(enabled, kept.enabled) = kept.enabled THEN
+        RETURN 'unchanged';
+    END IF;
     IF definition ? 'statement' THEN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
-        PERFORM mill.put_own_job(wanted[1], definition, CASE WHEN came_back THEN true END);
+        PERFORM mill.put_own_job(wanted[1], definition, CASE WHEN kept.removed_at IS NOT NULL THEN true END);
     ELSE
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
             FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
@@ -3124,19 +3107,18 @@ BEGIN
                 HINT = 'pgmill job list shows those that there are.';
         END IF;
     END IF;
-    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, jobs, own_job, params, timing, overlap,
-        catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
-    VALUES (definition->>'name', declared_in, declared_as, wanted, definition ? 'statement',
+    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
+        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
+    VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
         coalesce(definition->'params', '{}'), definition->>'timing',
         coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce((definition->>'enabled')::boolean, true),
-        CASE WHEN coalesce((definition->>'enabled')::boolean, true) THEN now() END)
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
-        jobs = excluded.jobs, own_job = excluded.own_job, params = excluded.params, timing = excluded.timing,
+        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job, params = excluded.params, timing = excluded.timing,
         overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
-        enabled = coalesce((definition->>'enabled')::boolean, s.enabled)
+        enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
     -- What counts from now on: a new timing, or that it may fire again.
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.in_force(put) <> mill.in_force(kept)) THEN
@@ -3144,8 +3126,6 @@ BEGIN
     END IF;
     IF kept.id IS NULL THEN
         RETURN 'new';
-    ELSIF before IS NOT DISTINCT FROM mill.schedule_definition(put) AND put.enabled = kept.enabled AND NOT came_back THEN
-        RETURN 'unchanged';
     END IF;
     UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
         WHERE s.id = put.id;
@@ -3259,8 +3239,8 @@ BEGIN
     ELSIF pending > 0 AND oldest_age >= idle THEN
         reason := format('idle: the oldest of %s rows is %s old >= %s', pending, age, idle);
     ELSIF pending > 0 AND (trigger->>'new_rows')::boolean AND coalesce(now() - last_fire_at >= debounce, true) THEN
-        reason := format('new rows: %s, and %s', pending, coalesce(
-            format('the last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce), 'no fire before'));
+        reason := format('new rows: %s, and %s', pending, CASE WHEN last_fire_at IS NULL THEN 'no fire before'
+            ELSE format('the last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce) END);
     ELSE
         fire := false;
         reason := 'no trigger is met: ' || array_to_string(ARRAY[
@@ -3601,8 +3581,9 @@ COMMENT ON VIEW mill.schedule_history IS 'Runs that schedules have fired; attemp
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- Read only, and with the rights and the search_path of who asks: a probe is somebody's SQL.
-LANGUAGE plpgsql STABLE AS $$
+-- Read only, and with the rights and the search_path of who asks: a probe is somebody's SQL. STABLE does not
+-- keep it from calling what writes.
+LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
 #variable_conflict use_column
 DECLARE
     s mill.schedules;
@@ -3942,7 +3923,7 @@ GRANT SELECT (id, enqueued_at, due_at, claimed_at, session_started_at, claimed_b
     ON mill.tasks TO mill_viewer;
 GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
     mill.downstream, mill.presences, mill.backends, mill.reserved_readers,
-    mill.active_period, mill.first_instant, mill.in_force, mill.schedule_definition, mill.schedule_test,
+    mill.active_period, mill.first_instant, mill.in_force, mill.schedule_test,
     mill.decide, mill.judge_trigger, mill.blocking_run, mill.measure_query TO mill_viewer;
 
 GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,

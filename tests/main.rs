@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod annotation;
 mod apply;
 mod bad_input;
 mod cancel;
@@ -37,4 +38,5 @@ mod see;
 mod shared_commit;
 mod submit;
 mod tidy;
+mod trigger;
 mod values;

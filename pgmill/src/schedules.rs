@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use queue::{QueueError, exit};
 use schedule::show::{self, CommentMistake, Status, Test, Wanted};
 use schedule::{Cadence, Timing};
@@ -206,9 +205,8 @@ fn fires(cadence: &Cadence, after: Timestamp, count: u16) -> Vec<Timestamp> {
 
 /// In the cadence's zone, and how long until then.
 fn table_of_fires(out: &Output, cadence: &Cadence, fires: &[Timestamp], now: Timestamp) -> String {
-    let zone = TimeZone::get(cadence.zone_name()).unwrap_or(TimeZone::UTC);
     let row = |at: &Timestamp| {
-        let there = at.to_zoned(zone.clone());
+        let there = at.to_zoned(cadence.zone().clone());
         vec![
             Field::new(there.strftime("%a %F %T %Z")),
             Field::new(at),

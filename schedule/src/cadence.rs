@@ -65,6 +65,12 @@ impl Cadence {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
+    /// That zone, as it is compiled in.
+    #[must_use]
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
     fn follows_wall_clock(&self) -> bool {
         match &self.rule {
             Rule::Every => true,

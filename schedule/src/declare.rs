@@ -14,7 +14,7 @@ const PUT: &str = "/* schedule.put */ SELECT mill.put_schedule($1, $2::text::mil
 const REMOVE: &str = "/* schedule.remove */ SELECT r FROM mill.remove_schedules($1) AS r";
 
 const DECLARED: &str = "/* schedule.declared */
-SELECT s.name, s.declared_in::text, mill.schedule_definition(s), s.enabled FROM mill.schedules s
+SELECT s.name, s.declared_in::text, s.definition, s.enabled FROM mill.schedules s
 WHERE s.removed_at IS NULL ORDER BY s.name";
 
 const ENABLE: &str = "/* schedule.enable */ SELECT mill.enable_schedule($1, $2)";

@@ -170,7 +170,7 @@ fn unfit(procedure: &Procedure, of_that_name: usize) -> Option<(String, String)>
         Some((
             format!("its owner {} may not declare schedules", procedure.owner),
             format!(
-                "give it another owner, or: UPDATE mill.settings SET declaring_roles = declaring_roles || '{}'",
+                "give it another owner, or: UPDATE mill.settings SET declaring_roles = array_append(declaring_roles, '{}')",
                 procedure.owner
             ),
         ))

@@ -42,6 +42,10 @@ const TEST: &str = "/* schedule.test */
 SELECT t.would_fire, t.reason, t.pending_rows, extract(epoch FROM t.oldest_row_age)::float8, t.next_fire_at
 FROM mill.schedule_test($1) AS t";
 
+const TEST_TIMEOUT: &str = "/* schedule.test_timeout */
+SELECT set_config('statement_timeout', coalesce((SELECT ceil((s.trigger->>'timeout_secs')::float8 * 1000)::bigint::text
+    FROM mill.schedules s WHERE s.name = $1), '0'), true)";
+
 const MISTAKES: &str = "/* schedule.mistakes */
 SELECT m.declared_as, m.place, m.message, m.hint FROM mill.schedule_mistakes m ORDER BY m.declared_as, m.place";
 
@@ -308,12 +312,13 @@ pub async fn history(
 }
 
 /// What a tick would do about a schedule now, by the evaluator of the ticks; `None`: there is no
-/// such schedule. What triggers it is measured with the rights of this session, in a transaction of
-/// the caller's that reads only and is bounded in time.
+/// such schedule. What triggers it is measured with the rights of this session, within its timeout,
+/// which holds to the end of the caller's transaction.
 ///
 /// # Errors
 /// What the probe raises; database trouble.
 pub async fn test(client: &impl GenericClient, name: &str) -> Result<Option<Test>, QueueError> {
+    client.query_typed(TEST_TIMEOUT, &[(&name, Type::TEXT)]).await?;
     let rows = client.query_typed(TEST, &[(&name, Type::TEXT)]).await?;
     let test = |row: &Row| {
         Ok(Test {

@@ -25,6 +25,11 @@ impl Worker {
 
     /// Starts a worker with a connection string.
     pub(crate) fn start_at(url: &str, flags: &[&str]) -> Self {
+        Self::start_with(url, flags, &[])
+    }
+
+    /// The same with more variables in its environment.
+    pub(crate) fn start_with(url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = std::env::temp_dir().join(format!("pgmill-test-{}-{n}.log", std::process::id()));
         let file = File::create(&log).unwrap();
@@ -32,6 +37,7 @@ impl Worker {
             .args(["--log-format", "text", "--log", "debug,tokio_postgres=info"])
             .args(flags)
             .env("DATABASE_URL", url)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)

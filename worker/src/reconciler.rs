@@ -2,6 +2,7 @@
 
 use queue::QueueError;
 use schedule::reconcile::{Reconciled, reconcile};
+use tokio_postgres::error::SqlState;
 
 use crate::control::{Backoff, Control};
 use crate::shutdown::Shutdown;
@@ -12,6 +13,8 @@ pub(crate) async fn run(control: &Control, shutdown: &Shutdown) {
     loop {
         match run_once(control).await {
             Ok(done) => return tell(&done),
+            // Another worker that starts is doing it.
+            Err(error) if error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}
             Err(error) if error.temporary() => {
                 tracing::warn!(%error, "reading the declared schedules failed, trying again");
             }

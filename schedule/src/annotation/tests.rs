@@ -110,8 +110,6 @@ fn a_mistake_in_what_is_shared_is_told_apart() {
         "@retry(3)",
         "@retri(attempts: 3)",
         "@job(a, b)",
-        "@job(\"a, b\")",
-        "@job(\" a\")",
         "@job(a, categori: b)",
         "@task(queue: a b)",
         "@task(priority: urgent)",
