@@ -846,9 +846,8 @@ COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered: rows that were pending';
 COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: how many fires';
 COMMENT ON COLUMN mill.schedule_log.run_id IS 'The run that was fired or has ended; skipped: the run that goes on';
 COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: how long the run took';
--- The log of one schedule, page by page; and what is to be deleted.
+-- The log of one schedule, page by page.
 CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
-CREATE INDEX IF NOT EXISTS schedule_log_logged ON mill.schedule_log USING brin (logged_at);
 
 CREATE TABLE IF NOT EXISTS mill.schedule_mistakes (
     declared_as text NOT NULL,
@@ -3402,18 +3401,21 @@ DECLARE
     step record;
 BEGIN
     FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
-        missed bigint, missed_from timestamptz, missed_to timestamptz, error text, trigger jsonb)
+        missed bigint, missed_from timestamptz, missed_to timestamptz, uncounted boolean, failure text, error text,
+        trigger jsonb)
     LOOP
         schedule_id := plan.id;
         fired := 0;
         skipped := 0;
         IF plan.missed > 0 THEN
             INSERT INTO mill.schedule_log (schedule_id, event, fire_at, count, message)
-                VALUES (plan.id, 'missed', plan.missed_to, plan.missed, format('%s from %s to %s', plan.missed,
-                    plan.missed_from, plan.missed_to));
+                VALUES (plan.id, 'missed', plan.missed_to, plan.missed, format('%s from %s to %s%s', plan.missed,
+                    plan.missed_from, plan.missed_to,
+                    CASE WHEN plan.uncounted THEN ', and more until an hour ago' ELSE '' END));
         END IF;
-        IF plan.error IS NOT NULL THEN
-            INSERT INTO mill.schedule_log (schedule_id, event, message) VALUES (plan.id, 'error', plan.error);
+        IF num_nonnulls(plan.error, plan.failure) > 0 THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, message)
+                VALUES (plan.id, 'error', coalesce(plan.error, plan.failure));
         END IF;
         FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
             SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
@@ -3423,8 +3425,10 @@ BEGIN
             skipped := skipped + step.skipped;
         END LOOP;
         SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
-        IF s.queued_fire_at IS NOT NULL AND mill.blocking_run(s) IS NULL THEN
-            fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
+        IF s.queued_fire_at IS NOT NULL AND (plan.failure IS NOT NULL OR mill.blocking_run(s) IS NULL) THEN
+            IF plan.failure IS NULL THEN
+                fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
+            END IF;
             UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
         END IF;
         -- What has no fire left is over: once.
@@ -3437,7 +3441,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.tick IS 'What a tick has worked out about schedules that it has taken: [{"id", "fires", "next_fire_at", "missed", "missed_from", "missed_to", "error", "trigger"}]. How often each has fired, and was skipped';
+COMMENT ON FUNCTION mill.tick IS 'What a tick has worked out about schedules that it has taken: [{"id", "fires", "next_fire_at", "missed", "missed_from", "missed_to", "uncounted", "failure" (of a try before), "error" (of the timing), "trigger"}]. How often each has fired, and was skipped';
 
 CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -14,6 +14,7 @@ mod cancel;
 mod claim;
 mod clean_session;
 mod cli;
+mod clock;
 mod docs;
 mod exactly_once;
 mod fence;

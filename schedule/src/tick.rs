@@ -12,7 +12,7 @@ use queue::word;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::{Client, GenericClient, Row, Transaction};
 
 use crate::due::{Due, Policy, due};
 use crate::kinds::FireMode;
@@ -109,16 +109,54 @@ struct Plan {
     missed: u64,
     missed_from: Option<Timestamp>,
     missed_to: Option<Timestamp>,
+    uncounted: bool,
+    failure: Option<String>,
     error: Option<String>,
     trigger: Option<Value>,
 }
 
-/// Looks at schedules that are due and fires those that are to fire. Inside a transaction of the
-/// caller, who commits it and rings.
+/// Looks at schedules that are due and fires those that are to fire, in one transaction; the caller
+/// rings.
 ///
 /// # Errors
 /// Database trouble.
-pub async fn pass(transaction: &impl GenericClient) -> Result<Pass, QueueError> {
+pub async fn pass(client: &mut Client) -> Result<Pass, QueueError> {
+    match try_pass(client, false).await {
+        // One of them does what even its own net in the server does not catch, such as to take too
+        // long: the others are not to wait for it for ever.
+        Err(error) if !error.temporary() && error.sqlstate().is_some() => {
+            try_pass(client, true).await
+        }
+        done => done,
+    }
+}
+
+async fn try_pass(client: &mut Client, one_by_one: bool) -> Result<Pass, QueueError> {
+    let mut transaction = client.transaction().await?;
+    let (mut pass, plans) = take(&transaction).await?;
+    if one_by_one {
+        for plan in plans {
+            let step = transaction.savepoint("one").await?;
+            match decide(&step, std::slice::from_ref(&plan), &mut pass).await {
+                Ok(()) => step.commit().await?,
+                Err(error) => {
+                    step.rollback().await?;
+                    let failure = Some(error.to_string());
+                    let without = Plan { fires: Vec::new(), failure, ..plan };
+                    pass.errors += 1;
+                    decide(&transaction, &[without], &mut pass).await?;
+                }
+            }
+        }
+    } else if !plans.is_empty() {
+        decide(&transaction, &plans, &mut pass).await?;
+    }
+    transaction.commit().await?;
+    Ok(pass)
+}
+
+/// Takes schedules that are due, and says what is to become of each.
+async fn take(transaction: &Transaction<'_>) -> Result<(Pass, Vec<Plan>), QueueError> {
     let rows = transaction.query_typed(TAKE, &[(&MOST, Type::INT4)]).await?;
     let mut pass = Pass { taken: rows.len(), ..Pass::default() };
     let mut plans = Vec::new();
@@ -145,13 +183,20 @@ pub async fn pass(transaction: &impl GenericClient) -> Result<Pass, QueueError> 
         );
         plans.push(plan);
     }
-    if !plans.is_empty() {
-        for row in transaction.query_typed(TICK, &[(&Json(&plans), Type::JSONB)]).await? {
-            pass.fired += u64::from(row.try_get::<_, i32>(1)?.cast_unsigned());
-            pass.skipped += u64::from(row.try_get::<_, i32>(2)?.cast_unsigned());
-        }
+    Ok((pass, plans))
+}
+
+/// Makes it so.
+async fn decide(
+    transaction: &Transaction<'_>,
+    plans: &[Plan],
+    pass: &mut Pass,
+) -> Result<(), QueueError> {
+    for row in transaction.query_typed(TICK, &[(&Json(plans), Type::JSONB)]).await? {
+        pass.fired += u64::from(row.try_get::<_, i32>(1)?.cast_unsigned());
+        pass.skipped += u64::from(row.try_get::<_, i32>(2)?.cast_unsigned());
     }
-    Ok(pass)
+    Ok(())
 }
 
 /// Reads the timing and says what it means now.
@@ -168,9 +213,9 @@ fn plan(taken: &Taken) -> Plan {
         Ok(Timing::Scheduled(cadence)) => {
             let first = taken.next_fire_at.or_else(|| cadence.next_fire(taken.planned_from));
             let Some(first) = first else { return plan };
-            let Due { fires, missed, missed_from, missed_to, next_fire_at, .. } =
+            let Due { fires, missed, missed_from, missed_to, next_fire_at, uncounted } =
                 due(&cadence, first, taken.now, taken.policy);
-            Plan { fires, missed, missed_from, missed_to, next_fire_at, ..plan }
+            Plan { fires, missed, missed_from, missed_to, next_fire_at, uncounted, ..plan }
         }
     }
 }

@@ -80,9 +80,7 @@ impl Scheduler {
     async fn tick(&self) -> Result<Option<Instant>, QueueError> {
         let mut client = self.control.get().await?;
         loop {
-            let transaction = client.transaction().await?;
-            let done = pass(&*transaction).await?;
-            transaction.commit().await?;
+            let done = pass(&mut client).await?;
             if done.fired > 0 {
                 self.bell.ring();
                 ring(&**client).await?;
