@@ -59,7 +59,7 @@ async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failu
         let row = |run: &Run| {
             vec![
                 Field::new(run.id),
-                Field::new(run.jobs.join(", ")),
+                Field::new(run.whose()),
                 Field::new(run.state).tone(run_tone(run.state)),
                 Field::new(run.count.tasks),
                 Field::count(run.count.ended()),
@@ -213,8 +213,14 @@ fn names(path: &[&RunTask]) -> String {
     format!("{}{rest}", shown.join(" > "))
 }
 
+/// For which instant a schedule has fired the run, and why.
+pub(crate) fn fire(run: &Run) -> Option<String> {
+    let (at, reason) = (run.fire_at?, run.reason.as_deref()?);
+    Some(format!("fired for {}: {}", local(at), visible(reason)))
+}
+
 fn heading(out: &Output, run: &Run) -> String {
-    let mut text = format!("run {} of {}: ", run.id, visible(&run.jobs.join(", ")));
+    let mut text = format!("run {} of {}: ", run.id, visible(&run.whose()));
     text.push_str(&out.paint(run.state.as_str(), run_tone(run.state)));
     let _ = write!(
         text,
@@ -228,6 +234,9 @@ fn heading(out: &Output, run: &Run) -> String {
     }
     if run.restarts > 0 {
         let _ = write!(text, ", restarted {} times", run.restarts);
+    }
+    if let Some(fire) = fire(run) {
+        let _ = write!(text, "\n{fire}");
     }
     let count = &run.count;
     let _ = write!(

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use queue::attempt::{self, Attempt};
+use queue::graph::{self, Run};
 use queue::roster::place;
 use queue::show::{self, Running, Task};
 use queue::{TaskId, exit};
@@ -14,6 +15,7 @@ use tokio_postgres::Client;
 use crate::args::Subject;
 use crate::failure::Failure;
 use crate::output::{Field, Output};
+use crate::runs::fire;
 use crate::schedules::tested;
 use crate::words::{counted, distance, local, outcome_tone, span, state_tone};
 
@@ -60,14 +62,21 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8,
     let why = show::why(client, id).await?;
     let attempts = attempt::attempts(client, id).await?;
     let running = show::running(client, Some(id)).await?.pop();
+    let run = match task.run {
+        Some(run) => graph::run(client, run).await?,
+        None => None,
+    };
     if out.json {
         out.document(&json!({
-            "task": task, "why": why, "running": running, "attempts": attempts,
+            "task": task, "run": run, "why": why, "running": running, "attempts": attempts,
         }))?;
         return Ok(exit::OK);
     }
     let now = show::now(client).await?;
     let mut text = head(out, &task, why.as_deref(), now);
+    if let Some(run) = &run {
+        let _ = write!(text, "\n{}", of_run(run));
+    }
     if let Some(running) = &running {
         let _ = write!(text, "\n\n{}", backend(running, now));
     }
@@ -112,6 +121,12 @@ fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String 
     let lines: Vec<String> =
         lines.into_iter().map(|(word, value)| format!("{word:<10}{value}")).collect();
     lines.join("\n")
+}
+
+/// Which run it belongs to, and what made that start.
+fn of_run(run: &Run) -> String {
+    let fire = fire(run).map(|fire| format!(", {fire}")).unwrap_or_default();
+    format!("{:<10}{} of {}{fire}", "run", run.id, visible(&run.whose()))
 }
 
 fn mode(task: &Task) -> String {

@@ -15,7 +15,8 @@ use crate::words::word;
 
 const RUN: &str = "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.ended_at,
     extract(epoch FROM r.duration)::float8, r.cancelled_by, r.restarts, coalesce(r.dropped, '{}'),
-    r.tasks, r.waiting, r.released, r.succeeded, r.failed, r.ignored, r.cancelled, r.impossible";
+    r.tasks, r.waiting, r.released, r.succeeded, r.failed, r.ignored, r.cancelled, r.impossible,
+    r.schedule, r.fire_at, r.reason";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.ended_at,
     extract(epoch FROM t.duration)::float8, t.attempts, t.rows, t.queue, t.priority::text, t.group_name,
@@ -38,6 +39,12 @@ pub struct Run {
     pub jobs: Vec<String>,
     /// Given at its start.
     pub params: Value,
+    /// Which schedule fired it; `None`: somebody started it.
+    pub schedule: Option<String>,
+    /// Of a schedule: for which instant.
+    pub fire_at: Option<Timestamp>,
+    /// Of a schedule: what made it fire.
+    pub reason: Option<String>,
     /// Whether it goes on.
     pub state: RunState,
     /// By the database's clock.
@@ -78,6 +85,19 @@ pub struct Count {
     pub cancelled: i64,
     /// Because of what their parents became.
     pub impossible: i64,
+}
+
+impl Run {
+    /// Its schedule, and the jobs of it that have other names; else its jobs.
+    #[must_use]
+    pub fn whose(&self) -> String {
+        let jobs = self.jobs.join(", ");
+        match &self.schedule {
+            None => jobs,
+            Some(name) if *name == jobs => format!("schedule {name}"),
+            Some(name) => format!("schedule {name} ({jobs})"),
+        }
+    }
 }
 
 impl Count {
@@ -249,6 +269,9 @@ fn run_from_row(row: &Row) -> Result<Run, QueueError> {
         id: RunId(row.try_get(0)?),
         jobs: row.try_get(1)?,
         params,
+        schedule: row.try_get(19)?,
+        fire_at: row.try_get(20)?,
+        reason: row.try_get(21)?,
         state: word(row, 3, "state")?,
         started_at: row.try_get(4)?,
         started_by: row.try_get(5)?,

@@ -9,6 +9,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::run::RunId;
 use crate::task::{Backoff, Mode, Outcome, Priority, State, TaskId, WorkerId};
 use crate::words::word;
 
@@ -40,13 +41,13 @@ const TASK: &str = "/* queue.task */
 SELECT t.state::text, NULL, t.queue, t.name, t.key, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.backoff::text, extract(epoch FROM t.retry_interval)::float8, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.at_most_once, t.external, t.enqueued_at, t.due_at,
-    t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name, t.concurrency_key
+    t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name, t.concurrency_key, t.run_id
 FROM mill.tasks t WHERE t.id = $1
 UNION ALL
 SELECT NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
     a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
-    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key
+    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id
 FROM mill.attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
@@ -148,6 +149,8 @@ pub struct Task {
     pub due_at: Timestamp,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// The run that it belongs to.
+    pub run: Option<RunId>,
     /// Values of $1, $2, …
     pub params: Option<Value>,
     /// The SQL.
@@ -330,6 +333,7 @@ fn whole_task(id: TaskId, row: &Row) -> Result<Task, QueueError> {
         finished_at: row.try_get(19)?,
         group: row.try_get(20)?,
         concurrency_key: row.try_get(21)?,
+        run: row.try_get::<_, Option<i64>>(22)?.map(RunId),
     })
 }
 
