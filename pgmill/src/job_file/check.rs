@@ -1,4 +1,4 @@
-//! What all files together must be: one job of a name, known parents, no circles.
+//! What all files together must be: one job and one schedule of a name, known parents, no circles.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,7 @@ pub(crate) fn check(files: &[(&Source, &JobFile)]) -> Result<(), Failure> {
             known_parents(job).map_err(|mistake| source.wrong(mistake))?;
         }
     }
+    one_schedule_of_a_name(files, &places)?;
     let everywhere: Vec<(&Source, &Dependency)> = files
         .iter()
         .flat_map(|(source, file)| file.dependencies.iter().map(|it| (*source, it)))
@@ -31,6 +32,30 @@ pub(crate) fn check(files: &[(&Source, &JobFile)]) -> Result<(), Failure> {
     for (source, file) in files {
         for job in &file.jobs {
             no_circle(job, &everywhere).map_err(|mistake| source.wrong(mistake))?;
+        }
+    }
+    Ok(())
+}
+
+/// `jobs`: places of jobs by their names in lower case.
+fn one_schedule_of_a_name(
+    files: &[(&Source, &JobFile)],
+    jobs: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    let mut places: BTreeMap<&str, String> = BTreeMap::new();
+    for (source, file) in files {
+        for it in &file.schedules {
+            let wrong = |message| Err(source.wrong(Mistake::new(it.at, message)));
+            if let Some(first) = places.insert(&it.name, source.place(it.at)) {
+                let message = "is declared twice: the first time at";
+                return wrong(format!("schedule \"{}\" {message} {first}", it.name));
+            }
+            // A schedule of a statement has a job of its own name.
+            let job = jobs.get(&it.name.to_lowercase());
+            if let Some(job) = job.filter(|_| it.document.get("statement").is_some()) {
+                let message = "has a statement, and there is a job of that name at";
+                return wrong(format!("schedule \"{}\" {message} {job}", it.name));
+            }
         }
     }
     Ok(())

@@ -28,6 +28,9 @@ const OWN: [&str; 13] = [
     "jitter",
 ];
 
+/// What a job says itself, like [`OPTIONS`].
+const OF_STATEMENT: [&str; 4] = ["statement", "statement_file", "description", "category"];
+
 /// A schedule, and where it stands.
 pub(crate) struct Schedule {
     pub(crate) name: String,
@@ -50,7 +53,7 @@ impl Reader<'_> {
         section.only(&[&OWN[..], &OPTIONS[..]].concat())?;
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
-        document.insert("timing".to_owned(), json!(timing(&section)?));
+        document.insert("timing".to_owned(), json!(timing(self.text, &section)?));
         for key in ["description", "category"] {
             section.put(&mut document, key, section.text(key)?);
         }
@@ -61,7 +64,7 @@ impl Reader<'_> {
         section.put(&mut document, "jitter", section.span("jitter", true)?);
         let file = match jobs(&section)? {
             Some(jobs) => {
-                let stray = ["statement", "statement_file"].into_iter().chain(OPTIONS);
+                let stray = OF_STATEMENT.into_iter().chain(OPTIONS);
                 if let Some(key) = stray.into_iter().find(|key| section.get(key).is_some()) {
                     let wrong = format!("{key} is of a statement, and it runs a job");
                     return Err(section.mistake(section.place(key), wrong));
@@ -84,7 +87,7 @@ impl Reader<'_> {
     }
 }
 
-fn timing(section: &Section<'_>) -> Result<String, Mistake> {
+fn timing(file: &str, section: &Section<'_>) -> Result<String, Mistake> {
     let at = section.place("timing");
     let Some(text) = section.text("timing")? else {
         return Err(section
@@ -94,12 +97,41 @@ fn timing(section: &Section<'_>) -> Result<String, Mistake> {
     match Timing::parse(&text) {
         Ok(timing) => Ok(timing.to_string()),
         Err(wrong) => {
-            // The quote stands before it.
-            let bytes: usize = text.chars().take(wrong.at).map(char::len_utf8).sum();
-            let mistake = section.mistake(at + 1 + bytes, format!("timing: {}", wrong.message));
+            let at = inside(file, at, wrong.at);
+            let mistake = section.mistake(at, format!("timing: {}", wrong.message));
             Err(Mistake { hint: wrong.hint, ..mistake })
         }
     }
+}
+
+/// The byte of the file where a character of a string stands, by the string's first quote.
+fn inside(file: &str, start: usize, character: usize) -> usize {
+    let written = file.get(start..).unwrap_or_default();
+    let long = ["\"\"\"", "'''"].into_iter().find(|quotes| written.starts_with(quotes));
+    let mut at = long.map_or(1, str::len);
+    if long.is_some() {
+        let line_feed = ["\r\n", "\n"].into_iter().find(|end| written[at..].starts_with(end));
+        at += line_feed.map_or(0, str::len);
+    }
+    for _ in 0..character {
+        at += match written[at..].chars().next() {
+            Some('\\') if written.starts_with('"') => escape(&written[at..]),
+            Some(other) => other.len_utf8(),
+            None => break,
+        };
+    }
+    start + at
+}
+
+/// The bytes of an escape, backslash included.
+fn escape(written: &str) -> usize {
+    let long = match written.as_bytes().get(1) {
+        Some(b'x') => 4,
+        Some(b'u') => 6,
+        Some(b'U') => 10,
+        _ => 2,
+    };
+    long.min(written.len())
 }
 
 fn jobs(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
@@ -131,4 +163,26 @@ fn named_params(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
         return Err(section.mistake(value.span().start, wrong));
     }
     json_value(section, value).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_of_a_string_is_found_where_it_is_written() {
+        for file in [
+            r#"x = "a ä?""#,
+            r#"x = 'a ä?'"#,
+            r#"x = """a ä?""""#,
+            "x = \"\"\"\na ä?\"\"\"",
+            "x = '''\r\na ä?'''",
+            r#"x = "\u0061 ä?""#,
+            r#"x = "\"\\ä?""#,
+            r"x = '\ ä?'",
+        ] {
+            assert_eq!(inside(file, 4, 3), file.find('?').unwrap(), "{file}");
+        }
+        assert_eq!(inside("x = ''", 4, 30), 6);
+    }
 }
