@@ -64,11 +64,12 @@ pub(crate) async fn set(
     out: &Output,
     args: &ScheduleSet,
 ) -> Result<u8, Failure> {
+    let mut declares = declared_fields(args);
     if let Some(timing) = &args.timing {
-        parse(timing)?;
+        // As files and comments keep it: the same timing in other letters is no change.
+        declares.insert("timing".to_owned(), parse(timing)?.to_string().into());
     }
     let transaction = client.transaction().await.map_err(QueueError::from)?;
-    let declares = declared_fields(args);
     let mut put = Put::Unchanged;
     if !declares.is_empty() {
         put = declare_one(&transaction, &args.name, declares).await?;
@@ -88,6 +89,10 @@ pub(crate) async fn set(
     said(out, &document, &args.name, args.dry_run, words)
 }
 
+/// What a schedule has of a statement, and loses with it.
+const OF_STATEMENT: [&str; 4] = ["statement", "task", "description", "category"];
+const OF_JOBS: [&str; 2] = ["jobs", "params"];
+
 /// Puts what is said over what is declared by a call so far.
 async fn declare_one(
     transaction: &Transaction<'_>,
@@ -104,10 +109,17 @@ async fn declare_one(
             return Err(missing(name).hint("To declare it: --timing, and --statement or --job."));
         }
     };
-    if runs {
-        definition.retain(|key, _| !["statement", "jobs", "task"].contains(&key.as_str()));
+    if fields.contains_key("jobs") {
+        definition.retain(|key, _| !OF_STATEMENT.contains(&key.as_str()));
+    } else if fields.contains_key("statement") {
+        definition.retain(|key, _| !OF_JOBS.contains(&key.as_str()));
     }
     definition.extend(fields);
+    if definition.contains_key("jobs") && definition.contains_key("description") {
+        return Err(Failure::usage(format!(
+            "schedule \"{name}\" runs jobs, which have their own description"
+        )));
+    }
     definition.insert("name".to_owned(), name.into());
     Ok(declare::put(transaction, &Value::Object(definition), DeclaredIn::Call, None).await?)
 }
@@ -118,7 +130,6 @@ fn seconds(span: Duration) -> Value {
 
 fn declared_fields(args: &ScheduleSet) -> Map<String, Value> {
     let fields = [
-        ("timing", args.timing.clone().map(Value::from)),
         ("statement", args.statement.clone().map(Value::from)),
         ("jobs", args.jobs.clone().map(Value::from)),
         ("overlap", args.overlap.map(|overlap| overlap.as_str().into())),
