@@ -11,10 +11,10 @@ use crate::run::{end, start, states};
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// A folder of job files. Removed when dropped.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("pgmill-jobs-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -25,11 +25,11 @@ impl Folder {
         folder
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.0.join(name), text).unwrap();
     }
 
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }
@@ -73,7 +73,7 @@ fn folder() -> Folder {
     Folder::new(&[("daily.toml", DAILY), ("weekly.toml", WEEKLY), ("mart.sql", "SELECT 'mart'\n")])
 }
 
-async fn apply(database: &Database, path: &str, flags: &[&str]) -> String {
+pub(crate) async fn apply(database: &Database, path: &str, flags: &[&str]) -> String {
     Program::pgmill(database, &[&["apply", path], flags].concat()).succeeds().await
 }
 

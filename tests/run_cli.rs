@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::run::{FLAGS, end, job, start};
 
-async fn json_of(database: &Database, arguments: &[&str]) -> Value {
+pub(crate) async fn json_of(database: &Database, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--json"]].concat();
     serde_json::from_str(&Program::pgmill(database, &arguments).succeeds().await).unwrap()
 }

@@ -27,7 +27,7 @@ pub(crate) use job::{
 pub(crate) use run::{RunCancel, RunGraph, RunList, RunRestart, RunRetry, RunShow, RunVerb};
 pub(crate) use schedule::{
     ScheduleHistory, ScheduleLog, ScheduleName, ScheduleNext, ScheduleRunNow, ScheduleSet,
-    ScheduleVerb,
+    ScheduleVerb, jitter,
 };
 pub(crate) use task::{CancelArgs, Consent, RetryArgs, TaskList, TaskVerb};
 

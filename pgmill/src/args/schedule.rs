@@ -140,7 +140,7 @@ pub(crate) struct ScheduleSet {
     #[arg(long, value_name = "DURATION", value_parser = or_declared(duration))]
     pub(crate) retry_interval: Option<OrDeclared<Duration>>,
     /// Fire up to so much later; "declared": as it is declared
-    #[arg(long, value_name = "DURATION", value_parser = or_declared(duration))]
+    #[arg(long, value_name = "DURATION", value_parser = or_declared(jitter))]
     pub(crate) jitter: Option<OrDeclared<Duration>>,
     /// When it fires: manual, a cadence as daily(03:15), or trigger(…)
     #[arg(long)]
@@ -158,7 +158,7 @@ pub(crate) struct ScheduleSet {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
     pub(crate) catch_up: Option<u16>,
     /// A fire that is later is not made
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
     pub(crate) max_lateness: Option<Duration>,
     /// For people
     #[arg(long)]
@@ -246,6 +246,17 @@ fn or_declared<T: Clone + Send + Sync + 'static>(
         "declared" => Ok(OrDeclared::Declared),
         _ => parse(text).map(OrDeclared::Own),
     }
+}
+
+/// By how much fires may be spread, as the schema has it.
+pub(crate) fn jitter(text: &str) -> Result<Duration, String> {
+    let found = Some(duration(text)?).filter(|span| *span <= Duration::from_secs(86_400));
+    found.ok_or_else(|| "fires are spread over at most a day".to_owned())
+}
+
+fn max_lateness(text: &str) -> Result<Duration, String> {
+    let found = Some(duration(text)?).filter(|span| *span <= Duration::from_secs(365 * 86_400));
+    found.ok_or_else(|| "it is at most 365 days".to_owned())
 }
 
 fn attempts(text: &str) -> Result<u16, String> {

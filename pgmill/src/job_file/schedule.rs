@@ -61,7 +61,7 @@ impl Reader<'_> {
         section.put(&mut document, "overlap", section.word::<Overlap>("overlap")?);
         section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000)?);
         section.put(&mut document, "max_lateness", section.span("max_lateness", true)?);
-        section.put(&mut document, "jitter", section.span("jitter", true)?);
+        section.put(&mut document, "jitter", section.jitter("jitter")?);
         let file = match jobs(&section)? {
             Some(jobs) => {
                 let stray = OF_STATEMENT.into_iter().chain(OPTIONS);

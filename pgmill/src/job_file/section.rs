@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::args::duration;
+use crate::args::{duration, jitter};
 use crate::source::Mistake;
 
 /// The longest interval or timeout.
@@ -156,8 +156,13 @@ impl<'a> Section<'a> {
             if span.is_zero() && !zero {
                 return Err("it has no length".to_owned());
             }
-            Ok(format!("{}.{:06} seconds", span.as_secs(), span.subsec_micros()))
+            Ok(seconds(span))
         })
+    }
+
+    /// By how much fires are spread.
+    pub(super) fn jitter(&self, key: &str) -> Result<Option<String>, Mistake> {
+        self.parsed(key, |text| jitter(text).map(seconds))
     }
 
     /// The elements of an array; none without the key.
@@ -190,6 +195,10 @@ impl<'a> Section<'a> {
             document.insert(key.to_owned(), value);
         }
     }
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{}.{:06} seconds", span.as_secs(), span.subsec_micros())
 }
 
 /// What a value is, with its article.
