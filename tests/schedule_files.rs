@@ -224,16 +224,15 @@ async fn prune_leaves_schedules_of_calls_and_comments_and_their_jobs_alone() {
     }
 }
 
-#[tokio::test]
-async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
-    let database = Database::new().await;
-    let folder = folder(&database).await;
-    schedule(&database, "called", "daily(03:15)", "SELECT 1", "").await;
-    let before = kept(&database).await;
+/// What a file says, the exit code, where, and words of the message.
+type Wrong = (String, i32, &'static str, &'static str);
+
+/// Of when, and of jobs.
+fn wrong_timings_and_jobs() -> Vec<Wrong> {
     let x = "[schedule.x]\ntiming = \"manual\"\n";
     let statement = "statement = \"SELECT 1\"\n";
     let daily = "job = \"daily\"\n";
-    for (text, exit, place, words) in [
+    vec![
         (
             format!("[schedule.x]\n{statement}timing = \"daily(25:00)\""),
             2,
@@ -279,6 +278,14 @@ async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
             "4:10",
             "params is a table, not an array",
         ),
+    ]
+}
+
+/// Of statements, how they run, and names that are taken.
+fn wrong_statements_and_names() -> Vec<Wrong> {
+    let x = "[schedule.x]\ntiming = \"manual\"\n";
+    let statement = "statement = \"SELECT 1\"\n";
+    vec![
         (
             format!("{x}{statement}statement_file = \"vacuum.sql\""),
             2,
@@ -313,7 +320,18 @@ async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
             "1:1",
             "schedule \"called\" is declared in a call of mill.set_schedule",
         ),
-    ] {
+    ]
+}
+
+#[tokio::test]
+async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
+    let database = Database::new().await;
+    let folder = folder(&database).await;
+    schedule(&database, "called", "daily(03:15)", "SELECT 1", "").await;
+    let before = kept(&database).await;
+    for (text, exit, place, words) in
+        wrong_timings_and_jobs().into_iter().chain(wrong_statements_and_names())
+    {
         folder.write("z.toml", &text);
         let (code, stdout, stderr) =
             Program::pgmill(&database, &["apply", folder.path()]).run().await;
