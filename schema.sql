@@ -556,6 +556,7 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     category text,
     frequency text,
     priority mill.priority,
+    of_schedule boolean NOT NULL DEFAULT false,
     version integer NOT NULL DEFAULT 1,
     changed_at timestamptz NOT NULL DEFAULT now(),
     changed_by text NOT NULL DEFAULT session_user,
@@ -565,6 +566,7 @@ COMMENT ON TABLE mill.jobs IS 'Named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'For people';
 COMMENT ON COLUMN mill.jobs.frequency IS 'How often people mean to run it: words, no timer';
 COMMENT ON COLUMN mill.jobs.priority IS 'Of its tasks that name none themselves';
+COMMENT ON COLUMN mill.jobs.of_schedule IS 'Made of the statement of a schedule, and changed with that only';
 COMMENT ON COLUMN mill.jobs.version IS 'Counts the changes';
 COMMENT ON COLUMN mill.jobs.disabled_at IS 'Since then it starts no runs; nothing is deleted';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
@@ -2090,7 +2092,9 @@ $$;
 COMMENT ON FUNCTION mill.set_job_task IS 'Part of mill.set_job: one task with its edges';
 
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Dear in the eyes of the planner, and cheap: not to be compiled.
+SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     wrong record;
     names text[];
@@ -2134,13 +2138,12 @@ END
 $$;
 COMMENT ON FUNCTION mill.check_job IS 'Raises if a job cannot be run: unknown parents, results of tasks that it does not wait for, tasks that wait for each other';
 
-CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
-    frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
-    category text DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text, category text, frequency text,
+    priority mill.priority, enabled boolean) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    before jsonb := mill.job_definition(set_job.name);
+    before jsonb := mill.job_definition(put_job.name);
     kept text;
     task jsonb;
     said text;
@@ -2150,10 +2153,10 @@ BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'tasks is no JSON array' USING ERRCODE = '22023';
     END IF;
-    SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name) FOR UPDATE;
+    SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
-        UPDATE mill.jobs j SET description = set_job.description, frequency = set_job.frequency,
-                category = set_job.category, priority = set_job.priority,
+        UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
+                category = put_job.category, priority = put_job.priority,
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
@@ -2188,6 +2191,25 @@ BEGIN
     UPDATE mill.jobs j SET changed_at = now(), changed_by = session_user,
         version = j.version + (before IS NOT NULL)::integer WHERE j.name = kept;
     RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.put_job IS 'Part of mill.set_job and mill.put_own_job: all of a job';
+
+CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
+    frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
+    category text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner text;
+BEGIN
+    SELECT s.name INTO owner FROM mill.schedules s
+        WHERE s.own_job AND s.removed_at IS NULL AND lower(s.jobs[1]) = lower(set_job.name) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" is the statement of schedule "%"', name, owner USING ERRCODE = '55000',
+            HINT = 'Change it where the schedule is declared, or take another name.';
+    END IF;
+    UPDATE mill.jobs j SET of_schedule = false WHERE lower(j.name) = lower(set_job.name) AND j.of_schedule;
+    RETURN mill.put_job(name, tasks, description, category, frequency, priority, enabled);
 END
 $$;
 COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted; enabled null leaves it as it is. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
@@ -2253,7 +2275,9 @@ CREATE OR REPLACE VIEW mill.lineage AS
 COMMENT ON VIEW mill.lineage IS 'Which task waits for which: everywhere (job null), or in one job';
 
 CREATE OR REPLACE FUNCTION mill.reach(origin text, upwards boolean) RETURNS TABLE (task text, distance integer)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Dear in the eyes of the planner, and cheap: not to be compiled.
+SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     names text[];
     froms integer[];
@@ -2319,27 +2343,17 @@ COMMENT ON FUNCTION mill.downstream IS 'Tasks that wait for this one, and those 
 
 -- runs -------------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.make_run(jobs text[], params jsonb, schedule mill.schedules,
-    fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may know nothing of a job that has just been made: two large sets are not to be compared
--- row by row.
-SET enable_nestloop = off SET jit = off AS $$
-#variable_conflict use_variable
+CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
 DECLARE
     wanted text[];
     wrong text;
-    round_trip text;
-    count integer;
-    offered jsonb := '{}';
 BEGIN
     SELECT array_agg(w.name ORDER BY w.place) INTO wanted FROM (
         SELECT lower(btrim(j.name)) AS name, min(j.place) AS place
         FROM unnest(jobs) WITH ORDINALITY AS j(name, place) WHERE btrim(j.name) <> '' GROUP BY 1) AS w;
     IF wanted IS NULL THEN
         RAISE EXCEPTION 'no job is named' USING ERRCODE = '22023';
-    ELSIF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
-        RAISE EXCEPTION 'params is no JSON object' USING ERRCODE = '22023';
     END IF;
     SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j
         WHERE lower(j.name) = w AND j.disabled_at IS NULL) LIMIT 1;
@@ -2351,8 +2365,28 @@ BEGIN
             HINT = 'pgmill job list shows those that there are.';
     END IF;
     -- As they are written where they are declared.
-    SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name))) INTO wanted
-        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted);
+    RETURN (SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name)))
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
+END
+$$;
+COMMENT ON FUNCTION mill.runnable_jobs IS 'Part of mill.make_run: the jobs of these names, in any case, as they are written where they are declared. Raises if one is not there, or disabled. By index, which mill.make_run would not take';
+
+CREATE OR REPLACE FUNCTION mill.make_run(jobs text[], params jsonb, schedule mill.schedules,
+    fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Statistics may know nothing of a job that has just been made: two large sets are not to be compared
+-- row by row.
+SET enable_nestloop = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+    wanted text[];
+    count integer;
+    offered jsonb := '{}';
+BEGIN
+    IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'params is no JSON object' USING ERRCODE = '22023';
+    END IF;
+    wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
             'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
@@ -2364,7 +2398,8 @@ BEGIN
         -- A task that several jobs have is in once, as the one says that gives it the highest priority.
         SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS said_priority
         FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
-        WHERE j.name = ANY (wanted) AND t.disabled_at IS NULL
+        -- Of both tables by their indexes.
+        WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL
         ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
             array_position(wanted, j.name::text)
     ), numbered AS MATERIALIZED (
@@ -2454,7 +2489,9 @@ $$;
 COMMENT ON FUNCTION mill.fill_results IS 'params with the values of {"$result": task, "column": name} in them; null where the task returned no such value';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+-- Dear in the eyes of the planner, and cheap: not to be compiled.
+SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     wrong record;
     round_trip text;
@@ -3049,19 +3086,29 @@ COMMENT ON FUNCTION mill.in_force IS 'Whether the schedule may fire by itself';
 
 CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    other text;
 BEGIN
-    IF EXISTS (SELECT FROM mill.jobs j LEFT JOIN mill.job_tasks t ON t.job = j.name AND t.disabled_at IS NULL
-        WHERE lower(j.name) = lower(put_own_job.job) AND t.name IS DISTINCT FROM j.name)
-    THEN
-        RAISE EXCEPTION 'there is a job "%" of other tasks', job USING ERRCODE = '22023',
+    SELECT j.name INTO other FROM mill.jobs j
+        WHERE lower(j.name) = lower(job) AND (j.name <> job OR NOT j.of_schedule);
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is a job "%"', other USING ERRCODE = '22023',
             HINT = 'Name that job instead of a statement, or give the schedule another name.';
     END IF;
-    PERFORM mill.set_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
+    PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
             || jsonb_build_object('name', job, 'statement', definition->'statement')),
-        description => definition->>'description', category => definition->>'category', enabled => enabled);
+        definition->>'description', definition->>'category', NULL, NULL, enabled);
+    UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
 END
 $$;
 COMMENT ON FUNCTION mill.put_own_job IS 'Part of mill.put_schedule: a job of one statement';
+
+CREATE OR REPLACE FUNCTION mill.retire_own_job(jobs text[]) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.enable_job(retire_own_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = retire_own_job.jobs AND s.removed_at IS NULL)
+$$;
+COMMENT ON FUNCTION mill.retire_own_job IS 'Disables a job that was made for schedules, when none of them is left';
 
 CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
     declared_as text DEFAULT NULL) RETURNS text
@@ -3082,6 +3129,11 @@ BEGIN
         RAISE EXCEPTION 'a schedule has no "%"', unknown USING ERRCODE = '22023';
     ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
         RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
+    ELSIF definition ? 'jobs' AND definition ?| ARRAY['task', 'description', 'category']
+        OR definition ? 'statement' AND definition ? 'params'
+    THEN
+        RAISE EXCEPTION 'schedule "%" cannot say this', definition->>'name' USING ERRCODE = '22023',
+            HINT = 'task, description and category are of a statement, whose params stand in task; params are of jobs.';
     END IF;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
@@ -3095,10 +3147,14 @@ BEGIN
     END IF;
     IF definition ? 'statement' THEN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
-        PERFORM mill.put_own_job(wanted[1], definition, CASE WHEN kept.removed_at IS NOT NULL THEN true END);
+        PERFORM mill.put_own_job(wanted[1], definition,
+            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
     ELSE
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
             FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
+        IF wanted IS NULL THEN
+            RAISE EXCEPTION 'schedule "%" names no job', definition->>'name' USING ERRCODE = '22023';
+        END IF;
         SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
             SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
         IF FOUND THEN
@@ -3125,6 +3181,8 @@ BEGIN
     END IF;
     IF kept.id IS NULL THEN
         RETURN 'new';
+    ELSIF kept.own_job AND kept.jobs <> wanted THEN
+        PERFORM mill.retire_own_job(kept.jobs);
     END IF;
     UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
         WHERE s.id = put.id;
@@ -3163,11 +3221,7 @@ BEGIN
                 changed_at = now(), changed_by = session_user, version = s.version + 1
             WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
     LOOP
-        IF gone.own_job AND NOT EXISTS (SELECT FROM mill.schedules s
-            WHERE s.own_job AND s.jobs = gone.jobs AND s.removed_at IS NULL)
-        THEN
-            PERFORM mill.enable_job(gone.jobs[1], false);
-        END IF;
+        PERFORM mill.retire_own_job(gone.jobs) WHERE gone.own_job;
         RETURN NEXT gone.name;
     END LOOP;
 END
@@ -3261,7 +3315,7 @@ BEGIN
     fire := false;
     reason := CASE WHEN schedule.removed_at IS NOT NULL
             THEN format('its declaration is gone since %s', date_trunc('second', schedule.removed_at))
-        WHEN NOT schedule.enabled AND schedule.timing LIKE 'once(%' AND schedule.last_fire_at IS NOT NULL
+        WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND schedule.last_fire_at IS NOT NULL
             THEN 'it has fired, and has no other fire'
         WHEN NOT schedule.enabled THEN 'it is disabled'
         WHEN schedule.mode = 'manual' THEN 'it fires only when somebody says so'
@@ -3503,6 +3557,9 @@ BEGIN
     SELECT x.* INTO s FROM mill.schedules x WHERE x.name = run_now.name FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
+    ELSIF s.removed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'the declaration of schedule "%" is gone since %', s.name, date_trunc('second', s.removed_at)
+            USING ERRCODE = '55000', HINT = 'Declare it again.';
     END IF;
     blocker := mill.blocking_run(s);
     IF blocker IS NOT NULL AND NOT force THEN

@@ -184,11 +184,11 @@ async fn a_schedule_is_declared_changed_and_removed_and_its_history_stays() {
         "schedule purge changed\n"
     );
     assert_eq!(set(&["--timing", "Every( 15 minutes )"]).await, "schedule purge changed\n");
-    let known = "SELECT mill.schedule_definition(s) - 'task' FROM mill.schedules s";
+    let known = "SELECT s.definition - 'task' FROM mill.schedules s";
     assert_eq!(
         database.value::<Value>(known).await,
         json!({"name": "purge", "timing": "every(15 minutes)", "statement": "SELECT 1", "overlap": "queue",
-               "catch_up": 0, "max_lateness": "00:30:00", "description": "Old rows"})
+               "catch_up": 0, "max_lateness": "1800 seconds", "description": "Old rows"})
     );
     let run = run_now(&database, "purge").await;
     let changed = json_of(&database, &["schedule", "remove", "purge"]).await;
@@ -222,9 +222,7 @@ async fn what_is_set_leaves_what_is_not_named_as_it_was() {
     )
     .await;
     says(&database, &["schedule", "set", "s", "--statement", "SELECT $1::text, 2"]).await;
-    let known = async || {
-        database.value::<Value>("SELECT mill.schedule_definition(s) FROM mill.schedules s").await
-    };
+    let known = async || database.value::<Value>("SELECT s.definition FROM mill.schedules s").await;
     let now = known().await;
     assert_eq!((&now["task"]["queue"], &now["category"]), (&json!("etl"), &json!("Ops")), "{now}");
     assert_eq!(now["task"]["params"], json!([{"$param": "reason"}]));

@@ -73,8 +73,7 @@ fn without_schedules(folder: &Folder) {
 
 /// As it is declared.
 async fn definition(database: &Database, name: &str) -> Value {
-    let sql =
-        format!("SELECT mill.schedule_definition(s) FROM mill.schedules s WHERE name = '{name}'");
+    let sql = format!("SELECT s.definition FROM mill.schedules s WHERE name = '{name}'");
     database.value(&sql).await
 }
 

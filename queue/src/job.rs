@@ -16,8 +16,7 @@ SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequenc
 
 const DEFINITIONS: &str = "/* queue.job_definitions */
 SELECT mill.job_definition(j.name) FROM mill.jobs j
-WHERE NOT EXISTS (SELECT FROM mill.schedules s WHERE s.own_job AND j.name = ANY (s.jobs))
-ORDER BY j.name";
+WHERE NOT j.of_schedule ORDER BY j.name";
 
 const DEFINITION: &str = "/* queue.job_definition */ SELECT mill.job_definition($1)";
 

@@ -201,6 +201,8 @@ impl Claimer {
         self.metrics.claimed(&claimed);
         if claimed.len() < named.len() {
             state.lanes.exhaust(order);
+        } else if order.sweep {
+            claimed.iter().for_each(|claimed| state.lanes.lower(&claimed.lane));
         }
         let found = !claimed.is_empty();
         if found {

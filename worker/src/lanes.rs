@@ -50,6 +50,8 @@ pub(crate) struct Order {
     pub(crate) readers: usize,
     pub(crate) tasks: usize,
     pub(crate) slices: Vec<Slice>,
+    /// From the beginning of each lane.
+    pub(crate) sweep: bool,
 }
 
 /// For whom a round of claims is.
@@ -119,6 +121,15 @@ impl Lanes {
         seen.at = at;
     }
 
+    /// A sweep of the lane found as many tasks as it was to: there may be more where these lie, and
+    /// the next claims go on from there. A watermark that only rose would leave them to the next sweeps,
+    /// which come too seldom for all the tasks of a transaction that commits late.
+    pub(crate) fn lower(&mut self, lane: &Lane) {
+        if let Some(seen) = self.seen.get_mut(lane) {
+            seen.watermark = TaskId(0);
+        }
+    }
+
     /// A claim brought fewer tasks than it could: its lanes have no more.
     pub(crate) fn exhaust(&mut self, order: &Order) {
         for slice in &order.slices {
@@ -164,12 +175,12 @@ impl Lanes {
                 .collect();
             let rest = without(own, &slices);
             slices.extend(self.others(rest, tasks, round, random));
-            orders.push(Order { readers, tasks, slices });
+            orders.push(Order { readers, tasks, slices, sweep: round.sweep });
         }
         if alone > 0 {
             let rest = without(lanes, &slices);
             slices.extend(self.others(rest, alone, round, random));
-            orders.push(Order { readers: alone, tasks: alone, slices });
+            orders.push(Order { readers: alone, tasks: alone, slices, sweep: round.sweep });
         }
         orders
     }
@@ -226,12 +237,23 @@ mod tests {
     }
 
     #[test]
-    fn a_watermark_only_rises_and_a_sweep_looks_below_it() {
+    fn a_watermark_rises_and_a_sweep_looks_below_it() {
         let mut lanes = Lanes::default();
         lanes.raise(lane("a"), TaskId(7));
         lanes.raise(lane("a"), TaskId(3));
         assert_eq!(asked(&orders(&lanes, 1, false, 1)), [("a", 7)]);
         assert_eq!(asked(&orders(&lanes, 1, true, 1)), [("a", 0)]);
+    }
+
+    #[test]
+    fn after_a_full_sweep_claims_go_on_where_it_found_tasks() {
+        let mut lanes = Lanes::default();
+        lanes.raise(lane("a"), TaskId(900));
+        lanes.raise(lane("b"), TaskId(800));
+        lanes.lower(&lane("a"));
+        lanes.raise(lane("a"), TaskId(16));
+        assert_eq!(asked(&orders(&lanes, 1, false, 1)), [("a", 16), ("b", 800)]);
+        assert!(orders(&lanes, 1, true, 1)[0].sweep);
     }
 
     #[test]

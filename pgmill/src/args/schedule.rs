@@ -56,7 +56,7 @@ Examples:
     /// Set what is yours, or declare a schedule
     #[command(after_help = SET_HELP)]
     Set(ScheduleSet),
-    /// Remove a schedule that was declared here; its history stays
+    /// Remove a schedule that was declared here or in a file; its history stays
     #[command(after_help = "Examples:\n  pgmill schedule remove purge --dry-run")]
     Remove(ScheduleName),
     /// Start a run now; the timing goes on as if nothing had happened
