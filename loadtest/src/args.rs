@@ -53,16 +53,18 @@ pub(crate) struct Run {
     /// What to measure; `all` is everything `loadtest list` names
     #[arg(value_name = "SCENARIO", required = true, value_parser = scenario)]
     pub(crate) scenarios: Vec<Wanted>,
-    /// Tasks that each worker runs at once [default: 16; `idle`: 8; `fleet`: 64 over all workers]
+    /// Tasks that each worker runs at once [default: 16; `idle`, `schedules`: 8; `fleet`: 64 over all
+    /// workers]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     pub(crate) readers: Option<u32>,
-    /// Worker processes [default: 1; `chaos`: 4; `idle`: 50]
+    /// Worker processes [default: 1; `schedules`: 2; `chaos`: 4; `idle`: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: Option<u32>,
     /// Tasks in a round [default: depends on the scenario; `drain`: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tasks: Option<u32>,
-    /// Length of a round of the scenarios that go by time [default: 20s; `soak`: 10m]
+    /// Length of a round of the scenarios that go by time [default: 20s; `schedules`: 30s; `soak`:
+    /// 10m]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub(crate) duration: Option<Duration>,
     /// Rounds of each case; the cases take turns [default: 3; with --quick: 1]

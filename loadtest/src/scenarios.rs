@@ -23,6 +23,7 @@ mod program;
 mod recovery;
 mod runs;
 mod scheduled;
+mod schedules;
 mod soak;
 
 /// A scenario, as on the command line.
@@ -38,6 +39,7 @@ pub(crate) enum Kind {
     Scheduled,
     Capped,
     Runs,
+    Schedules,
     Fleet,
     Idle,
     Recovery,
@@ -60,6 +62,7 @@ impl Kind {
             Self::Scheduled => "scheduled",
             Self::Capped => "capped",
             Self::Runs => "runs",
+            Self::Schedules => "schedules",
             Self::Fleet => "fleet",
             Self::Idle => "idle",
             Self::Recovery => "recovery",
@@ -82,6 +85,9 @@ impl Kind {
             Self::Scheduled => "the rate with and without tasks that are due later",
             Self::Capped => "the rate with and without many tasks of a run that is at its limit",
             Self::Runs => "graphs of tasks: one wide run beside many small ones, and a chain",
+            Self::Schedules => {
+                "many schedules: a tick of none due, all due at once, the delay of a fire"
+            }
             Self::Fleet => "1 to 64 worker processes on one backlog",
             Self::Idle => "what a fleet costs that has nothing to do",
             Self::Recovery => {
@@ -106,6 +112,7 @@ impl Kind {
             Self::Scheduled => scheduled::run(bench).await,
             Self::Capped => capped::run(bench).await,
             Self::Runs => runs::run(bench).await,
+            Self::Schedules => schedules::run(bench).await,
             Self::Fleet => fleet::run(bench).await,
             Self::Idle => idle::run(bench).await,
             Self::Recovery => recovery::run(bench).await,

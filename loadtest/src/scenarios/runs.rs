@@ -53,7 +53,7 @@ const LEFT: &str = "/* loadtest.runs_left */
 SELECT EXISTS (SELECT FROM mill.runs r WHERE r.state = 'running')";
 
 /// From here on the longest statement is one of this round.
-const FORGET: &str = "/* loadtest.forget_statements */
+pub(super) const FORGET: &str = "/* loadtest.forget_statements */
 SELECT pg_stat_statements_reset(0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), 0)";
 
 /// Of those that workers send beside the tasks' own. What a function runs inside is part of it.

@@ -1,0 +1,161 @@
+//! All schedules are due at the same instant, as at midnight.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+use queue::enqueue::database_now;
+use tokio::time::sleep;
+use tokio_postgres::types::Type;
+
+use super::settle;
+use crate::bench::Bench;
+use crate::database::Database;
+use crate::drain::open_queue;
+use crate::fleet::{Crew, Fleet};
+use crate::result::{Check, Series};
+use crate::sample::Sampler;
+use crate::session::Session;
+
+/// What earlier rounds have left.
+const NO_RUNS: &str = "/* loadtest.no_runs */
+TRUNCATE mill.runs, mill.run_tasks, mill.run_edges, mill.run_events, mill.schedule_log";
+
+const DUE: &str = "/* loadtest.due_at_once */
+UPDATE mill.schedules SET next_fire_at = $1, next_tick_at = $1";
+
+const ENDED: &str = "/* loadtest.runs_ended */
+SELECT count(*) FROM mill.runs r WHERE r.state <> 'running'";
+
+/// From the instant to the last fire, and to the end of the last run.
+const TOOK: &str = "/* loadtest.burst */
+SELECT coalesce(extract(epoch FROM max(r.started_at) - $1), 0)::float8,
+    coalesce(extract(epoch FROM max(r.ended_at) - $1), 0)::float8
+FROM mill.runs r";
+
+const FIRES: &str = "/* loadtest.fires_by_second */
+SELECT floor(extract(epoch FROM r.started_at - $1))::float8, count(*)::float8
+FROM mill.runs r GROUP BY 1 ORDER BY 1";
+
+const RUNS: &str = "/* loadtest.burst_runs */
+SELECT count(*), count(DISTINCT r.schedule_id), count(*) FILTER (WHERE r.fire_at = $1),
+    count(*) FILTER (WHERE r.state = 'succeeded'),
+    (SELECT count(*) FROM mill.attempts a WHERE a.outcome = 'succeeded')
+FROM mill.runs r";
+
+const LOGGED: &str = "/* loadtest.burst_log */
+SELECT count(*) FILTER (WHERE l.event = 'fired'), count(*) FILTER (WHERE l.event = 'completed'),
+    count(*) FILTER (WHERE l.event NOT IN ('fired', 'completed'))
+FROM mill.schedule_log l";
+
+/// Until the instant: every worker has looked, and knows when it comes.
+const AHEAD: Duration = Duration::from_secs(5);
+
+/// Seldom, because it counts all runs.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// No run has ended for this long: something hangs.
+const STANDSTILL: Duration = Duration::from_secs(60);
+
+/// What a round came to.
+pub(super) struct Burst {
+    /// From the instant to the end of the last run.
+    pub(super) seconds: f64,
+    /// A second, from the instant to the last of them.
+    pub(super) fires: f64,
+    pub(super) series: Vec<Series>,
+    pub(super) checks: Vec<Check>,
+}
+
+/// So many schedules, in this round.
+#[expect(clippy::cast_precision_loss, reason = "a count of schedules")]
+pub(super) async fn round(
+    bench: &Bench,
+    database: &Database,
+    crew: &Crew,
+    (schedules, number): (i64, usize),
+) -> Result<Burst> {
+    let session = &database.session;
+    database.empty().await?;
+    session.batch_execute(NO_RUNS).await?;
+    settle(database).await?;
+    let mut fleet = Fleet::start(bench, database, crew).await?;
+    open_queue(database).await?;
+    let at: Timestamp = database_now(&**session).await? + AHEAD;
+    session.execute(DUE, &[&at]).await?;
+    ensure!(database_now(&**session).await? < at, "the instant was over before it was known");
+    let sampler = Sampler::start(bench, database, fleet.pids()).await?;
+    until_ended(bench, session, &mut fleet, schedules).await?;
+    let mut series = sampler.end(number);
+    fleet.stop().await?;
+    let took = session.query_typed(TOOK, &[(&at, Type::TIMESTAMPTZ)]).await?;
+    let (last_fire, seconds): (f64, f64) = (took[0].get(0), took[0].get(1));
+    series.push(by_second(session, at, last_fire, number).await?);
+    let fires = schedules as f64 / last_fire.max(f64::EPSILON);
+    let checks = outcome(session, at, (schedules, number)).await?;
+    Ok(Burst { seconds, fires, series, checks })
+}
+
+async fn until_ended(
+    bench: &Bench,
+    session: &Session,
+    fleet: &mut Fleet<'_>,
+    schedules: i64,
+) -> Result<()> {
+    let (mut ended, mut moved) = (0, Instant::now());
+    while ended < schedules {
+        sleep(LOOK_EVERY).await;
+        fleet.check()?;
+        let now: i64 = session.query_typed(ENDED, &[]).await?[0].get(0);
+        if now > ended {
+            (ended, moved) = (now, Instant::now());
+        }
+        ensure!(
+            moved.elapsed() < STANDSTILL,
+            "{ended} of {schedules} runs have ended, and none for {STANDSTILL:?}{}",
+            fleet.tails()
+        );
+        bench.progress.state(&format!("{ended} of {schedules} runs have ended"));
+    }
+    Ok(())
+}
+
+/// The last second is not a whole one.
+async fn by_second(
+    session: &Session,
+    at: Timestamp,
+    last_fire: f64,
+    round: usize,
+) -> Result<Series> {
+    let rows = session.query_typed(FIRES, &[(&at, Type::TIMESTAMPTZ)]).await?;
+    let points = rows.iter().map(|row| (row.get::<_, f64>(0), row.get(1)));
+    let points = points.filter(|(second, _)| *second < last_fire.floor());
+    let points = points.map(|(second, fires)| (second + 0.5, fires)).collect();
+    Ok(Series { name: "fires".into(), unit: "fires/s".into(), round, points })
+}
+
+async fn outcome(
+    session: &Session,
+    at: Timestamp,
+    (schedules, round): (i64, usize),
+) -> Result<Vec<Check>> {
+    let row = &session.query_typed(RUNS, &[(&at, Type::TIMESTAMPTZ)]).await?[0];
+    let counts @ [runs, distinct, on_time, succeeded, attempts]: [i64; 5] =
+        [0, 1, 2, 3, 4].map(|n| row.get(n));
+    let once = Check {
+        what: format!("every schedule fired once and its run succeeded, round {round}"),
+        passed: counts == [schedules; 5],
+        detail: format!(
+            "{runs} runs of {distinct} schedules, {on_time} for the instant, {succeeded} succeeded, \
+             {attempts} attempts"
+        ),
+    };
+    let row = &session.query_typed(LOGGED, &[]).await?[0];
+    let [fired, completed, others]: [i64; 3] = [0, 1, 2].map(|n| row.get(n));
+    let logged = Check {
+        what: format!("the log has each fire and each end and nothing else, round {round}"),
+        passed: (fired, completed, others) == (schedules, schedules, 0),
+        detail: format!("{fired} fired, {completed} completed, {others} others"),
+    };
+    Ok(vec![once, logged])
+}

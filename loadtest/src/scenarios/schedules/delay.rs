@@ -1,0 +1,77 @@
+//! One schedule that fires every second, on a fleet with nothing else to do.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use queue::enqueue::database_now;
+use tokio::time::sleep;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::{settle, until};
+use crate::bench::Bench;
+use crate::fleet::{Crew, Fleet};
+use crate::latency::Times;
+use crate::result::Check;
+
+const SET: &str = "/* loadtest.every_second */
+SELECT mill.set_schedule('every second', 'every(1 second)', 'SELECT 1')";
+
+/// Milliseconds from the instant of each fire to the start of its run, of those after a moment.
+const DELAYS: &str = "/* loadtest.fire_delays */
+SELECT (1000 * extract(epoch FROM r.started_at - r.fire_at))::float8 FROM mill.runs r
+WHERE r.fire_at > $1 ORDER BY r.fire_at LIMIT $2";
+
+const ANY: &str = "/* loadtest.any_fire */ SELECT EXISTS (SELECT FROM mill.runs)";
+
+const ENDED: &str = "/* loadtest.fires_ended */
+SELECT count(*) >= $2 FROM mill.runs r WHERE r.fire_at > $1 AND r.state <> 'running'";
+
+/// Over how many seconds these fires are spread, how many succeeded, and what else there was.
+const OUTCOME: &str = "/* loadtest.fires_outcome */
+SELECT 1 + extract(epoch FROM max(f.fire_at) - min(f.fire_at))::bigint,
+    count(*) FILTER (WHERE f.state = 'succeeded'),
+    (SELECT count(*) FROM mill.schedule_log l WHERE l.event NOT IN ('fired', 'completed'))
+FROM (SELECT r.fire_at, r.state FROM mill.runs r WHERE r.fire_at > $1 ORDER BY r.fire_at LIMIT $2) AS f";
+
+/// What a round came to.
+pub(super) struct Round {
+    pub(super) times: Times,
+    pub(super) check: Check,
+}
+
+/// In a round: one a second.
+pub(super) fn fires(bench: &Bench) -> i64 {
+    let length = bench.duration(Duration::from_secs(30), Duration::from_secs(5));
+    i64::try_from(length.as_secs()).unwrap_or(i64::MAX)
+}
+
+pub(super) async fn round(bench: &Bench, crew: &Crew, number: usize) -> Result<Round> {
+    let fires = fires(bench);
+    let database = bench.database("schedules_one").await?;
+    let session = &database.session;
+    session.query_typed(SET, &[]).await?;
+    settle(&database).await?;
+    let mut fleet = Fleet::start(bench, &database, crew).await?;
+    // The first one is late by what it took to find and to read the schedule.
+    until(session, &mut fleet, ANY, &[]).await?;
+    let from: Timestamp = database_now(&**session).await?;
+    let counted: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&from, Type::TIMESTAMPTZ), (&fires, Type::INT8)];
+    sleep(Duration::from_secs(fires.unsigned_abs())).await;
+    until(session, &mut fleet, ENDED, &counted).await?;
+    fleet.stop().await?;
+    let mut times = Times::new()?;
+    for row in session.query_typed(DELAYS, &counted).await? {
+        times.add(row.get(0));
+    }
+    let row = &session.query_typed(OUTCOME, &counted).await?[0];
+    let [seconds, succeeded, others]: [i64; 3] = [0, 1, 2].map(|n| row.get(n));
+    let check = Check {
+        what: format!("a fire each second, and its run succeeded, round {number}"),
+        passed: (seconds, succeeded, others) == (fires, fires, 0),
+        detail: format!("{succeeded} succeeded in {seconds} s; {others} other things in the log"),
+    };
+    bench.drop_database(database).await?;
+    Ok(Round { times, check })
+}
