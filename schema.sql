@@ -3357,6 +3357,11 @@ DECLARE
     said text;
     broken text;
 BEGIN
+    -- Nobody else fires this schedule meanwhile. Left to the unique index, this would wait for whoever ends
+    -- that run, who waits for the schedule's row.
+    IF EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.fire_at = fire.fire_at) THEN
+        RETURN NULL;
+    END IF;
     BEGIN
         SELECT r.run_id INTO fired
             FROM mill.make_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;

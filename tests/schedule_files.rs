@@ -102,7 +102,7 @@ async fn every_option_of_a_file_reaches_the_schedule_and_the_tasks_of_its_runs()
         purge,
         json!({"name": "purge", "timing": "every(15 minutes, between: 06:00-22:00)",
             "statement": "SELECT $1::text, $2::text", "description": "Old rows", "category": "Ops",
-            "overlap": "queue", "catch_up": 3, "max_lateness": "00:30:00", "jitter": "00:01:00"})
+            "overlap": "queue", "catch_up": 3, "max_lateness": "1800.000000 seconds", "jitter": "60.000000 seconds"})
     );
     for (key, value) in [
         ("params", json!(["x", {"$param": "reason"}])),
