@@ -393,3 +393,21 @@ async fn a_tick_costs_what_is_due_and_not_what_exists() {
     println!("buffers of a tick with nothing due: {found:?} of 100 and 10,100 schedules");
     assert!(found[1] <= found[0] + 10, "{found:?}");
 }
+
+#[tokio::test]
+async fn the_log_is_kept_as_long_as_the_settings_say() {
+    let database = Database::new().await;
+    schedule(&database, "s", "manual", "SELECT 1", "").await;
+    database
+        .execute(
+            "INSERT INTO mill.schedule_log (schedule_id, event, logged_at)
+                 SELECT s.id, 'fired', now() - n * interval '1 day' FROM mill.schedules s,
+                     generate_series(40, 1, -1) AS n",
+        )
+        .await;
+    // Those of day 30 are some microseconds too old.
+    assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 11);
+    database.execute("UPDATE mill.settings SET schedule_log_retention = '3 days 1 hour'").await;
+    assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 26);
+    assert_eq!(events(&database, "s").await, "fired 3");
+}
