@@ -276,3 +276,27 @@ async fn a_slow_probe_of_a_schedule_that_has_been_changed_fires_nothing() {
     assert_eq!(events(&database, "slow").await, "");
     assert_eq!(test(&database, "slow").await.1, "it fires only when somebody says so");
 }
+
+#[tokio::test]
+async fn a_probe_that_hangs_is_not_started_again_before_it_has_ended() {
+    let database = Database::new().await;
+    let holder = database.connect().await;
+    holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
+    let slow = "trigger(probe: \"SELECT 1 FROM pg_advisory_lock_shared(7)\", rows: 1, every: 1s, timeout: 2 min)";
+    schedule(&database, "slow", slow, "SELECT 1", "").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+        AND wait_event = 'advisory' AND datname = current_database()";
+    eventually("it hangs", async || database.value::<i64>(waiting).await > 0).await;
+    for _ in 0..3 {
+        let look = "SELECT next_tick_at FROM mill.schedules";
+        let before: jiff::Timestamp = database.value(look).await;
+        eventually("it is looked at again", async || {
+            database.value::<jiff::Timestamp>(look).await > before
+        })
+        .await;
+    }
+    assert_eq!(database.value::<i64>(waiting).await, 1);
+    holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    eventually("it fires", async || events(&database, "slow").await.contains("fired")).await;
+}

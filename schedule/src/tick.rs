@@ -37,7 +37,7 @@ SELECT extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
 WHERE s.next_tick_at IS NOT NULL ORDER BY s.next_tick_at LIMIT 1";
 
 /// `mill.schedules.id`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct ScheduleId(pub i64);
 

@@ -1,6 +1,7 @@
 //! Ticks: fires schedules at the instant they are due, and looks at what triggers others.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue::QueueError;
@@ -8,7 +9,7 @@ use queue::connect::Target;
 use queue::enqueue::ring;
 use rand::RngExt;
 use schedule::probe;
-use schedule::tick::{Measure, Pass, next_tick_in, pass, tick_trigger};
+use schedule::tick::{Measure, Pass, ScheduleId, next_tick_in, pass, tick_trigger};
 use tokio::sync::{Semaphore, watch};
 
 use crate::bell::Bell;
@@ -28,6 +29,8 @@ pub(crate) struct Scheduler {
     /// Where probes run: they are somebody's SQL, as tasks are.
     probes: Target,
     turns: Arc<Semaphore>,
+    /// Being measured, or waiting for a turn: probes that hang do not pile up.
+    measuring: Arc<Mutex<HashSet<ScheduleId>>>,
     bell: Arc<Bell>,
     metrics: Metrics,
     shutdown: Shutdown,
@@ -43,7 +46,8 @@ impl Scheduler {
         shutdown: Shutdown,
     ) -> Self {
         let turns = Arc::new(Semaphore::new(PROBES));
-        Self { control, probes, turns, bell, metrics, shutdown }
+        let measuring = Arc::default();
+        Self { control, probes, turns, measuring, bell, metrics, shutdown }
     }
 
     /// Runs until the worker drains. Any number of workers tick side by side.
@@ -88,7 +92,7 @@ impl Scheduler {
             let full = done.is_full();
             self.count(&done);
             for measure in done.measures {
-                self.metrics.tracker.spawn(self.clone().judge(measure));
+                self.look_at(measure);
             }
             if !full {
                 break;
@@ -113,8 +117,25 @@ impl Scheduler {
         }
     }
 
+    /// Has a schedule measured and judged, unless the last look at it is not over: the next one comes.
+    fn look_at(&self, measure: Measure) {
+        let id = measure.id;
+        if !self.measuring().insert(id) {
+            return;
+        }
+        let it = self.clone();
+        self.metrics.tracker.spawn(async move {
+            it.judge(measure).await;
+            it.measuring().remove(&id);
+        });
+    }
+
+    fn measuring(&self) -> MutexGuard<'_, HashSet<ScheduleId>> {
+        self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Measures what triggers a schedule, and has it judged.
-    async fn judge(self, measure: Measure) {
+    async fn judge(&self, measure: Measure) {
         let Ok(_turn) = self.turns.acquire().await else { return };
         let begun = Instant::now();
         let found = tokio::select! {
