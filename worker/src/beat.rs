@@ -28,7 +28,9 @@ impl Beat {
     /// Beats on `session`, and on new ones when that one breaks, until the worker has ended.
     pub(crate) async fn run(self, session: Own) {
         let mut session = Some(session);
-        let mut backoff = Backoff::default();
+        // Short steps: to the others a worker without this session is about to be dead.
+        let steps = || Backoff::up_to(Duration::from_secs(1));
+        let mut backoff = steps();
         while !self.shutdown.end.is_cancelled() {
             let beaten = match session.take() {
                 Some(session) => self.on_session(&session).await,
@@ -36,7 +38,7 @@ impl Beat {
                     Ok(session) => {
                         self.metrics.reconnects.inc();
                         tracing::info!("the control session is back");
-                        backoff = Backoff::default();
+                        backoff = steps();
                         self.on_session(&session).await
                     }
                     Err(error) => Err(error),

@@ -10,9 +10,17 @@ use std::time::{Duration, Instant};
 use queue::WorkerId;
 use queue::reclaim::{Dead, Peer};
 
-/// A worker whose control session is gone gets this long, in case it is connecting again; after an
-/// outage all are, and the first to be back must not bury the others.
+/// A worker whose control session is gone gets this long from its last beat, in case it is
+/// connecting again.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// Its session has to be seen absent for this long: one look may fall between the end of a session
+/// and the next, or into a shutdown of the server that has ended the peer's session first.
+const ABSENCE: Duration = Duration::from_secs(1);
+
+/// After an outage all are connecting again, a crowded machine takes its time with that, and the
+/// first to be back must not bury the others.
+const OUTAGE_GRACE: Duration = Duration::from_secs(10);
 
 /// The other workers at one moment.
 #[derive(Clone, Debug)]
@@ -74,7 +82,7 @@ impl Watch {
         self.last_look = Some(now);
         let peers = &sight.peers;
         self.seen.retain(|worker, _| peers.iter().any(|peer| peer.worker == *worker));
-        let connected = now.saturating_duration_since(since) >= GRACE;
+        let connected = now.saturating_duration_since(since) >= OUTAGE_GRACE;
         peers
             .iter()
             .filter(|peer| self.dead(peer, connected, now))
@@ -99,7 +107,9 @@ impl Watch {
             && peer.beat_age.is_none_or(|age| age >= self.orphan_timeout);
         let gone = match (seen.absent_since, peer.beat_age) {
             // Its last beat tells how long it may have been gone: seconds of one server's clock.
-            (Some(_), Some(age)) => age >= GRACE && connected,
+            (Some(since), Some(age)) => {
+                age >= GRACE && now.duration_since(since) >= ABSENCE && connected
+            }
             // It is not registered; only watching tells.
             (Some(since), None) => now.duration_since(since) >= GRACE,
             (None, _) => false,
@@ -125,12 +135,13 @@ mod tests {
         Sight { peers: vec![peer], unbroken_since }
     }
 
-    /// Looks once a second and says after how many seconds the peer was called dead.
+    /// Looks once a second, long after the last outage, and says after how many seconds the peer was called dead.
     fn dies_after(seconds: u64, at: impl Fn(u64) -> Peer) -> Option<u64> {
         let mut watch = Watch::new(ORPHAN, GAP);
         let begin = Instant::now();
+        let start = begin + OUTAGE_GRACE;
         (0..seconds).find(|n| {
-            !watch.look(&sight(at(*n), begin), begin + Duration::from_secs(*n)).is_empty()
+            !watch.look(&sight(at(*n), begin), start + Duration::from_secs(*n)).is_empty()
         })
     }
 
@@ -155,6 +166,11 @@ mod tests {
     }
 
     #[test]
+    fn one_look_between_two_sessions_of_a_worker_buries_nobody() {
+        assert_eq!(dies_after(300, |n| peer(Some(n.cast_signed() / 5), n % 10 != 4, n % 5)), None);
+    }
+
+    #[test]
     fn claims_of_an_unregistered_worker_get_the_grace_from_the_first_look_on() {
         assert_eq!(dies_after(300, |_| peer(None, false, 0)), Some(3));
     }
@@ -176,10 +192,10 @@ mod tests {
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert!(watch.look(&sight(peer(Some(1), true, 2), begin), begin).is_empty());
         // No look had an answer up to the second second. The last beat is five seconds old.
-        for now in 2..5 {
+        for now in 2..12 {
             let absent = sight(peer(Some(1), false, 3 + now), after(2));
             assert!(watch.look(&absent, after(now)).is_empty(), "{now}");
         }
-        assert_eq!(watch.look(&sight(peer(Some(1), false, 8), after(2)), after(5)).len(), 1);
+        assert_eq!(watch.look(&sight(peer(Some(1), false, 15), after(2)), after(12)).len(), 1);
     }
 }
