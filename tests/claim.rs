@@ -280,3 +280,17 @@ async fn a_locked_table_holds_claims_up_and_neither_the_beat_nor_the_worker() {
         assert!(!log.contains("dead worker") && !log.contains("for dead"), "{log}");
     }
 }
+
+#[tokio::test]
+async fn a_worker_that_ends_when_idle_leaves_nothing_runnable() {
+    let database = Database::new().await;
+    let early = database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
+    // Becomes pending below the watermark, sooner than the next sweep comes by itself.
+    let due = format!("UPDATE mill.tasks SET state = 'pending', due_at = now() WHERE id = {early}");
+    let late = database.enqueue(&due, "").await;
+    let mut worker = Worker::start(&database, &["--readers", "1", "--exit-when-idle=1ms"]);
+    assert!(worker.ended().await.success());
+    for id in [late, early] {
+        assert_eq!(database.attempts(id).await, "succeeded");
+    }
+}

@@ -124,14 +124,20 @@ impl Claimer {
     }
 
     /// Claims for the idle readers; `true` if it found anything. What lies below the watermarks is
-    /// looked at once a second, and when the rest does not suffice.
+    /// looked at once a second, and when the rest does not suffice. Only a sweep can tell that
+    /// nothing is runnable.
     async fn claim(&self, claims: &Claims, state: &mut State) -> Result<bool, QueueError> {
-        let sweep = self.bell.take_sweep() || state.lanes.sweep_due();
+        let mut sweep = self.bell.take_sweep() || state.lanes.sweep_due();
         let mut found = self.claim_all(claims, state, sweep).await?;
         if !sweep && !state.idle.is_empty() && state.lanes.sweep_allowed() {
-            found |= self.claim_all(claims, state, true).await?;
+            sweep = true;
+            found |= self.claim_all(claims, state, sweep).await?;
         }
-        self.bell.note_idle(self.held.count() == 0);
+        if found || self.held.count() > 0 {
+            self.bell.note_idle(false);
+        } else if sweep {
+            self.bell.note_idle(true);
+        }
         Ok(found)
     }
 

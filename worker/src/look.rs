@@ -14,7 +14,7 @@ use crate::bell::Bell;
 use crate::control::Control;
 use crate::pick::Weights;
 use crate::shutdown::Shutdown;
-use crate::watch::Sight;
+use crate::watch::{Sight, Trust};
 
 /// Between looks, unless `--poll` asks for more: with the beats, 58 statements a minute. A killed
 /// worker's tasks are pending again within grace + this + a moment.
@@ -51,13 +51,13 @@ impl Looker {
     /// Runs until the worker has ended.
     pub(crate) async fn run(self) {
         let mut without_peers = 0;
-        let mut unbroken_since = Instant::now();
+        let mut trust = Trust { unbroken_since: Instant::now(), after_outage: false };
         loop {
-            match self.run_once(without_peers == 0, unbroken_since).await {
+            match self.run_once(without_peers == 0, trust).await {
                 Ok(Some(peers)) => without_peers = looks_between(peers),
                 Ok(None) => without_peers -= 1,
                 Err(error) => {
-                    unbroken_since = Instant::now();
+                    trust = Trust { unbroken_since: Instant::now(), after_outage: true };
                     tracing::warn!(%error, "looking for work and at the other workers failed");
                 }
             }
@@ -70,11 +70,7 @@ impl Looker {
     }
 
     /// Returns how many peers there are, if they are wanted.
-    async fn run_once(
-        &self,
-        peers: bool,
-        unbroken_since: Instant,
-    ) -> Result<Option<usize>, QueueError> {
+    async fn run_once(&self, peers: bool, trust: Trust) -> Result<Option<usize>, QueueError> {
         let client = self.control.get().await?;
         let asked = Instant::now();
         // A claimer that finds tasks needs nobody to tell it that there are some.
@@ -93,7 +89,7 @@ impl Looker {
             self.next_due.send_replace(look.next_due_in.map(|wait| asked + wait));
             self.next_tick.send_replace(look.next_tick_in.map(|wait| asked + wait));
             if let Some(peers) = look.peers {
-                self.sights.send_replace(Sight { peers, unbroken_since });
+                self.sights.send_replace(Sight { peers, trust });
             }
         }
         Ok(count)

@@ -289,7 +289,8 @@ impl Process {
         tasks
     }
 
-    /// Resolves once nothing has been runnable or running for `exit_when_idle`.
+    /// Resolves once nothing has been runnable or running for `exit_when_idle`: not between its
+    /// first sweep and the last one, which is asked for at the end.
     async fn idle_for_long(&self) {
         let Some(limit) = self.config.exit_when_idle else { return std::future::pending().await };
         let mut idle = self.bell.watch_idle();
@@ -298,8 +299,13 @@ impl Process {
                 return std::future::pending().await;
             }
             tokio::select! {
-                () = tokio::time::sleep(limit) => return,
-                _ = idle.wait_for(|idle| !*idle) => {}
+                () = tokio::time::sleep(limit) => {}
+                _ = idle.wait_for(|idle| !*idle) => continue,
+            }
+            idle.mark_unchanged();
+            self.bell.sweep();
+            if idle.changed().await.is_ok() && *idle.borrow() {
+                return;
             }
         }
     }

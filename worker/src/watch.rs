@@ -26,14 +26,23 @@ const OUTAGE_GRACE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Sight {
     pub(crate) peers: Vec<Peer>,
+    pub(crate) trust: Trust,
+}
+
+/// How far what is seen can be relied on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trust {
     /// Since when every look has had an answer.
     pub(crate) unbroken_since: Instant,
+    /// Whether a look before had none; else that is when the worker started.
+    pub(crate) after_outage: bool,
 }
 
 impl Sight {
     /// Before the first look.
     pub(crate) fn nobody() -> Self {
-        Self { peers: Vec::new(), unbroken_since: Instant::now() }
+        let trust = Trust { unbroken_since: Instant::now(), after_outage: false };
+        Self { peers: Vec::new(), trust }
     }
 }
 
@@ -73,16 +82,17 @@ impl Watch {
             // Its own process stood still; nobody knows what went on meanwhile.
             self.watching_since = Some(now);
         }
-        let since = self
-            .watching_since
-            .map_or(sight.unbroken_since, |since| since.max(sight.unbroken_since));
+        let Trust { unbroken_since, after_outage } = sight.trust;
+        let since = self.watching_since.map_or(unbroken_since, |since| since.max(unbroken_since));
         if self.last_look.is_some_and(|last| since > last) {
             self.seen.clear();
         }
         self.last_look = Some(now);
         let peers = &sight.peers;
         self.seen.retain(|worker, _| peers.iter().any(|peer| peer.worker == *worker));
-        let connected = now.saturating_duration_since(since) >= OUTAGE_GRACE;
+        let outage = after_outage || self.watching_since.is_some();
+        let grace = if outage { OUTAGE_GRACE } else { GRACE };
+        let connected = now.saturating_duration_since(since) >= grace;
         peers
             .iter()
             .filter(|peer| self.dead(peer, connected, now))
@@ -131,17 +141,16 @@ mod tests {
         Peer { worker, beat, present, beat_age, last_beat: None }
     }
 
-    fn sight(peer: Peer, unbroken_since: Instant) -> Sight {
-        Sight { peers: vec![peer], unbroken_since }
+    fn sight(peer: Peer, unbroken_since: Instant, after_outage: bool) -> Sight {
+        Sight { peers: vec![peer], trust: Trust { unbroken_since, after_outage } }
     }
 
-    /// Looks once a second, long after the last outage, and says after how many seconds the peer was called dead.
+    /// Looks once a second and says after how many seconds the peer was called dead.
     fn dies_after(seconds: u64, at: impl Fn(u64) -> Peer) -> Option<u64> {
         let mut watch = Watch::new(ORPHAN, GAP);
         let begin = Instant::now();
-        let start = begin + OUTAGE_GRACE;
         (0..seconds).find(|n| {
-            !watch.look(&sight(at(*n), begin), start + Duration::from_secs(*n)).is_empty()
+            !watch.look(&sight(at(*n), begin, false), begin + Duration::from_secs(*n)).is_empty()
         })
     }
 
@@ -179,7 +188,7 @@ mod tests {
     fn after_a_gap_the_watching_begins_anew() {
         let mut watch = Watch::new(ORPHAN, GAP);
         let begin = Instant::now();
-        let still = sight(peer(Some(1), true, 0), begin);
+        let still = sight(peer(Some(1), true, 0), begin, false);
         assert!(watch.look(&still, begin).is_empty());
         assert!(watch.look(&still, begin + Duration::from_secs(100)).is_empty());
         assert!(watch.look(&still, begin + Duration::from_secs(104)).is_empty());
@@ -190,12 +199,13 @@ mod tests {
         let mut watch = Watch::new(ORPHAN, GAP);
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
-        assert!(watch.look(&sight(peer(Some(1), true, 2), begin), begin).is_empty());
+        assert!(watch.look(&sight(peer(Some(1), true, 2), begin, false), begin).is_empty());
         // No look had an answer up to the second second. The last beat is five seconds old.
         for now in 2..12 {
-            let absent = sight(peer(Some(1), false, 3 + now), after(2));
+            let absent = sight(peer(Some(1), false, 3 + now), after(2), true);
             assert!(watch.look(&absent, after(now)).is_empty(), "{now}");
         }
-        assert_eq!(watch.look(&sight(peer(Some(1), false, 15), after(2)), after(12)).len(), 1);
+        let absent = sight(peer(Some(1), false, 15), after(2), true);
+        assert_eq!(watch.look(&absent, after(12)).len(), 1);
     }
 }
