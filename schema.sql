@@ -134,6 +134,9 @@ BEGIN
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
             octet_length(VALUE) BETWEEN 1 AND 128 AND ltrim(VALUE,
                 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-') = '');
+        CREATE DOMAIN mill.profile_name AS text CONSTRAINT profile_name CHECK (
+            octet_length(VALUE) <= 63 AND ltrim(VALUE,
+                'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-') = '');
         CREATE DOMAIN mill.label AS text
             CONSTRAINT label_length CHECK (octet_length(VALUE) BETWEEN 1 AND 512);
         CREATE DOMAIN mill.statement AS text
@@ -152,6 +155,7 @@ BEGIN
     END IF;
 END
 $$;
+COMMENT ON DOMAIN mill.profile_name IS 'Name of a profile: letters, digits and _ . : -, up to 63; empty: the login of all tasks that name none';
 COMMENT ON DOMAIN mill.queue_name IS 'Name of a queue: letters, digits and _ . : -, 1 to 128';
 COMMENT ON DOMAIN mill.label IS 'Name or deduplication key of a task, 1 to 512 bytes';
 COMMENT ON DOMAIN mill.statement IS 'SQL of a task, not empty';
@@ -228,6 +232,16 @@ CREATE TABLE IF NOT EXISTS mill.queues (
 COMMENT ON TABLE mill.queues IS 'Queues that somebody has set something on; a queue without a row has the defaults';
 COMMENT ON COLUMN mill.queues.paused IS 'No task of a paused queue is claimed; running ones go on';
 COMMENT ON COLUMN mill.queues.shared_commit IS 'How long a reader may go on taking short tasks of this queue into one transaction; null = each task commits alone';
+
+CREATE TABLE IF NOT EXISTS mill.profiles (
+    name mill.profile_name PRIMARY KEY CHECK (name <> ''),
+    allowed text[] NOT NULL DEFAULT '{}',
+    description text,
+    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
+);
+COMMENT ON TABLE mill.profiles IS 'Logins that tasks may run as beside the one of all tasks. Workers have the connections in their configuration; here stands who may name them';
+COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
+COMMENT ON COLUMN mill.profiles.key IS 'Proves to mill.submit that the caller may: a function that runs with its owner''s rights cannot ask who called it';
 
 CREATE TABLE IF NOT EXISTS mill.groups (
     name mill.label PRIMARY KEY,
@@ -307,6 +321,7 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     limits bigint[],
     waits_for bigint,
     start_by timestamptz,
+    run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
@@ -349,11 +364,13 @@ COMMENT ON COLUMN mill.tasks.run_id IS 'The run that it belongs to, or counts wi
 COMMENT ON COLUMN mill.tasks.node IS 'Which task of the run it is: run_tasks.node';
 COMMENT ON COLUMN mill.tasks.limits IS 'mill.limits.id of each permit that it needs, in the order in which it acquires them; null: none';
 COMMENT ON COLUMN mill.tasks.waits_for IS 'Blocked: the limit that it waits for; it holds the permits of those before it';
+COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login it runs as; empty: the login of all tasks that name none';
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending: the active period of its group closes then';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array, bound as $1, $2, …';
 
--- queue/src/claim.rs: the head of each queue and priority is one index range.
-CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, id) WHERE state = 'pending';
+-- queue/src/claim.rs: the head of each queue, priority and profile is one index range.
+CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
+    WHERE state = 'pending';
 -- mill.grant: of each limit the oldest of each priority.
 CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (waits_for, priority, id)
     WHERE state = 'blocked';
@@ -412,6 +429,7 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     context text,
     notices jsonb,
     result jsonb,
+    run_as text NOT NULL,
     params jsonb,
     statement text NOT NULL
 ) PARTITION BY RANGE (finished_at);
@@ -515,13 +533,15 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     readers integer NOT NULL CHECK (readers > 0),
     busy integer NOT NULL DEFAULT 0,
     draining boolean NOT NULL DEFAULT false,
-    queues text[]
+    queues text[],
+    profiles jsonb NOT NULL DEFAULT '{"": 1}'
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS 'Live workers. Unlogged: a beat writes no WAL, and after a crash of the server nobody is alive';
 COMMENT ON COLUMN mill.workers.id IS 'Random per process start';
 COMMENT ON COLUMN mill.workers.presence IS 'Key of the shared advisory lock that the control session holds';
 COMMENT ON COLUMN mill.workers.draining IS 'Claims no more tasks';
+COMMENT ON COLUMN mill.workers.profiles IS 'How many of its readers run tasks of each profile';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues it serves; null = every queue';
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
@@ -591,6 +611,7 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     external boolean NOT NULL DEFAULT false,
     ignore_failure boolean NOT NULL DEFAULT false,
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    run_as mill.profile_name NOT NULL DEFAULT '',
     disabled_at timestamptz,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
@@ -711,6 +732,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     concurrency_key mill.label,
     message text,
     result jsonb,
+    run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
     PRIMARY KEY (run_id, node),
@@ -1389,6 +1411,101 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION mill.first_state IS 'State of a task that is due then, or at once if null, and needs the permits of these limits';
 
+-- Evaluated with the rights of whoever asks: inside a function that belongs to somebody else, those of
+-- that owner.
+CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
+SELECT p.name, p.description, p.key
+FROM mill.profiles p
+WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
+COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may have tasks run as';
+
+CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found_key uuid;
+BEGIN
+    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
+    IF found_key IS NULL THEN
+        RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
+            HINT = format('The owner of the queue allows it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])', name, current_user);
+    END IF;
+    RETURN found_key;
+END
+$$;
+COMMENT ON FUNCTION mill.profile IS 'Key of a profile, for mill.submit and mill.enqueue_many; raises if the current user may not have tasks run as it';
+
+CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_name text;
+BEGIN
+    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
+    IF found_name IS NULL THEN
+        RAISE EXCEPTION 'this is the key of no profile' USING ERRCODE = '42501', HINT = 'profile => mill.profile(''name'')';
+    END IF;
+    RETURN found_name;
+END
+$$;
+COMMENT ON FUNCTION mill.name_of_profile IS 'Part of mill.submit: what a key opens; raises if nothing';
+
+-- Whoever may declare jobs decides what their tasks run as, so the one who is logged in is asked, or
+-- the role that he has taken.
+CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+BEGIN
+    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
+    THEN
+        RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
+            HINT = format('The owner of the queue allows it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])', name, caller);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_profile IS 'Part of mill.set_job_task: raises if the caller may not have tasks run as this profile';
+
+CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
+    description text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    missing text;
+BEGIN
+    SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
+        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
+    END IF;
+    INSERT INTO mill.profiles AS p (name, allowed, description)
+        VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
+        ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
+            description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
+END
+$$;
+COMMENT ON FUNCTION mill.set_profile IS 'Makes or changes a profile: which roles'' members may have tasks run as it; what is null stays. For the owner of the queue only';
+
+CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    used text;
+BEGIN
+    SELECT u.what INTO used FROM (
+        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
+        UNION ALL
+        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
+            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
+            HINT = 'Wait for its tasks, or cancel them; change its jobs, or disable them.';
+    END IF;
+    DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_profile IS 'Removes a profile that no live task and no job uses; whether there was one. For the owner of the queue only';
+
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
     params jsonb[] DEFAULT NULL,
@@ -1407,7 +1524,8 @@ CREATE OR REPLACE FUNCTION mill.enqueue_many(
     group_name text DEFAULT NULL,
     run_id bigint DEFAULT NULL,
     concurrency_key text DEFAULT NULL,
-    concurrency integer DEFAULT NULL
+    concurrency integer DEFAULT NULL,
+    profile uuid DEFAULT NULL
 ) RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -1416,6 +1534,7 @@ DECLARE
     chain bigint[];
     group_priority mill.priority;
     first_state mill.state;
+    profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
@@ -1441,7 +1560,7 @@ BEGIN
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             waits_for, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, concurrency_key, group_name, run_id, limits)
+            external, concurrency_key, group_name, run_id, limits, run_as)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
             coalesce(enqueue_many.due_at, clock_timestamp()), first_state,
@@ -1451,14 +1570,14 @@ BEGIN
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
         RETURNING id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue_many IS 'Submits many tasks that share their options, in order; returns their ids. See mill.enqueue';
+COMMENT ON FUNCTION mill.enqueue_many IS 'Submits many tasks that share their options, in order; returns their ids. See mill.enqueue; profile => mill.profile(''name'') is its run_as';
 
 CREATE OR REPLACE FUNCTION mill.submit(
     statement text,
@@ -1480,6 +1599,7 @@ CREATE OR REPLACE FUNCTION mill.submit(
     run_id bigint DEFAULT NULL,
     concurrency_key text DEFAULT NULL,
     concurrency integer DEFAULT NULL,
+    profile uuid DEFAULT NULL,
     OUT id bigint,
     OUT created boolean
 )
@@ -1520,7 +1640,7 @@ BEGIN
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, waits_for,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, key,
-        concurrency_key, group_name, run_id, limits)
+        concurrency_key, group_name, run_id, limits, run_as)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
         coalesce(due_at, clock_timestamp()), first_state,
         CASE WHEN first_state = 'blocked' THEN chain[1] END,
@@ -1528,10 +1648,10 @@ BEGIN
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), key, concurrency_key, group_name,
-        run_id, chain);
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
 END
 $$;
-COMMENT ON FUNCTION mill.submit IS 'mill.enqueue for programs: also says whether the task is new or the live one of its key';
+COMMENT ON FUNCTION mill.submit IS 'mill.enqueue for programs: also says whether the task is new or the live one of its key. profile: of mill.profile';
 
 CREATE OR REPLACE FUNCTION mill.enqueue(
     statement text,
@@ -1552,7 +1672,8 @@ CREATE OR REPLACE FUNCTION mill.enqueue(
     group_name text DEFAULT NULL,
     run_id bigint DEFAULT NULL,
     concurrency_key text DEFAULT NULL,
-    concurrency integer DEFAULT NULL
+    concurrency integer DEFAULT NULL,
+    run_as text DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -1560,7 +1681,8 @@ DECLARE
 BEGIN
     SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
         due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-        external, key, group_name, run_id, concurrency_key, concurrency) s;
+        external, key, group_name, run_id, concurrency_key, concurrency,
+        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END) s;
     IF NOT submitted.created THEN
         RAISE NOTICE 'task % is live with key "%", no new task', submitted.id, key;
     END IF;
@@ -1582,14 +1704,14 @@ BEGIN
     INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
         token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
         session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
-        group_name, run_id, node, params, statement, rows, position, sqlstate, message, detail, hint,
-        context, notices, result)
+        group_name, run_id, node, run_as, params, statement, rows, position, sqlstate, message, detail,
+        hint, context, notices, result)
     VALUES (clock_timestamp(), task.id, task.enqueued_at, task.due_at, task.claimed_at,
         task.claimed_by, task.token, task.retry_interval, task.timeout, task.attempt,
         record_attempt.outcome, task.priority, task.mode, task.backoff, task.max_attempts,
         task.session_pid, record_attempt.final, task.jitter, task.at_most_once, task.external,
         task.queue, task.name, task.key, task.concurrency_key, task.group_name, task.run_id,
-        task.node, task.params, task.statement,
+        task.node, task.run_as, task.params, task.statement,
         (report->>'rows')::bigint, (report->>'position')::integer, report->>'sqlstate',
         report->>'message', report->>'detail', report->>'hint', report->>'context',
         report->'notices', report->'result');
@@ -1638,11 +1760,11 @@ BEGIN
         INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
             token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
             session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
-            group_name, run_id, node, params, statement, rows, notices, result)
+            group_name, run_id, node, run_as, params, statement, rows, notices, result)
         SELECT least(now() + make_interval(secs => ran_until[n]), clock_timestamp()), id, enqueued_at, due_at,
             claimed_at, claimed_by, token, retry_interval, timeout, attempt, 'succeeded', priority,
             mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, queue,
-            name, key, concurrency_key, group_name, run_id, node, params, statement, row_counts[n],
+            name, key, concurrency_key, group_name, run_id, node, run_as, params, statement, row_counts[n],
             reports[n]->'notices', reports[n]->'result'
         FROM gone
         RETURNING attempts.task_id, attempts.key
@@ -1883,13 +2005,14 @@ BEGIN
         last_attempt.concurrency_key);
     INSERT INTO mill.tasks (id, enqueued_at, retry_interval, timeout, priority, mode, backoff,
         attempt, max_attempts, jitter, at_most_once, external, queue, name, key, concurrency_key,
-        group_name, run_id, limits, state, waits_for, params, statement)
+        group_name, run_id, limits, state, waits_for, run_as, params, statement)
     VALUES (retry.id, last_attempt.enqueued_at, last_attempt.retry_interval, last_attempt.timeout,
         last_attempt.priority, last_attempt.mode, last_attempt.backoff, last_attempt.attempt,
         last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
         last_attempt.external, last_attempt.queue, last_attempt.name, last_attempt.key,
         last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
-        mill.first_state(NULL, chain), chain[1], last_attempt.params, last_attempt.statement);
+        mill.first_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
+        last_attempt.statement);
     RETURN 'retried';
 EXCEPTION WHEN unique_violation THEN
     -- Two people retried at the same moment: the other one's task is there.
@@ -2003,7 +2126,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                 'attempts', t.max_attempts, 'retry_interval', t.retry_interval, 'backoff', t.backoff,
                 'jitter', t.jitter, 'timeout', t.timeout, 'mode', t.mode, 'at_most_once', t.at_most_once,
                 'external', t.external, 'ignore_failure', t.ignore_failure, 'join', t.join_mode,
-                'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
+                'run_as', nullif(t.run_as, ''), 'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
                         ORDER BY e.parent)
                     FROM mill.job_edges e
                     WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
@@ -2046,7 +2169,8 @@ DECLARE
 BEGIN
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k <> ALL (ARRAY['name', 'description',
         'statement', 'params', 'queue', 'priority', 'group', 'concurrency_key', 'attempts', 'retry_interval',
-        'backoff', 'jitter', 'timeout', 'mode', 'at_most_once', 'external', 'ignore_failure', 'join', 'after']);
+        'backoff', 'jitter', 'timeout', 'mode', 'at_most_once', 'external', 'ignore_failure', 'join', 'run_as',
+        'after']);
     IF FOUND THEN
         RAISE EXCEPTION 'a task has no "%"', unknown USING ERRCODE = '22023';
     END IF;
@@ -2056,9 +2180,10 @@ BEGIN
         RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
             HINT = 'Make it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
+    PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
     INSERT INTO mill.job_tasks (job, name, description, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-        external, ignore_failure, join_mode)
+        external, ignore_failure, join_mode, run_as)
     VALUES (set_job_task.job, task->>'name', task->>'description', task->>'statement', task->'params',
         coalesce(task->>'queue', 'default'), (task->>'priority')::mill.priority, task->>'group',
         task->>'concurrency_key',
@@ -2069,7 +2194,7 @@ BEGIN
         coalesce((task->>'mode')::mill.mode, 'transaction'),
         coalesce((task->>'at_most_once')::boolean, false), coalesce((task->>'external')::boolean, false),
         coalesce((task->>'ignore_failure')::boolean, false),
-        coalesce((task->>'join')::mill.join_mode, 'all'))
+        coalesce((task->>'join')::mill.join_mode, 'all'), coalesce(task->>'run_as', ''))
     ON CONFLICT (job, name) DO UPDATE SET description = excluded.description,
         statement = excluded.statement, params = excluded.params, queue = excluded.queue,
         priority = excluded.priority, group_name = excluded.group_name,
@@ -2077,7 +2202,7 @@ BEGIN
         retry_interval = excluded.retry_interval, backoff = excluded.backoff, jitter = excluded.jitter,
         timeout = excluded.timeout, mode = excluded.mode, at_most_once = excluded.at_most_once,
         external = excluded.external, ignore_failure = excluded.ignore_failure,
-        join_mode = excluded.join_mode, disabled_at = NULL;
+        join_mode = excluded.join_mode, run_as = excluded.run_as, disabled_at = NULL;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
         IF jsonb_typeof(parent) = 'string' THEN
             parent := jsonb_build_object('task', parent);
@@ -2212,7 +2337,7 @@ BEGIN
     RETURN mill.put_job(name, tasks, description, category, frequency, priority, enabled);
 END
 $$;
-COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted; enabled null leaves it as it is. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
+COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted; enabled null leaves it as it is. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2420,13 +2545,13 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, parents, state)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.fill_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.said_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
-            n.at_most_once, n.external, n.ignore_failure, n.join_mode, coalesce(p.parents, 0),
+            n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state
         FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
             GROUP BY e.child) AS p ON p.child = n.node
@@ -2647,12 +2772,12 @@ BEGIN
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, waits_for, attempt, max_attempts, retry_interval, backoff, jitter,
-            timeout, mode, at_most_once, external)
+            timeout, mode, at_most_once, external, run_as)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
             CASE WHEN t.takes_results THEN mill.fill_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.first_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as
         FROM task t
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
@@ -3915,14 +4040,17 @@ BEGIN
         RETURN format('queue "%s" is paused', task.queue);
     END IF;
 
-    SELECT count(*) AS workers, coalesce(sum(w.readers), 0) AS readers,
-        coalesce(sum(least(w.busy, w.readers)), 0) AS busy, bool_and(w.draining) AS draining
+    SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,
+        bool_and(w.draining) AS draining,
+        (SELECT count(DISTINCT t.session_pid) FROM mill.tasks t
+            WHERE t.state = 'running' AND t.run_as = task.run_as AND t.claimed_by = ANY (array_agg(w.id))) AS busy
         INTO serving
         FROM mill.workers w
-        WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
+        WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND w.profiles ? task.run_as
             AND now() - w.beat_at < w.orphan_timeout;
     IF serving.workers = 0 THEN
-        RETURN format('no live worker serves queue "%s"', task.queue);
+        RETURN format('no live worker serves queue "%s"%s', task.queue,
+            CASE WHEN task.run_as <> '' THEN format(' and has the profile "%s" in its configuration', task.run_as) END);
     ELSIF serving.draining THEN
         RETURN format('every worker that serves queue "%s" is draining', task.queue);
     ELSIF task.state = 'scheduled' THEN
@@ -3975,17 +4103,20 @@ GRANT SELECT ON mill.schedules, mill.schedule_status TO mill_worker;
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
 
-GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit, mill.start_run, mill.run_add
-    TO mill_producer;
+GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit, mill.start_run, mill.run_add,
+    mill.profile TO mill_producer;
+GRANT SELECT ON mill.my_profiles TO mill_producer;
 GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
--- All columns but one: whoever knows the token of a running task may complete it.
-REVOKE SELECT ON mill.tasks FROM mill_viewer;
+-- All columns but one: whoever knows the token of a running task may complete it, whoever knows the
+-- key of a profile may have tasks run as it.
+REVOKE SELECT ON mill.tasks, mill.profiles FROM mill_viewer;
+GRANT SELECT (name, allowed, description) ON mill.profiles TO mill_viewer;
 GRANT SELECT (id, enqueued_at, due_at, claimed_at, session_started_at, claimed_by, retry_interval,
     timeout, state, priority, mode, backoff, attempt, max_attempts, failures, transients, crashes,
     session_pid, jitter, at_most_once, external, queue, name, key, concurrency_key, group_name,
-    run_id, node, limits, waits_for, start_by, params, statement)
+    run_id, node, limits, waits_for, start_by, run_as, params, statement)
     ON mill.tasks TO mill_viewer;
 GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
     mill.downstream, mill.presences, mill.backends, mill.reserved_readers,

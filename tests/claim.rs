@@ -15,7 +15,11 @@ use crate::harness::{Database, Worker, eventually};
 fn lanes(queues: &[&str]) -> Vec<Slice> {
     queues
         .iter()
-        .map(|queue| Lane { queue: (*queue).to_owned(), priority: Priority::Normal })
+        .map(|queue| Lane {
+            queue: (*queue).to_owned(),
+            priority: Priority::Normal,
+            run_as: String::new(),
+        })
         .map(Slice::all_of)
         .collect()
 }
@@ -95,7 +99,8 @@ async fn prepare(database: &Database) {
     database
         .execute(&format!(
             "{SESSION};
-             PREPARE claim (text[], text[], bigint[], bigint, uuid, integer[], timestamptz[], bigint[])
+             PREPARE claim (text[], text[], bigint[], bigint, uuid, integer[], timestamptz[], bigint[],
+                 text[])
              AS {CLAIM}"
         ))
         .await;
@@ -105,7 +110,7 @@ async fn prepare(database: &Database) {
 async fn explain(database: &Database, options: &str, after: i64) -> String {
     let sql = format!(
         "EXPLAIN ({options}) EXECUTE claim ('{{default}}', '{{normal}}', '{{{after}}}', 1,
-         gen_random_uuid(), '{{1}}', '{{epoch}}', '{{1}}')"
+         gen_random_uuid(), '{{1}}', '{{epoch}}', '{{1}}', ARRAY[''])"
     );
     let rows = database.client().simple_query(&sql).await.unwrap();
     let line = |message: &tokio_postgres::SimpleQueryMessage| match message {
@@ -138,8 +143,8 @@ async fn it_is_one_index_range_whatever_the_statistics_say() {
         });
         let condition = plan[at..].lines().nth(1).unwrap();
         for part in [
-            "Index Cond: ((ROW((queue)::text, priority, id) > ",
-            "AND (ROW((queue)::text, priority) <= ",
+            "Index Cond: ((ROW((queue)::text, priority, (run_as)::text, id) > ",
+            "AND (ROW((queue)::text, priority, (run_as)::text) <= ",
         ] {
             assert!(condition.contains(part), "{case}: no \"{part}\" in {condition}\n{plan}");
         }
@@ -293,4 +298,26 @@ async fn a_worker_that_ends_when_idle_leaves_nothing_runnable() {
     for id in [late, early] {
         assert_eq!(database.attempts(id).await, "succeeded");
     }
+}
+
+#[tokio::test]
+async fn tasks_of_another_profile_cost_nothing_however_many_are_in_front() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.set_profile('other', allowed => ARRAY[current_user])").await;
+    let mut costs = Vec::new();
+    for count in [0, 50_000] {
+        database
+            .execute(&format!(
+                "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{count}]),
+                     profile => mill.profile('other'))
+                 WHERE {count} > 0"
+            ))
+            .await;
+        database.enqueue_many(100, "SELECT 1").await;
+        prepare(&database).await;
+        costs.push(buffers(&database, 0).await);
+        database.execute("DEALLOCATE claim; RESET ALL").await;
+    }
+    println!("buffers of a claim in front and behind: {costs:?}");
+    assert!(costs[1] <= costs[0] + 6, "{costs:?}");
 }

@@ -51,6 +51,7 @@ async fn every_shell_block_of_the_documents_runs() {
             let mut shell = Command::new("sh");
             shell.args(["-eu", "-c", &block]).current_dir(root());
             shell.env("PATH", &path).env("DATABASE_URL", database.url());
+            shell.env("PGMILL_ALLOW_SUPERUSER", "true");
             let output =
                 tokio::task::spawn_blocking(move || shell.output()).await.unwrap().unwrap();
             assert!(

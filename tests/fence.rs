@@ -21,7 +21,8 @@ const AGAIN: Verdict = Verdict::Failure { retry_in: Duration::from_secs(3600) };
 async fn claim(database: &Database) -> (WorkerId, Claim) {
     let worker = WorkerId::random();
     let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
-    let lane = Lane { queue: "default".to_owned(), priority: Priority::Normal };
+    let lane =
+        Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
     let session = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };
     let mut claimed = claimer.claim(&[Slice::all_of(lane)], &[session]).await.unwrap();
     (worker, claimed.pop().expect("a pending task").claim)

@@ -121,7 +121,8 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
                  queue => 'narrow')"
         ))
         .await;
-    let lane = || Lane { queue: "narrow".to_owned(), priority: Priority::Normal };
+    let lane =
+        || Lane { queue: "narrow".to_owned(), priority: Priority::Normal, run_as: String::new() };
     let session = [SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH }];
     let (running, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let client = database.connect().await;

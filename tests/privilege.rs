@@ -1,57 +1,7 @@
 //! Task SQL cannot touch the queue, and every role may do its own work and no other.
 
-use tokio_postgres::Client;
-
+use crate::harness::login::{Login, PASSWORD, assert_answers};
 use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
-
-const PASSWORD: &str = "only-for-a-test";
-
-/// A login with a name of its own (roles are shared by all databases of the cluster), dropped by
-/// [`Login::drop`].
-struct Login<'a> {
-    database: &'a Database,
-    name: String,
-}
-
-impl<'a> Login<'a> {
-    async fn new(database: &'a Database, what: &str, grants: &str) -> Self {
-        let place: String = database.value("SELECT current_database()::text").await;
-        let name = format!("{place}_{what}");
-        database.execute(&format!("CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")).await;
-        if !grants.is_empty() {
-            database.execute(&format!("GRANT {grants} TO {name}")).await;
-        }
-        Self { database, name }
-    }
-
-    fn url(&self) -> String {
-        self.database.url_as(&self.name, PASSWORD)
-    }
-
-    async fn connect(&self) -> Client {
-        open_url(&self.url()).await
-    }
-
-    /// Sessions have to be gone by then.
-    async fn drop(self) {
-        let name = &self.name;
-        self.database.execute(&format!("DROP OWNED BY {name}; DROP ROLE {name}")).await;
-    }
-}
-
-/// The SQLSTATE of a statement, `ok` if it has none.
-async fn answer(client: &Client, sql: &str) -> String {
-    match client.batch_execute(sql).await {
-        Ok(()) => "ok".to_owned(),
-        Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),
-    }
-}
-
-async fn assert_answers(client: &Client, expected: &str, statements: &[&str]) {
-    for sql in statements {
-        assert_eq!(answer(client, sql).await, expected, "{sql}");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_rights_cannot_touch_the_queue() {

@@ -191,7 +191,8 @@ async fn task_in(database: &Database, state: State, options: &str, worker: Worke
 
 async fn claim_one(database: &Database, worker: WorkerId) -> Option<Claim> {
     let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
-    let lane = Lane { queue: "default".to_owned(), priority: Priority::Normal };
+    let lane =
+        Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
     let claimed = claimer.claim(&[Slice::all_of(lane)], &[GONE]).await.unwrap();
     claimed.into_iter().next().map(|claimed| claimed.claim)
 }

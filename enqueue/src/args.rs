@@ -177,6 +177,9 @@ pub(crate) struct How {
     #[arg(long, value_name = "N", requires = "concurrency_key")]
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) concurrency: Option<i32>,
+    /// The profile whose login it runs as, if you may [default: the login of all tasks]
+    #[arg(long, value_name = "PROFILE", value_parser = label)]
+    pub(crate) run_as: Option<String>,
 }
 
 impl Args {

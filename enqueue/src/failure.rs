@@ -92,7 +92,8 @@ impl Failure {
                         .to_owned(),
                 )
             }
-            Self::Database(error) if lacks_right(error) => Some(
+            // What the schema itself refuses says what would help.
+            Self::Database(error) if lacks_right(error) && error.hint().is_none() => Some(
                 "submitting takes the role mill_producer; --wait reads tasks and history and \
                  takes mill_viewer, too"
                     .to_owned(),

@@ -142,6 +142,7 @@ async fn options(how: &How, session: &Session) -> Result<TaskOptions, Failure> {
         group: how.group.clone(),
         concurrency_key: how.concurrency_key.clone(),
         concurrency: how.concurrency,
+        run_as: how.run_as.clone(),
     })
 }
 

@@ -118,6 +118,7 @@ impl<'a> Fleet<'a> {
             .args(["--log-format", "text", "--log", "warn"])
             .args(&self.crew.flags)
             .env("DATABASE_URL", self.database.url())
+            .env("PGMILL_ALLOW_SUPERUSER", "true")
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)

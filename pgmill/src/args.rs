@@ -2,6 +2,7 @@
 
 mod capacity;
 mod job;
+mod profile;
 mod run;
 mod schedule;
 mod task;
@@ -24,6 +25,7 @@ pub(crate) use job::{
     ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, JobName, JobVerb, LineageArgs,
     Picture,
 };
+pub(crate) use profile::{ProfileArgs, ProfileName, ProfileVerb};
 pub(crate) use run::{RunCancel, RunGraph, RunList, RunRestart, RunRetry, RunShow, RunVerb};
 pub(crate) use schedule::{
     ScheduleHistory, ScheduleLog, ScheduleName, ScheduleNext, ScheduleRunNow, ScheduleSet,
@@ -114,6 +116,11 @@ psql -f schema.sql; running it again changes nothing.")]
     #[command(after_help = "Examples:\n  pgmill group list\n  \
                             pgmill group set nightly --active 22:00-06:00 --zone Europe/Berlin")]
     Group(GroupVerb),
+    /// List, make, change and remove profiles: logins that tasks may run as
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill profile list\n  \
+                            pgmill profile set etl --allow loaders")]
+    Profile(ProfileVerb),
     /// List limits, and change those of concurrency keys
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill limit list\n  \
@@ -193,6 +200,7 @@ impl Command {
             | Self::Queue(QueueVerb::List)
             | Self::Priority(PriorityVerb::List)
             | Self::Group(GroupVerb::List)
+            | Self::Profile(ProfileVerb::List)
             | Self::Limit(LimitVerb::List)
             | Self::Run(RunVerb::List(_) | RunVerb::Show(_) | RunVerb::Graph(_))
             | Self::Job(JobVerb::List | JobVerb::Show { .. })
@@ -225,6 +233,7 @@ impl Command {
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
+            Self::Profile(ProfileVerb::Set(_) | ProfileVerb::Remove(_)) => Some("mill_owner"),
         }
     }
 }

@@ -193,7 +193,7 @@ struct ReadTask {
 }
 
 /// How a statement is run, of a job or of a schedule.
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 12] = [
     "queue",
     "priority",
     "group",
@@ -205,6 +205,7 @@ const OPTIONS: [&str; 11] = [
     "mode",
     "at_most_once",
     "external",
+    "run_as",
 ];
 
 /// What a task of a job has besides.
@@ -232,6 +233,7 @@ fn options(section: &Section<'_>) -> Result<Map<String, Value>, Mistake> {
     section.put(&mut document, "mode", section.word::<Mode>("mode")?);
     section.put(&mut document, "at_most_once", section.boolean("at_most_once")?);
     section.put(&mut document, "external", section.boolean("external")?);
+    section.put(&mut document, "run_as", section.label("run_as")?);
     Ok(document)
 }
 

@@ -35,6 +35,7 @@ mod merge;
 mod output;
 mod picture;
 mod plan;
+mod profiles;
 mod queues;
 mod runs;
 mod schedule_log;
@@ -55,7 +56,8 @@ use ::queue::exit;
 use clap::Parser;
 
 use args::{
-    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, QueueVerb, TaskVerb, WorkerVerb,
+    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, ProfileVerb, QueueVerb, TaskVerb,
+    WorkerVerb,
 };
 use failure::Failure;
 use output::Output;
@@ -108,6 +110,13 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         }
         Command::Priority(PriorityVerb::Reserve(args)) => {
             capacity::reserve(&session.client, &out, args).await
+        }
+        Command::Profile(ProfileVerb::List) => profiles::list(&session.client, &out).await,
+        Command::Profile(ProfileVerb::Set(args)) => {
+            profiles::set(&mut session.client, &out, args).await
+        }
+        Command::Profile(ProfileVerb::Remove(args)) => {
+            profiles::remove(&mut session.client, &out, args).await
         }
         Command::Group(GroupVerb::List) => groups::list(&session.client, &out).await,
         Command::Group(GroupVerb::Set(args)) => groups::set(&mut session.client, &out, args).await,

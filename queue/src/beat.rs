@@ -3,10 +3,11 @@
 //! A beat writes one unlogged row. It never touches a task: a write to a running task's row would
 //! fail the finish of a REPEATABLE READ task.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
 use crate::task::{TaskId, Token, WorkerId};
@@ -20,8 +21,8 @@ WITH started AS (
 ), presence AS (
     SELECT pg_advisory_lock_shared($5)
 )
-INSERT INTO mill.workers (id, presence, readers, queues, beat_interval, orphan_timeout)
-SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9) FROM presence
+INSERT INTO mill.workers (id, presence, readers, queues, beat_interval, orphan_timeout, profiles)
+SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10 FROM presence
 ON CONFLICT (id) DO UPDATE SET beat_at = now(), beat = workers.beat + 1";
 
 const BEAT: &str = "/* queue.beat */
@@ -48,6 +49,8 @@ pub struct Introduction {
     pub version: &'static str,
     /// How many tasks it runs at once.
     pub readers: u32,
+    /// How many of them run tasks of each profile; the empty name: tasks that name none.
+    pub profiles: BTreeMap<String, u32>,
     /// Queues it serves; `None` = every queue.
     pub queues: Option<Vec<String>>,
     /// Time between beats.
@@ -92,6 +95,7 @@ pub async fn register(
                 (&introduction.queues, Type::TEXT_ARRAY),
                 (&introduction.beat.as_secs_f64(), Type::FLOAT8),
                 (&introduction.orphan_timeout.as_secs_f64(), Type::FLOAT8),
+                (&Json(&introduction.profiles), Type::JSONB),
             ],
         )
         .await?;

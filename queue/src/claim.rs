@@ -1,13 +1,13 @@
 //! pending → running.
 //!
-//! Relies on the index `tasks_pending (queue, priority, id) WHERE state = 'pending'`: each lane is
+//! Relies on the index `tasks_pending (queue, priority, run_as, id) WHERE state = 'pending'`: each lane is
 //! one range of it, read from the watermark on. Invariants: a task is claimed by one reader at a
 //! time; no more tasks are claimed than readers were named; each claim has a token of its own.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::types::{Json, ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::QueueError;
@@ -30,14 +30,16 @@ use crate::words::word;
 pub const CLAIM: &str = "/* queue.claim */
 WITH picked AS MATERIALIZED (
     SELECT head.id
-    FROM unnest($1::text[], $2::text[], $3::bigint[], $8::bigint[])
-        AS lane (queue, priority, after, most)
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $8::bigint[], $9::text[])
+        AS lane (queue, priority, after, most, run_as)
     CROSS JOIN LATERAL (
         SELECT t.id
         FROM mill.tasks t
         WHERE t.state = 'pending'
-            AND (t.queue, t.priority, t.id) > (lane.queue, lane.priority::mill.priority, lane.after)
-            AND (t.queue, t.priority) <= (lane.queue, lane.priority::mill.priority)
+            AND (t.queue, t.priority, t.run_as, t.id)
+                > (lane.queue, lane.priority::mill.priority, lane.run_as, lane.after)
+            AND (t.queue, t.priority, t.run_as)
+                <= (lane.queue, lane.priority::mill.priority, lane.run_as)
             AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
             -- Pending since before its queue or its group got a limit: not without a permit.
             AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
@@ -45,7 +47,7 @@ WITH picked AS MATERIALIZED (
                 <@ coalesce(t.limits, '{}')
             AND (t.group_name IS NULL OR mill.admits(t.group_name, t.limits))
             AND (t.start_by IS NULL OR t.start_by > now())
-        ORDER BY t.queue, t.priority, t.id
+        ORDER BY t.queue, t.priority, t.run_as, t.id
         LIMIT lane.most
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS head
@@ -68,7 +70,7 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.t
     extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.mode::text, t.at_most_once, t.external, t.queue,
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
-    CASE WHEN t.node IS NOT NULL THEN t.run_id END";
+    CASE WHEN t.node IS NOT NULL THEN t.run_id END, t.run_as";
 
 /// The session that claims. A plan made while the table was small or empty reads the whole table and
 /// sorts it, and stays in the cache while the table grows: here only index ranges are left to choose
@@ -78,41 +80,46 @@ SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = forc
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
 SET enable_hashjoin = off; SET enable_mergejoin = off";
 
-/// A walk over the distinct (queue, priority) pairs of the pending index, one probe each.
+/// A walk over the distinct (queue, priority, run_as) of the pending index, one probe each.
 const LANES: &str = "/* queue.lanes */
 WITH RECURSIVE lane AS (
-    (SELECT t.queue, t.priority FROM mill.tasks t WHERE t.state = 'pending'
-     ORDER BY t.queue, t.priority LIMIT 1)
+    (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
+     ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
     UNION ALL
-    SELECT next.queue, next.priority
+    SELECT next.queue, next.priority, next.run_as
     FROM lane CROSS JOIN LATERAL (
-        SELECT t.queue, t.priority FROM mill.tasks t
-        WHERE t.state = 'pending' AND (t.queue, t.priority) > (lane.queue, lane.priority)
-        ORDER BY t.queue, t.priority LIMIT 1) AS next
+        SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+        WHERE t.state = 'pending'
+            AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
+        ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
 )
-SELECT lane.queue, lane.priority::text, extract(epoch FROM q.shared_commit)::float8
-FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue";
+SELECT lane.queue, lane.priority::text, lane.run_as, extract(epoch FROM q.shared_commit)::float8
+FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue
+WHERE lane.run_as = ANY ($1)";
 
 /// The lanes of the given queues that have a pending task, one probe each.
 const LANES_OF: &str = "/* queue.lanes_of */
-SELECT served.queue, p.priority::text, extract(epoch FROM q.shared_commit)::float8
-FROM unnest($1::text[]) AS served (queue)
+SELECT served.queue, p.priority::text, login.run_as, extract(epoch FROM q.shared_commit)::float8
+FROM unnest($2::text[]) AS served (queue)
 CROSS JOIN unnest(enum_range(NULL::mill.priority)) AS p (priority)
+CROSS JOIN unnest($1::text[]) AS login (run_as)
 LEFT JOIN mill.queues q ON q.name = served.queue
-WHERE EXISTS (SELECT FROM mill.tasks t
-    WHERE t.state = 'pending' AND (t.queue, t.priority) = (served.queue, p.priority))";
+WHERE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending'
+    AND (t.queue, t.priority, t.run_as) = (served.queue, p.priority, login.run_as))";
 
 /// A commit that waits for the disk takes every commit before it along.
 const FLUSH: &str = "/* queue.flush */
 SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'mill', '')";
 
-/// One queue at one priority.
+/// One queue at one priority, for one login.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lane {
     /// Name of the queue.
     pub queue: String,
     /// Priority inside it.
     pub priority: Priority,
+    /// Profile whose login the tasks run as; empty: the one of tasks that name none.
+    pub run_as: String,
 }
 
 /// What to take from one lane.
@@ -179,6 +186,8 @@ impl Claimer {
             Type::UUID,
             Type::INT4_ARRAY,
             Type::TIMESTAMPTZ_ARRAY,
+            Type::INT8_ARRAY,
+            Type::TEXT_ARRAY,
         ];
         let statement = client.prepare_typed(CLAIM, &types).await?;
         Ok(Self { client, statement, worker })
@@ -204,6 +213,7 @@ impl Claimer {
         let queues: Vec<&str> = lanes.iter().map(|slice| slice.lane.queue.as_str()).collect();
         let priorities: Vec<&str> =
             lanes.iter().map(|slice| slice.lane.priority.as_str()).collect();
+        let run_as: Vec<&str> = lanes.iter().map(|slice| slice.lane.run_as.as_str()).collect();
         let after: Vec<i64> = lanes.iter().map(|slice| slice.after.0).collect();
         let of_each: Vec<i64> = lanes.iter().map(|slice| count_of(slice.most)).collect();
         let pids: Vec<i32> = sessions.iter().map(|session| session.pid).collect();
@@ -213,7 +223,17 @@ impl Claimer {
             .client
             .query(
                 &self.statement,
-                &[&queues, &priorities, &after, &most, &self.worker.0, &pids, &started, &of_each],
+                &[
+                    &queues,
+                    &priorities,
+                    &after,
+                    &most,
+                    &self.worker.0,
+                    &pids,
+                    &started,
+                    &of_each,
+                    &run_as,
+                ],
             )
             .await?;
         let claimed = rows.iter().map(claimed_from_row).collect::<Result<Vec<_>, _>>()?;
@@ -223,24 +243,27 @@ impl Claimer {
         Ok(claimed)
     }
 
-    /// Every lane that has a pending task, of the given queues or of all; each with the budget of its
-    /// queue's shared commits, if it has one.
+    /// Every lane of these profiles that has a pending task, of the given queues or of all; each with
+    /// the budget of its queue's shared commits, if it has one.
     ///
     /// # Errors
     /// Database trouble.
     pub async fn lanes(
         &self,
         queues: Option<&[String]>,
+        profiles: &[String],
     ) -> Result<Vec<(Lane, Option<Duration>)>, QueueError> {
+        let of = (&profiles as &(dyn ToSql + Sync), Type::TEXT_ARRAY);
         let rows = match queues {
             Some(queues) => {
-                self.client.query_typed(LANES_OF, &[(&queues, Type::TEXT_ARRAY)]).await?
+                self.client.query_typed(LANES_OF, &[of, (&queues, Type::TEXT_ARRAY)]).await?
             }
-            None => self.client.query_typed(LANES, &[]).await?,
+            None => self.client.query_typed(LANES, &[of]).await?,
         };
         let lane = |row: &Row| {
-            let lane = Lane { queue: row.try_get(0)?, priority: word(row, 1, "priority")? };
-            Ok((lane, row.try_get::<_, Option<f64>>(2)?.map(Duration::from_secs_f64)))
+            let (priority, run_as) = (word(row, 1, "priority")?, row.try_get(2)?);
+            let lane = Lane { queue: row.try_get(0)?, priority, run_as };
+            Ok((lane, row.try_get::<_, Option<f64>>(3)?.map(Duration::from_secs_f64)))
         };
         rows.iter().map(lane).collect()
     }
@@ -276,7 +299,8 @@ fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
     };
     let session = usize::try_from(n - 1)
         .map_err(|_| QueueError::Unexpected { column: "n", value: n.to_string() })?;
-    Ok(Claimed { session, lane: Lane { queue, priority: word(row, 15, "priority")? }, claim })
+    let lane = Lane { queue, priority: word(row, 15, "priority")?, run_as: row.try_get(23)? };
+    Ok(Claimed { session, lane, claim })
 }
 
 fn count_of(number: usize) -> i64 {

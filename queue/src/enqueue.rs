@@ -68,6 +68,8 @@ pub struct TaskOptions {
     pub concurrency_key: Option<String>,
     /// How many with that key at once, where the key has no limit yet: 1 if none.
     pub concurrency: Option<i32>,
+    /// Profile whose login it runs as: the one of all tasks if none.
+    pub run_as: Option<String>,
 }
 
 /// One statement to run.
@@ -229,6 +231,7 @@ impl<'a> Call<'a> {
         self.give_some("group_name", "$", options.group.as_deref(), Type::TEXT);
         self.give_some("concurrency_key", "$", options.concurrency_key.as_deref(), Type::TEXT);
         self.give_some("concurrency", "$", options.concurrency, Type::INT4);
+        self.give_some("profile", "mill.profile($)", options.run_as.as_deref(), Type::TEXT);
     }
 
     /// Runs `select`, which ends with the function's name.

@@ -26,6 +26,7 @@ pub mod limit;
 pub mod look;
 pub mod operate;
 pub mod priority;
+pub mod profile;
 pub mod promote;
 pub mod prune;
 pub mod reclaim;

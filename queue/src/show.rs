@@ -41,13 +41,15 @@ const TASK: &str = "/* queue.task */
 SELECT t.state::text, NULL, t.queue, t.name, t.key, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.backoff::text, extract(epoch FROM t.retry_interval)::float8, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.at_most_once, t.external, t.enqueued_at, t.due_at,
-    t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name, t.concurrency_key, t.run_id
+    t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name, t.concurrency_key, t.run_id,
+    nullif(t.run_as, '')
 FROM mill.tasks t WHERE t.id = $1
 UNION ALL
 SELECT NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
     a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
-    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id
+    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
+    nullif(a.run_as, '')
 FROM mill.attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
@@ -123,6 +125,8 @@ pub struct Task {
     pub group: Option<String>,
     /// Tasks with the same one run one at a time, or as many as its limit says.
     pub concurrency_key: Option<String>,
+    /// Profile whose login it runs as; `None` = the one of all tasks.
+    pub run_as: Option<String>,
     /// How urgent it is.
     pub priority: Priority,
     /// How it is run.
@@ -334,6 +338,7 @@ fn whole_task(id: TaskId, row: &Row) -> Result<Task, QueueError> {
         group: row.try_get(20)?,
         concurrency_key: row.try_get(21)?,
         run: row.try_get::<_, Option<i64>>(22)?.map(RunId),
+        run_as: row.try_get(23)?,
     })
 }
 

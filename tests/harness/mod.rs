@@ -3,6 +3,7 @@
 pub(crate) mod database;
 pub(crate) mod exposition;
 pub(crate) mod http;
+pub(crate) mod login;
 pub(crate) mod private;
 pub(crate) mod program;
 pub(crate) mod proxy;

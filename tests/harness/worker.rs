@@ -37,6 +37,7 @@ impl Worker {
             .args(["--log-format", "text", "--log", "debug,tokio_postgres=info"])
             .args(flags)
             .env("DATABASE_URL", url)
+            .env("PGMILL_ALLOW_SUPERUSER", "true")
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

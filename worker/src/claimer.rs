@@ -2,6 +2,7 @@
 //! more, but for queues with shared commits, whose tasks a reader takes several at a time. Under load
 //! the batches form by themselves; there is no timer and no prefetch.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const RECONCILE_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Claimer {
     pub(crate) worker: WorkerId,
     pub(crate) queues: Option<Vec<String>>,
+    /// Of the readers' logins.
+    pub(crate) profiles: Vec<String>,
     pub(crate) poll: Duration,
     pub(crate) control: Control,
     pub(crate) held: Held,
@@ -141,7 +144,8 @@ impl Claimer {
         Ok(found)
     }
 
-    /// Readers that are kept for reserved tasks get nothing else, even if they stay idle.
+    /// Each profile's readers get its tasks; those that are kept for reserved tasks get nothing else,
+    /// even if they stay idle.
     async fn claim_all(
         &self,
         claims: &Claims,
@@ -150,35 +154,43 @@ impl Claimer {
     ) -> Result<bool, QueueError> {
         if sweep {
             state.lanes.begin_sweep();
-            state.lanes.found(claims.lanes(self.queues.as_deref()).await?);
+            state.lanes.found(claims.lanes(self.queues.as_deref(), &self.profiles).await?);
         }
         let reserved = self.bell.reserved();
-        let (kept, rest) = std::mem::take(&mut state.idle)
-            .into_iter()
-            .partition(|offer: &Offer| offer.reader <= reserved);
-        state.idle = kept;
-        let for_kept = self.claim_for(claims, state, Some(Priority::Reserved), sweep).await;
-        let unused = std::mem::replace(&mut state.idle, rest);
-        let for_rest = self.claim_for(claims, state, None, sweep).await;
-        state.idle.extend(unused);
+        let mut alike: BTreeMap<(Arc<str>, bool), Vec<Offer>> = BTreeMap::new();
+        for offer in state.idle.drain(..) {
+            let kept = offer.reader <= reserved;
+            alike.entry((Arc::clone(&offer.profile), !kept)).or_default().push(offer);
+        }
+        let (mut unused, mut found) = (Vec::new(), Ok(false));
+        for ((profile, any), offers) in alike {
+            state.idle = offers;
+            if let Ok(before) = found {
+                let only = (!any).then_some(Priority::Reserved);
+                let claimed = self.claim_for(claims, state, (&profile, only), sweep).await;
+                found = claimed.map(|claimed| claimed | before);
+            }
+            unused.append(&mut state.idle);
+        }
+        state.idle = unused;
         if sweep {
             state.lanes.swept();
         }
-        Ok(for_kept? | for_rest?)
+        found
     }
 
-    /// Goes on until no reader is idle or no lane has work.
+    /// For readers of one profile. Goes on until no reader is idle or no lane has work.
     async fn claim_for(
         &self,
         claims: &Claims,
         state: &mut State,
-        only: Option<Priority>,
+        (run_as, only): (&str, Option<Priority>),
         mut sweep: bool,
     ) -> Result<bool, QueueError> {
         let mut found = false;
         while !state.idle.is_empty() {
             let weights = self.weights.borrow().clone();
-            let round = Round { readers: state.idle.len(), only, sweep, weights: &weights };
+            let round = Round { readers: state.idle.len(), run_as, only, sweep, weights: &weights };
             let orders =
                 state.lanes.orders(&round, |queue| self.paces.size(queue), &mut rand::rng());
             if orders.is_empty() {

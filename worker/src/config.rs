@@ -1,5 +1,6 @@
 //! Settings: flag > environment > file > default, each with its origin.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use clap::{ArgMatches, Parser, ValueEnum};
 use queue::retry::FATAL_CLASSES;
 use serde::Deserialize;
 
+use crate::login::Profile;
 use crate::look;
 use crate::span::Span;
 
@@ -48,6 +50,9 @@ pub(crate) struct Args {
     #[arg(long, env = "PGMILL_EXIT_WHEN_IDLE", value_name = "DURATION", num_args = 0..=1,
           default_missing_value = "1s", require_equals = true)]
     exit_when_idle: Option<Span>,
+    /// Run tasks even where their login is superuser
+    #[arg(long, env = "PGMILL_ALLOW_SUPERUSER")]
+    allow_superuser: bool,
     /// Leave the ticks of schedules to other workers
     #[arg(long, env = "PGMILL_NO_SCHEDULER")]
     no_scheduler: bool,
@@ -63,7 +68,7 @@ pub(crate) struct Args {
     /// What to log: error, warn, info, debug, or per module as worker=debug [default: info]
     #[arg(long, env = "PGMILL_LOG", value_name = "FILTER")]
     log: Option<String>,
-    /// Settings in TOML; the keys are the flags with _ for -
+    /// Settings in TOML; the keys are the flags with _ for -, and [run_as.NAME] are profiles
     #[arg(long, env = "PGMILL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print every setting with where it comes from, and end
@@ -97,11 +102,14 @@ struct File {
     poll: Option<Span>,
     grace: Option<Span>,
     exit_when_idle: Option<Span>,
+    allow_superuser: Option<bool>,
     no_scheduler: Option<bool>,
     fatal_sqlstates: Option<Vec<String>>,
     http: Option<SocketAddr>,
     log_format: Option<LogFormat>,
     log: Option<String>,
+    #[serde(default)]
+    run_as: BTreeMap<String, Profile>,
 }
 
 /// How log lines look.
@@ -126,18 +134,21 @@ pub(crate) struct Config {
     pub(crate) poll: Duration,
     pub(crate) grace: Duration,
     pub(crate) exit_when_idle: Option<Duration>,
+    pub(crate) allow_superuser: bool,
     pub(crate) no_scheduler: bool,
     pub(crate) fatal_sqlstates: Vec<String>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log: String,
+    /// By name.
+    pub(crate) run_as: BTreeMap<String, Profile>,
     pub(crate) origins: Vec<Origin>,
 }
 
 /// Where a setting comes from.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// Empty: not set. A secret is not shown.
     pub(crate) value: String,
     pub(crate) origin: String,
@@ -151,6 +162,11 @@ struct Picker<'a> {
 }
 
 impl Picker<'_> {
+    /// The file, as an origin.
+    fn place(&self) -> String {
+        format!("file {}", self.file.unwrap_or(Path::new("")).display())
+    }
+
     fn pick<T>(
         &mut self,
         name: &'static str,
@@ -161,12 +177,12 @@ impl Picker<'_> {
         let origin = match (&flag, &file, self.matches.value_source(name)) {
             (Some(_), _, Some(ValueSource::EnvVariable)) => "environment".to_owned(),
             (Some(_), ..) => "flag".to_owned(),
-            (None, Some(_), _) => format!("file {}", self.file.unwrap_or(Path::new("")).display()),
+            (None, Some(_), _) => self.place(),
             (None, None, _) => "default".to_owned(),
         };
         let value = flag.or(file);
         let shown = value.as_ref().map(show).unwrap_or_default();
-        self.origins.push(Origin { name, value: shown, origin });
+        self.origins.push(Origin { name: name.to_owned(), value: shown, origin });
         value
     }
 
@@ -216,6 +232,12 @@ impl Config {
             exit_when_idle: p
                 .pick("exit_when_idle", args.exit_when_idle, file.exit_when_idle, Span::to_string)
                 .map(|span| span.0),
+            allow_superuser: p.or(
+                "allow_superuser",
+                args.allow_superuser.then_some(true),
+                file.allow_superuser,
+                false,
+            ),
             no_scheduler: p.or(
                 "no_scheduler",
                 args.no_scheduler.then_some(true),
@@ -230,8 +252,13 @@ impl Config {
                 format!("{format:?}").to_lowercase()
             }),
             log: p.or("log", args.log, file.log, "info".to_owned()),
+            run_as: file.run_as,
             origins: Vec::new(),
         };
+        for (name, profile) in &config.run_as {
+            let (name, value) = (format!("run_as.{name}"), format!("{} readers", profile.readers));
+            p.origins.push(Origin { name, value, origin: p.place() });
+        }
         config.origins = p.origins;
         config.check()?;
         Ok(config)
@@ -262,6 +289,9 @@ impl Config {
             self.orphan_timeout,
             self.beat
         );
+        for (name, profile) in &self.run_as {
+            profile.check(name)?;
+        }
         for queue in self.queues.iter().flatten() {
             let fits = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
             if queue.is_empty() || queue.len() > 128 || !queue.chars().all(fits) {

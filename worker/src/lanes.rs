@@ -58,6 +58,8 @@ pub(crate) struct Order {
 pub(crate) struct Round<'a> {
     /// Idle readers.
     pub(crate) readers: usize,
+    /// The profile that they run tasks of.
+    pub(crate) run_as: &'a str,
     /// Nothing but this priority.
     pub(crate) only: Option<Priority>,
     /// From the beginning of each lane.
@@ -147,7 +149,9 @@ impl Lanes {
         size_of: impl Fn(&str) -> usize,
         random: &mut impl Rng,
     ) -> Vec<Order> {
-        let wanted = |lane: &&Lane| round.only.is_none_or(|only| lane.priority == only);
+        let wanted = |lane: &&Lane| {
+            lane.run_as == round.run_as && round.only.is_none_or(|only| lane.priority == only)
+        };
         let with_work = self.seen.iter().filter(|(_, seen)| seen.has_work).map(|(lane, _)| lane);
         let lanes: Vec<Lane> = with_work.filter(wanted).cloned().collect();
         let drawn = draw(&lanes, round.weights, round.readers, random);
@@ -219,12 +223,12 @@ mod tests {
     use super::*;
 
     fn lane(queue: &str) -> Lane {
-        Lane { queue: queue.to_owned(), priority: Priority::Normal }
+        Lane { queue: queue.to_owned(), priority: Priority::Normal, run_as: String::new() }
     }
 
     fn orders(lanes: &Lanes, readers: usize, sweep: bool, size: usize) -> Vec<Order> {
         let weights = Weights::default();
-        let round = Round { readers, only: None, sweep, weights: &weights };
+        let round = Round { readers, run_as: "", only: None, sweep, weights: &weights };
         lanes.orders(&round, |_| size, &mut rand::rng())
     }
 
@@ -302,7 +306,7 @@ mod tests {
         lanes.found(vec![(lane("a"), None), (reserved.clone(), None)]);
         let weights = Weights::default();
         let only = Some(Priority::Reserved);
-        let round = Round { readers: 2, only, sweep: false, weights: &weights };
+        let round = Round { readers: 2, run_as: "", only, sweep: false, weights: &weights };
         let orders = lanes.orders(&round, |_| 1, &mut rand::rng());
         let asked: Vec<&Lane> =
             orders.iter().flat_map(|order| &order.slices).map(|slice| &slice.lane).collect();

@@ -24,6 +24,7 @@ mod http;
 mod lanes;
 mod listener;
 mod log;
+mod login;
 mod look;
 mod maintenance;
 mod metrics;

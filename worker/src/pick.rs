@@ -83,6 +83,7 @@ mod tests {
 
     fn lanes(queues: &[&str], priorities: &[Priority]) -> Vec<Lane> {
         let lane = |queue: &&str, priority: &Priority| Lane {
+            run_as: String::new(),
             queue: (*queue).to_owned(),
             priority: *priority,
         };

@@ -1,21 +1,22 @@
 //! What the worker's two logins may do, looked at once at the start.
 
-use anyhow::anyhow;
 use queue::QueueError;
-use queue::connect::Target;
 use queue::operate::{LoginRights, login_rights};
 use tokio_postgres::Client;
 use tokio_util::task::TaskTracker;
 
+use crate::login::Login;
 use crate::session::Session;
 
-/// Warns of rights that are missing or too many; opens one task session to look at its login.
+/// Warns of rights that are missing or too many; opens one session of each login of tasks to look at
+/// its rights. One of a profile that cannot be reached is waited for by its readers.
 ///
 /// # Errors
-/// No task session to be had; the control login may not work on the queue.
+/// No session for tasks that name no profile; a superuser's login; the control login may not work on
+/// the queue.
 pub(crate) async fn check(
     control: &Client,
-    task_target: &Target,
+    logins: &[Login],
     tracker: &TaskTracker,
 ) -> anyhow::Result<()> {
     let rights = login_rights(control).await?;
@@ -33,20 +34,32 @@ pub(crate) async fn check(
              backends are gone. As superuser: GRANT pg_read_all_stats, pg_signal_backend TO mill_worker;"
         );
     }
-    let session = Session::open(task_target, tracker)
-        .await
-        .map_err(|error| anyhow::Error::from(QueueError::from(error)))
-        .map_err(|error| error.context(anyhow!("no session for tasks")))?;
-    let tasks = login_rights(session.client()).await?;
-    if let Some(power) = too_much(&tasks) {
-        tracing::warn!(
-            login = tasks.login,
-            "task SQL runs as {power} and could change or drop the queue. To separate them: \
-             (1) CREATE ROLE mill_tasks LOGIN PASSWORD '…'; \
-             (2) GRANT … ON your own tables TO mill_tasks; \
-             (3) worker --task-url 'postgres://mill_tasks@…/{}'",
-            task_target.dbname()
-        );
+    for login in logins {
+        let session = match Session::open(login, tracker).await {
+            Ok(session) => session,
+            Err(error) if login.profile.is_empty() || error.is_superuser() => {
+                let what = match &*login.profile {
+                    "" => "no session for tasks".to_owned(),
+                    profile => format!("no session for tasks of run_as.{profile}"),
+                };
+                return Err(anyhow::Error::from(QueueError::from(error)).context(what));
+            }
+            Err(error) => {
+                tracing::warn!(profile = &*login.profile, %error, "no session for tasks yet");
+                continue;
+            }
+        };
+        let rights = login_rights(session.client()).await?;
+        if let Some(power) = too_much(&rights) {
+            tracing::warn!(
+                login = rights.login,
+                "task SQL runs as {power} and could change or drop the queue. To separate them: \
+                 (1) CREATE ROLE mill_tasks LOGIN PASSWORD '…'; \
+                 (2) GRANT … ON your own tables TO mill_tasks; \
+                 (3) worker --task-url 'postgres://mill_tasks@…/{}'",
+                login.target.dbname()
+            );
+        }
     }
     Ok(())
 }

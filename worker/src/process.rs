@@ -23,6 +23,7 @@ use crate::gauges::Gauges;
 use crate::granter::Granter;
 use crate::held::Held;
 use crate::http::{self, Http};
+use crate::login::{Login, logins, readers_by_profile, spread};
 use crate::look::Looker;
 use crate::metrics::Metrics;
 use crate::pace::Paces;
@@ -38,7 +39,8 @@ use crate::{listener, maintenance, privileges, promoter, reconciler};
 struct Process {
     worker: WorkerId,
     config: Config,
-    task_target: Target,
+    /// Of tasks; the first one is of those that name no profile.
+    logins: Vec<Login>,
     control: Control,
     held: Held,
     bell: Arc<Bell>,
@@ -56,27 +58,25 @@ struct Process {
 pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("could not install the signal handlers")?;
     let target = Target::resolve(config.database_url.as_deref(), environment)?;
-    let task_target = match &config.task_url {
-        Some(url) => Target::resolve(Some(url), environment)?,
-        None => target.clone(),
-    };
+    let logins = logins(&config, &target, environment)?;
     if target.password_given_inline() && config.on_command_line("database_url")
-        || task_target.password_given_inline() && config.on_command_line("task_url")
+        || logins[0].target.password_given_inline() && config.on_command_line("task_url")
     {
         tracing::warn!(
             "everybody on this machine can read a password in an argument: put it into DATABASE_URL, \
              PGMILL_TASK_URL, the configuration file or ~/.pgpass"
         );
     }
-    for warning in target.warnings().iter().chain(task_target.warnings()) {
+    let of_tasks = logins.iter().flat_map(|login| login.target.warnings());
+    for warning in target.warnings().iter().chain(of_tasks) {
         tracing::warn!("{warning}");
     }
-    let metrics = Metrics::new(config.readers)?;
+    let metrics = Metrics::new(logins.iter().map(|login| login.readers).sum())?;
     let bell: Arc<Bell> = Arc::default();
     let process = Process {
         worker: WorkerId::random(),
         control: Control::new(&target, &metrics)?,
-        task_target,
+        logins,
         held: Held::new(Arc::clone(&bell)),
         bell,
         weights: watch::Sender::default(),
@@ -102,8 +102,8 @@ impl Process {
         let background = self.background(control_session, http);
         let readers = self.readers();
         tracing::info!(
-            worker = %self.worker, readers = self.config.readers, database = %self.control.target(),
-            tasks_as = self.task_target.user(), "ready"
+            worker = %self.worker, readers = self.readers_in_all(), database = %self.control.target(),
+            tasks_as = self.logins[0].target.user(), profiles = self.profiles()[1..].join(","), "ready"
         );
         tokio::select! {
             signal = signals.next() => tracing::info!(signal, "told to end"),
@@ -130,10 +130,10 @@ impl Process {
                 .as_ref()
                 .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
             if denied {
-                privileges::check(&client, &self.task_target, &self.metrics.tracker).await?;
+                privileges::check(&client, &self.logins, &self.metrics.tracker).await?;
             }
             version?;
-            privileges::check(&client, &self.task_target, &self.metrics.tracker).await?;
+            privileges::check(&client, &self.logins, &self.metrics.tracker).await?;
             drop(client);
             anyhow::Ok(self.beat().register().await?)
         };
@@ -141,6 +141,14 @@ impl Process {
             session = ready => session.map(Some),
             _ = signals.next() => Ok(None),
         }
+    }
+
+    fn readers_in_all(&self) -> u32 {
+        self.logins.iter().map(|login| login.readers).sum()
+    }
+
+    fn profiles(&self) -> Vec<String> {
+        self.logins.iter().map(|login| login.profile.to_string()).collect()
     }
 
     fn beat(&self) -> Beat {
@@ -151,7 +159,8 @@ impl Process {
                 pid: std::process::id(),
                 host,
                 version: env!("CARGO_PKG_VERSION"),
-                readers: self.config.readers,
+                readers: self.readers_in_all(),
+                profiles: readers_by_profile(&self.logins),
                 queues: self.config.queues.clone(),
                 beat: self.config.beat,
                 orphan_timeout: self.config.orphan_timeout,
@@ -237,7 +246,7 @@ impl Process {
         let scheduler = (!self.config.no_scheduler).then(|| {
             Scheduler::new(
                 control.clone(),
-                self.task_target.clone(),
+                self.logins[0].clone(),
                 Arc::clone(&self.bell),
                 self.metrics.clone(),
                 shutdown.clone(),
@@ -259,6 +268,7 @@ impl Process {
         let claimer = Claimer {
             worker: self.worker,
             queues: self.config.queues.clone(),
+            profiles: self.profiles(),
             poll: self.config.poll,
             control: self.control.clone(),
             held: self.held.clone(),
@@ -273,10 +283,10 @@ impl Process {
             control: self.control.clone(),
             fatal_sqlstates: self.config.fatal_sqlstates.clone(),
         });
-        for number in 1..=self.config.readers {
+        for (number, login) in (1..).zip(spread(&self.logins)) {
             let reader = Reader {
                 number,
-                target: self.task_target.clone(),
+                login: login.clone(),
                 offers: offers.clone(),
                 executor: Arc::clone(&executor),
                 paces: paces.clone(),

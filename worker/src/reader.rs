@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue::claim::SessionIdentity;
-use queue::connect::Target;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::bell::Bell;
@@ -14,6 +13,7 @@ use crate::execute::Executor;
 use crate::finish::{Finished, finish, hand_back_unbegun};
 use crate::group;
 use crate::held::Work;
+use crate::login::Login;
 use crate::metrics::Metrics;
 use crate::pace::Paces;
 use crate::session::Session;
@@ -23,6 +23,8 @@ use crate::shutdown::Shutdown;
 pub(crate) struct Offer {
     /// Number of the reader.
     pub(crate) reader: u32,
+    /// Of its login.
+    pub(crate) profile: Arc<str>,
     pub(crate) session: SessionIdentity,
     pub(crate) reply: oneshot::Sender<Vec<Work>>,
 }
@@ -30,7 +32,7 @@ pub(crate) struct Offer {
 /// A reader and all that it is given.
 pub(crate) struct Reader {
     pub(crate) number: u32,
-    pub(crate) target: Target,
+    pub(crate) login: Login,
     pub(crate) offers: mpsc::UnboundedSender<Offer>,
     pub(crate) executor: Arc<Executor>,
     pub(crate) paces: Paces,
@@ -122,7 +124,7 @@ impl Reader {
             self.metrics.task_finished(&queue, Finished::Lost, timer.elapsed(), None);
             tracing::warn!(parent: &span, "the claim was lost, nothing was committed or recorded");
         }
-        (session.reusable(), grouped.undone, grouped.waiting)
+        (session.reusable().await, grouped.undone, grouped.waiting)
     }
 
     async fn hand_back(&self, work: Work) {
@@ -132,12 +134,12 @@ impl Reader {
     /// A new session; `None`: the worker drains.
     async fn open(&self) -> Option<Session> {
         let name = format!("pgmill reader {}", self.number);
-        let target = self.target.with_application_name(&name);
+        let login = self.login.with_application_name(&name);
         let mut backoff = Backoff::default();
         loop {
             let opened = async {
                 self.bell.claimer_connected().await;
-                Session::open(&target, &self.metrics.tracker).await
+                Session::open(&login, &self.metrics.tracker).await
             };
             let opened = tokio::select! {
                 () = self.shutdown.drain.cancelled() => return None,
@@ -160,11 +162,13 @@ impl Reader {
     /// Waits for a task. `Some(None)`: the session ended meanwhile; `None`: the worker drains.
     async fn offer(&self, session: &Session) -> Option<Option<Vec<Work>>> {
         let (reply, mut answer) = oneshot::channel();
-        if self
-            .offers
-            .send(Offer { reader: self.number, session: session.identity(), reply })
-            .is_err()
-        {
+        let offer = Offer {
+            reader: self.number,
+            profile: Arc::clone(&self.login.profile),
+            session: session.identity(),
+            reply,
+        };
+        if self.offers.send(offer).is_err() {
             return None;
         }
         tokio::select! {
@@ -203,7 +207,7 @@ impl Reader {
                 tracing::warn!("the claim was lost, nothing was committed or recorded");
             }
         }
-        session.reusable()
+        session.reusable().await
     }
 }
 

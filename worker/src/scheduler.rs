@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue::QueueError;
-use queue::connect::Target;
 use queue::enqueue::ring;
 use rand::RngExt;
 use schedule::probe;
@@ -14,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::bell::Bell;
 use crate::control::{Backoff, Control, until};
+use crate::login::Login;
 use crate::metrics::Metrics;
 use crate::session::Session;
 use crate::shutdown::Shutdown;
@@ -27,7 +27,7 @@ const PROBES: usize = 8;
 pub(crate) struct Scheduler {
     control: Control,
     /// Where probes run: they are somebody's SQL, as tasks are.
-    probes: Target,
+    probes: Login,
     turns: Arc<Semaphore>,
     /// Being measured, or waiting for a turn: probes that hang do not pile up.
     measuring: Arc<Mutex<HashSet<ScheduleId>>>,
@@ -40,7 +40,7 @@ impl Scheduler {
     /// Probes run under the login of the tasks.
     pub(crate) fn new(
         control: Control,
-        probes: Target,
+        probes: Login,
         bell: Arc<Bell>,
         metrics: Metrics,
         shutdown: Shutdown,

@@ -17,6 +17,7 @@ use tokio_postgres::{
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::login::Login;
 use crate::notices::Notices;
 
 const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
@@ -24,7 +25,10 @@ const XACT: &str = "pg_catalog.pg_current_xact_id()";
 
 const IDENTITY: &str = "/* worker.identity */
 SELECT a.pid, a.backend_start, current_setting('application_name'),
-    current_setting('standard_conforming_strings') = 'on'
+    current_setting('standard_conforming_strings') = 'on',
+    (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = session_user), session_user::text,
+    (SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'dblink')
 FROM pg_stat_get_activity(pg_backend_pid()) AS a";
 
 /// Forgets all that a task leaves in its session: cursors, role, settings, prepared statements, LISTEN,
@@ -57,6 +61,8 @@ pub(crate) struct Session {
     /// Its application_name.
     name: String,
     standard_strings: bool,
+    /// The schema of dblink, if the database has it: its connections survive every reset.
+    dblink: Option<String>,
     target: Target,
     notices: Notices,
     closed: CancellationToken,
@@ -68,10 +74,11 @@ impl Session {
     /// Connects. The connection is driven by a task of `tracker`, which keeps the notices.
     ///
     /// # Errors
-    /// Why the server could not be reached, or what it refused.
-    pub(crate) async fn open(target: &Target, tracker: &TaskTracker) -> Result<Self, SessionError> {
+    /// Why the server could not be reached, or what it refused; a superuser's login, unless that is
+    /// allowed.
+    pub(crate) async fn open(login: &Login, tracker: &TaskTracker) -> Result<Self, SessionError> {
         let usual = |target: Target, (name, value)| target.with_option(name, value);
-        let target = USUAL.into_iter().fold(target.clone(), usual);
+        let target = USUAL.into_iter().fold(login.target.clone(), usual);
         let (client, connection) = queue::connect::open(&target).await?;
         let notices = Notices::default();
         let closed = CancellationToken::new();
@@ -79,7 +86,20 @@ impl Session {
         let rows = client.query_typed(IDENTITY, &[]).await?;
         let identity = SessionIdentity { pid: rows[0].get(0), started_at: rows[0].get(1) };
         let (name, standard_strings) = (rows[0].get(2), rows[0].get(3));
-        Ok(Self { client, identity, name, standard_strings, target, notices, closed, spent: false })
+        if rows[0].get(4) && !login.superuser_allowed {
+            return Err(SessionError::Superuser(rows[0].get(5)));
+        }
+        Ok(Self {
+            client,
+            identity,
+            name,
+            standard_strings,
+            dblink: rows[0].get(6),
+            target,
+            notices,
+            closed,
+            spent: false,
+        })
     }
 
     /// Backend pid and start.
@@ -169,10 +189,11 @@ impl Session {
         format!("{} task {}", self.name, claim.id())
     }
 
-    /// Whether the scanner reads strings as this session does. Where it may not, tasks that slip a
-    /// COMMIT past it must not take others along.
+    /// Whether the scanner reads strings as this session does: where it may not, tasks that slip a
+    /// COMMIT past it must not take others along. And whether everything that a task leaves can be
+    /// forgotten in the middle of a transaction.
     pub(crate) fn may_share(&self) -> bool {
-        self.standard_strings
+        self.standard_strings && self.dblink.is_none()
     }
 
     /// Tells a task without a transaction of its own who it is.
@@ -221,7 +242,13 @@ impl Session {
     }
 
     /// The session, if another task may use it.
-    pub(crate) fn reusable(self) -> Option<Self> {
+    pub(crate) async fn reusable(self) -> Option<Self> {
+        if !self.spent
+            && let Some(schema) = &self.dblink
+            && self.client.batch_execute(&disconnect(schema)).await.is_err()
+        {
+            return None;
+        }
         self.notices.take();
         (!self.spent && !self.is_closed()).then_some(self)
     }
@@ -273,6 +300,24 @@ pub(crate) async fn last_value(answers: SimpleQueryStream) -> Result<Option<Stri
     Ok(value)
 }
 
+/// Ends the connections of dblink, the one without a name last: there may be none (08003).
+fn disconnect(schema: &str) -> String {
+    format!(
+        "/* worker.disconnect */ DO $mill$
+DECLARE
+    named text;
+BEGIN
+    FOREACH named IN ARRAY coalesce({schema}.dblink_get_connections(), '{{}}') LOOP
+        PERFORM {schema}.dblink_disconnect(named);
+    END LOOP;
+    PERFORM {schema}.dblink_disconnect();
+EXCEPTION WHEN connection_does_not_exist THEN
+    NULL;
+END
+$mill$"
+    )
+}
+
 /// Sends cancel requests for one session.
 pub(crate) struct Canceller {
     token: CancelToken,
@@ -298,6 +343,14 @@ impl Canceller {
 pub(crate) enum SessionError {
     Connect(ConnectError),
     Query(Error),
+    /// The login of this name is one.
+    Superuser(String),
+}
+
+impl SessionError {
+    pub(crate) fn is_superuser(&self) -> bool {
+        matches!(self, Self::Superuser(_))
+    }
 }
 
 impl std::fmt::Display for SessionError {
@@ -305,6 +358,9 @@ impl std::fmt::Display for SessionError {
         match self {
             Self::Connect(error) => f.write_str(&queue::chain(error)),
             Self::Query(error) => f.write_str(&queue::database_message(error)),
+            Self::Superuser(login) => {
+                write!(f, "tasks would run as \"{login}\", who is superuser")
+            }
         }
     }
 }
@@ -326,6 +382,16 @@ impl From<SessionError> for QueueError {
         match error {
             SessionError::Connect(error) => Self::Unreachable(error),
             SessionError::Query(error) => Self::Database(error),
+            SessionError::Superuser(_) => Self::Refused {
+                message: error.to_string(),
+                hint: Some(
+                    "Give tasks a login of their own: CREATE ROLE mill_tasks LOGIN PASSWORD '…'; \
+                     GRANT … ON your own tables TO mill_tasks; worker --task-url \
+                     'postgres://mill_tasks@…'. Or allow it, where nobody else enqueues: \
+                     --allow-superuser"
+                        .to_owned(),
+                ),
+            },
         }
     }
 }

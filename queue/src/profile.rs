@@ -1,0 +1,79 @@
+//! Profiles: logins that tasks may run as beside the one of all tasks. Workers have the connections
+//! in their configuration; the database knows who may name them.
+
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+
+const SET: &str = "/* queue.set_profile */ SELECT mill.set_profile($1, $2, $3)";
+
+const DROP: &str = "/* queue.drop_profile */ SELECT mill.drop_profile($1)";
+
+const PROFILES: &str = "/* queue.profiles */
+SELECT p.name, p.allowed, p.description,
+    (SELECT coalesce(sum((w.profiles->>p.name::text)::integer), 0) FROM mill.workers w
+        WHERE now() - w.beat_at < w.orphan_timeout),
+    (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'pending'),
+    (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'running')
+FROM mill.profiles p ORDER BY p.name";
+
+/// A profile, and how it is used.
+#[derive(Clone, Debug, Serialize)]
+pub struct Profile {
+    /// Its name, in the configuration of workers too.
+    pub name: String,
+    /// Roles whose members may have tasks run as it.
+    pub allowed: Vec<String>,
+    /// For people.
+    pub description: Option<String>,
+    /// Readers of live workers that run its tasks; none: no live worker has it.
+    pub readers: i64,
+    /// Tasks that wait for a reader.
+    pub pending: i64,
+    /// Tasks that run.
+    pub running: i64,
+}
+
+/// Makes a profile, or changes it; `None` leaves what is there.
+///
+/// # Errors
+/// A role that does not exist; a name that is none; not the owner of the queue; database trouble.
+pub async fn set_profile(
+    client: &impl GenericClient,
+    name: &str,
+    allowed: Option<&[String]>,
+    description: Option<&str>,
+) -> Result<(), QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&name, Type::TEXT), (&allowed, Type::TEXT_ARRAY), (&description, Type::TEXT)];
+    client.query_typed(SET, &params).await?;
+    Ok(())
+}
+
+/// Removes a profile. `false`: there was none of that name.
+///
+/// # Errors
+/// Live tasks or jobs use it; not the owner of the queue; database trouble.
+pub async fn drop_profile(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
+    Ok(client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
+}
+
+/// Every profile.
+///
+/// # Errors
+/// Database trouble.
+pub async fn profiles(client: &impl GenericClient) -> Result<Vec<Profile>, QueueError> {
+    let profile = |row: &Row| {
+        Ok(Profile {
+            name: row.try_get(0)?,
+            allowed: row.try_get(1)?,
+            description: row.try_get(2)?,
+            readers: row.try_get(3)?,
+            pending: row.try_get(4)?,
+            running: row.try_get(5)?,
+        })
+    };
+    client.query_typed(PROFILES, &[]).await?.iter().map(profile).collect()
+}

@@ -1,0 +1,59 @@
+//! Logins of a test's own.
+
+use tokio_postgres::Client;
+
+use super::{Database, open_url};
+
+/// Of every login.
+pub(crate) const PASSWORD: &str = "only-for-a-test";
+
+/// A login with a name of its own (roles are shared by all databases of the cluster), dropped by
+/// [`Login::drop`].
+pub(crate) struct Login<'a> {
+    database: &'a Database,
+    pub(crate) name: String,
+}
+
+impl<'a> Login<'a> {
+    /// `what` makes the name; `grants` may be empty.
+    pub(crate) async fn new(database: &'a Database, what: &str, grants: &str) -> Self {
+        let place: String = database.value("SELECT current_database()::text").await;
+        let name = format!("{place}_{what}");
+        database.execute(&format!("CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")).await;
+        if !grants.is_empty() {
+            database.execute(&format!("GRANT {grants} TO {name}")).await;
+        }
+        Self { database, name }
+    }
+
+    /// Where it logs in.
+    pub(crate) fn url(&self) -> String {
+        self.database.url_as(&self.name, PASSWORD)
+    }
+
+    /// A session.
+    pub(crate) async fn connect(&self) -> Client {
+        open_url(&self.url()).await
+    }
+
+    /// Sessions have to be gone by then.
+    pub(crate) async fn drop(self) {
+        let name = &self.name;
+        self.database.execute(&format!("DROP OWNED BY {name}; DROP ROLE {name}")).await;
+    }
+}
+
+/// The SQLSTATE of a statement, `ok` if it has none.
+pub(crate) async fn answer(client: &Client, sql: &str) -> String {
+    match client.batch_execute(sql).await {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),
+    }
+}
+
+/// Each of the statements has this answer.
+pub(crate) async fn assert_answers(client: &Client, expected: &str, statements: &[&str]) {
+    for sql in statements {
+        assert_eq!(answer(client, sql).await, expected, "{sql}");
+    }
+}

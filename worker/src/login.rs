@@ -1,0 +1,157 @@
+//! The logins that task SQL runs as: the one of all tasks, and those of the profiles that tasks name.
+//!
+//! Each has readers of its own, whose sessions never change their login: whatever role a task takes,
+//! it comes from there, and there it goes back to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use queue::connect::{Environment, Target};
+use serde::Deserialize;
+
+use crate::config::Config;
+
+const READERS: u32 = 4;
+
+/// A profile in the configuration file: `[run_as.NAME]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Profile {
+    /// Where its connection string is: here, in a file, or in a variable.
+    url: Option<String>,
+    url_file: Option<PathBuf>,
+    url_env: Option<String>,
+    #[serde(default = "readers")]
+    pub(crate) readers: u32,
+}
+
+fn readers() -> u32 {
+    READERS
+}
+
+/// A login, and how many tasks run as it at once.
+#[derive(Clone)]
+pub(crate) struct Login {
+    /// Empty: of tasks that name no profile.
+    pub(crate) profile: Arc<str>,
+    pub(crate) target: Target,
+    pub(crate) readers: u32,
+    pub(crate) superuser_allowed: bool,
+}
+
+impl Login {
+    /// The same, for a session that shows as this in the server.
+    pub(crate) fn with_application_name(&self, name: &str) -> Self {
+        Self { target: self.target.with_application_name(name), ..self.clone() }
+    }
+}
+
+impl Profile {
+    /// What is wrong with it, but for what only connecting shows.
+    ///
+    /// # Errors
+    /// A name that is none; no or several connection strings; no or too many readers.
+    pub(crate) fn check(&self, name: &str) -> anyhow::Result<()> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+        if name.is_empty() || name.len() > 63 || !name.chars().all(fits) {
+            bail!("\"{name}\" is no name of a profile: letters, digits and _ . : -, up to 63");
+        }
+        let said = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
+        ensure!(
+            said.into_iter().filter(|said| *said).count() == 1,
+            "run_as.{name} needs one of url, url_file and url_env"
+        );
+        ensure!(
+            (1..=1000).contains(&self.readers),
+            "run_as.{name}.readers is {}, it has to be between 1 and 1000",
+            self.readers
+        );
+        Ok(())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the variable's name is a setting")]
+    fn target(&self, environment: &Environment) -> anyhow::Result<Target> {
+        let url = if let Some(path) = &self.url_file {
+            let text = fs::read_to_string(path)
+                .with_context(|| format!("could not read {}", path.display()))?;
+            Some(text.trim().to_owned())
+        } else if let Some(name) = &self.url_env {
+            Some(std::env::var(name).with_context(|| format!("the variable {name}"))?)
+        } else {
+            self.url.clone()
+        };
+        Ok(Target::resolve(url.as_deref(), environment)?)
+    }
+}
+
+/// Every login of the configuration; the one of tasks that name no profile comes first.
+///
+/// # Errors
+/// A connection string that is none, or is not where the configuration says.
+pub(crate) fn logins(
+    config: &Config,
+    control: &Target,
+    environment: &Environment,
+) -> anyhow::Result<Vec<Login>> {
+    let superuser_allowed = config.allow_superuser;
+    let target = match &config.task_url {
+        Some(url) => Target::resolve(Some(url), environment)?,
+        None => control.clone(),
+    };
+    let (profile, readers) = (Arc::from(""), config.readers);
+    let mut logins = vec![Login { profile, target, readers, superuser_allowed }];
+    for (name, profile) in &config.run_as {
+        let target =
+            profile.target(environment).with_context(|| format!("profile run_as.{name}"))?;
+        let (profile, readers) = (Arc::from(name.as_str()), profile.readers);
+        logins.push(Login { profile, target, readers, superuser_allowed });
+    }
+    Ok(logins)
+}
+
+/// How many readers each profile has, by its name.
+pub(crate) fn readers_by_profile(logins: &[Login]) -> BTreeMap<String, u32> {
+    logins.iter().map(|login| (login.profile.to_string(), login.readers)).collect()
+}
+
+/// The login of each reader. The profiles take turns: the first readers are kept for reserved tasks,
+/// whichever profile these name.
+pub(crate) fn spread(logins: &[Login]) -> Vec<&Login> {
+    let most = logins.iter().map(|login| login.readers).max().unwrap_or(0);
+    (0..most).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_take_turns_in_the_numbering_of_readers() {
+        let environment = Environment::from_variables::<&str, &str>([], Some("me"));
+        let target = Target::resolve(Some("postgres://a@b/c"), &environment).unwrap();
+        let login = |profile: &str, readers| Login {
+            profile: Arc::from(profile),
+            target: target.clone(),
+            readers,
+            superuser_allowed: false,
+        };
+        let logins = [login("", 3), login("etl", 1), login("web", 2)];
+        let order: Vec<&str> = spread(&logins).iter().map(|login| &*login.profile).collect();
+        assert_eq!(order, ["", "etl", "web", "", "web", ""]);
+    }
+
+    #[test]
+    fn a_profile_says_once_where_its_connection_is() {
+        let url = Some("postgres://a@b/c".to_owned());
+        let profile = Profile { url: url.clone(), readers: 1, ..Profile::default() };
+        assert!(profile.check("etl").is_ok());
+        assert!(profile.check("").is_err());
+        assert!(profile.check("a b").is_err());
+        let twice = Profile { url, url_env: Some("X".to_owned()), readers: 1, url_file: None };
+        assert!(twice.check("etl").is_err());
+        assert!(Profile { readers: 1, ..Profile::default() }.check("etl").is_err());
+    }
+}
