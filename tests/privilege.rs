@@ -251,12 +251,12 @@ async fn functions_are_closed_to_everybody_and_safe_from_what_a_caller_puts_in_f
     let open: Vec<String> = database.rows(open, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(open, ["complete"]);
     // Setting it costs. These run with the caller's rights: enqueue only calls a function that sets it,
-    // schedule_test also runs a probe of somebody's, and the others are called by functions and sessions
+    // profile reads a view, schedule_test also runs a probe of somebody's, and the others are called by functions and sessions
     // that have.
     let loose = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
-        AND (prosecdef OR proname NOT IN ('enqueue', 'check_statement', 'first_state', 'judge', 'satisfies',
-            'schedule_test'))";
+        AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'check_statement', 'first_state', 'judge',
+            'satisfies', 'schedule_test'))";
     let loose: Vec<String> = database.rows(loose, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(loose, [""; 0], "functions without a search_path of their own");
     let foreign: i64 = database

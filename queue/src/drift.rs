@@ -87,6 +87,9 @@ FROM (
         WHERE n.oid = to_regnamespace($1)
     UNION ALL SELECT 'table ' || c.relname, x.grantee, x.privilege_type FROM relation c,
         aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) x
+    UNION ALL SELECT format('column %s.%s', c.relname, a.attname), x.grantee, x.privilege_type
+        FROM relation c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped,
+            aclexplode(a.attacl) x
     UNION ALL SELECT format('function %s(%s)', p.proname, pg_get_function_identity_arguments(p.oid)),
         x.grantee, x.privilege_type FROM routine p,
         aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
