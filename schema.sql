@@ -199,6 +199,7 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     schedule_log_retention interval NOT NULL DEFAULT '30 days'
         CHECK (schedule_log_retention >= '1 day'),
     declaring_roles text[] NOT NULL DEFAULT '{}',
+    hide_statements boolean NOT NULL DEFAULT false,
     max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
     reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
@@ -208,6 +209,7 @@ COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Longer statements are 
 COMMENT ON COLUMN mill.settings.history_retention IS 'Days of attempts older than this are dropped, a partition at a time';
 COMMENT ON COLUMN mill.settings.schedule_log_retention IS 'Rows of mill.schedule_log older than this are deleted, some thousand at a time';
 COMMENT ON COLUMN mill.settings.declaring_roles IS 'Roles whose procedures may declare schedules in their comments, beside superusers and members of mill_operator: the code of these procedures runs under the login of the tasks';
+COMMENT ON COLUMN mill.settings.hide_statements IS 'Who may only view sees no statement, no parameter, no result and nothing that a statement said: notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'A task whose worker died this many times ends as lost';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve reserved tasks only: mill.reserve';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
@@ -1411,6 +1413,59 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION mill.first_state IS 'State of a task that is due then, or at once if null, and needs the permits of these limits';
 
+-- Viewing ----------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
+    FROM mill.settings s
+$$;
+COMMENT ON FUNCTION mill.sees_statements IS 'Whether the current user is shown what statements are and say';
+
+CREATE OR REPLACE VIEW mill.shown_tasks AS
+    -- A subquery is asked once, a function for each row.
+    SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
+        x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
+        x.failures, x.transients, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external, x.queue,
+        x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.waits_for, x.start_by,
+        x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.tasks x;
+COMMENT ON VIEW mill.shown_tasks IS 'mill.tasks without tokens, for who may view';
+
+CREATE OR REPLACE VIEW mill.shown_attempts AS
+    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
+        x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
+        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.queue, x.name, x.key,
+        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.context END AS context,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.notices END AS notices,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.attempts x;
+COMMENT ON VIEW mill.shown_attempts IS 'mill.attempts, for who may view';
+
+CREATE OR REPLACE VIEW mill.shown_job_tasks AS
+    SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
+        x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
+        x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
+    FROM mill.job_tasks x;
+COMMENT ON VIEW mill.shown_job_tasks IS 'mill.job_tasks, for who may view';
+
+CREATE OR REPLACE VIEW mill.shown_schedule_log AS
+    SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
+        x.outcome, x.duration,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
+    FROM mill.schedule_log x;
+COMMENT ON VIEW mill.shown_schedule_log IS 'mill.schedule_log, for who may view';
+
 -- Evaluated with the rights of whoever asks: inside a function that belongs to somebody else, those of
 -- that owner.
 CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
@@ -2117,7 +2172,7 @@ COMMENT ON FUNCTION mill.first_row IS 'First row of attempts.result as an object
 -- jobs -------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object('name', j.name, 'description', j.description,
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
         'tasks', (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('name', t.name,
@@ -2131,7 +2186,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                     FROM mill.job_edges e
                     WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
                 ORDER BY t.name), '[]')
-            FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
+            FROM mill.shown_job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
 COMMENT ON FUNCTION mill.job_definition IS 'What mill.set_job would have to be given for the job as it is; null: there is none';
@@ -3126,7 +3181,8 @@ $$;
 COMMENT ON FUNCTION mill.run_add IS 'Adds a task to a run that goes on: called by one of its tasks, it is there when that one commits. after: tasks of the run that it waits for; before: tasks that wait for the caller, and then for it too';
 
 CREATE OR REPLACE VIEW mill.run_status AS
-    SELECT r.id, r.jobs, r.params, r.state, r.started_at, r.started_by, r.ended_at,
+    SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
+        r.started_at, r.started_by, r.ended_at,
         coalesce(r.ended_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
         (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
@@ -3153,9 +3209,19 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
             - coalesce(t.claimed_at, r.started_at) AS duration,
         coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
         r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.missed,
-        r.message, r.result, r.params, r.statement
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs: of those in the queue the state there';
+
+-- With its owner's rights a function cannot tell who asks: hidden is hidden from all.
+CREATE OR REPLACE FUNCTION mill.what_was_said(message text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT message FROM mill.settings s WHERE NOT s.hide_statements
+$$;
+COMMENT ON FUNCTION mill.what_was_said IS 'Part of mill.why: a message, unless messages are hidden';
 
 CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3178,7 +3244,7 @@ BEGIN
     ELSIF found_task.state NOT IN ('waiting', 'impossible') THEN
         RETURN format('it has ended: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.ended_at),
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
-            coalesce(': ' || found_task.message, ''));
+            ': ' || mill.what_was_said(found_task.message));
     END IF;
     -- The first ten that stand in the way.
     SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
@@ -3751,7 +3817,8 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
             WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_end_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
         going.id AS running, s.overlap, s.catch_up, s.max_lateness, coalesce(s.jitter, s.declared_jitter) AS jitter,
-        s.max_attempts, s.retry_interval, s.params, s.version, s.changed_at, s.changed_by,
+        s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
+        s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
@@ -3760,7 +3827,9 @@ COMMENT ON VIEW mill.schedule_status IS 'Schedules: what is declared, what a per
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.ended_at,
         coalesce(r.ended_at, now()) - r.started_at AS duration, r.tasks, r.started_by,
-        one.attempts, one.task_id, coalesce(failed.message, one.message) AS message, place.worker, r.jobs
+        one.attempts, one.task_id,
+        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
+        place.worker, r.jobs
     FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
         LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
         LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker FROM mill.attempts a
@@ -3875,7 +3944,7 @@ CREATE OR REPLACE VIEW mill.running AS
         now() - t.claimed_at AS running_for, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,
         t.session_pid AS pid, b.state AS backend_state, b.wait_event_type, b.wait_event,
         b.blocked_by, r.requested_at AS cancel_requested_at, t.statement
-    FROM mill.tasks t
+    FROM mill.shown_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
         LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
@@ -3945,7 +4014,7 @@ CREATE OR REPLACE VIEW mill.history AS
         a.finished_at - a.started_at AS run,
         a.rows, a.sqlstate, a.message, a.detail, a.hint, a.context, a.position, a.notices, a.result,
         a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params
-    FROM mill.attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
+    FROM mill.shown_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
 COMMENT ON VIEW mill.history IS 'Every attempt that ended: outcome, how long it waited and ran, error, notices, first rows';
 
 CREATE OR REPLACE FUNCTION mill.why_blocked(task mill.tasks) RETURNS text
@@ -4003,7 +4072,7 @@ BEGIN
             date_trunc('second', last_attempt.finished_at),
             CASE WHEN last_attempt.started_at IS NOT NULL
                 THEN format(' on attempt %s', last_attempt.attempt) ELSE '' END
-            || coalesce(': ' || last_attempt.message, ''));
+            || coalesce(': ' || mill.what_was_said(last_attempt.message), ''));
     END IF;
 
     IF task.state = 'running' THEN
@@ -4031,7 +4100,8 @@ BEGIN
     ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
         IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
             RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
-                last_attempt.attempt, last_attempt.outcome, coalesce(last_attempt.message, 'no message'),
+                last_attempt.attempt, last_attempt.outcome,
+                coalesce(mill.what_was_said(last_attempt.message), last_attempt.sqlstate, 'no message'),
                 date_trunc('second', task.due_at), date_trunc('second', task.due_at - now()));
         END IF;
         RETURN format('it is not due before %s, in %s', date_trunc('second', task.due_at),
@@ -4109,15 +4179,38 @@ GRANT SELECT ON mill.my_profiles TO mill_producer;
 GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
--- All columns but one: whoever knows the token of a running task may complete it, whoever knows the
--- key of a profile may have tasks run as it.
-REVOKE SELECT ON mill.tasks, mill.profiles FROM mill_viewer;
-GRANT SELECT (name, allowed, description) ON mill.profiles TO mill_viewer;
-GRANT SELECT (id, enqueued_at, due_at, claimed_at, session_started_at, claimed_by, retry_interval,
-    timeout, state, priority, mode, backoff, attempt, max_attempts, failures, transients, crashes,
-    session_pid, jitter, at_most_once, external, queue, name, key, concurrency_key, group_name,
-    run_id, node, limits, waits_for, start_by, run_as, params, statement)
-    ON mill.tasks TO mill_viewer;
+-- Whoever knows the token of a running task may complete it, whoever knows the key of a profile may have
+-- tasks run as it: nobody is given these. What statements are and say has views of its own.
+DO $$
+DECLARE
+    kept record;
+    open text;
+BEGIN
+    FOR kept IN SELECT * FROM (VALUES
+        ('tasks', ARRAY['token'], ARRAY['statement', 'params']),
+        ('attempts', ARRAY['token'],
+            ARRAY['statement', 'params', 'notices', 'result', 'message', 'detail', 'hint', 'context']),
+        ('job_tasks', '{}', ARRAY['statement', 'params']),
+        ('run_tasks', '{}', ARRAY['statement', 'params', 'result', 'message']),
+        ('run_events', '{}', ARRAY['result', 'message']),
+        ('runs', '{}', ARRAY['params']),
+        ('schedules', '{}', ARRAY['params', 'definition']),
+        ('schedule_log', '{}', ARRAY['message']),
+        ('profiles', ARRAY['key'], '{}')) AS t(name, from_all, from_viewers)
+    LOOP
+        SELECT string_agg(quote_ident(a.attname), ', ') INTO open FROM pg_attribute a
+            WHERE a.attrelid = format('mill.%I', kept.name)::regclass AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attname <> ALL (kept.from_all || kept.from_viewers);
+        EXECUTE format('REVOKE SELECT ON mill.%I FROM mill_viewer', kept.name);
+        EXECUTE format('GRANT SELECT (%s) ON mill.%I TO mill_viewer', open, kept.name);
+        IF kept.from_viewers <> '{}' THEN
+            EXECUTE format('GRANT SELECT (%s) ON mill.%I TO mill_operator',
+                array_to_string(kept.from_viewers, ', '), kept.name);
+        END IF;
+    END LOOP;
+END
+$$;
+GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
 GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
     mill.downstream, mill.presences, mill.backends, mill.reserved_readers,
     mill.active_period, mill.first_instant, mill.in_force, mill.schedule_test,

@@ -21,6 +21,7 @@ mod exactly_once;
 mod fence;
 mod frugal;
 mod harness;
+mod hidden;
 mod limits;
 mod loadtest;
 mod memory;

@@ -137,7 +137,7 @@ async fn a_viewer_sees_everything_but_the_tokens_and_changes_nothing() {
     }
     let every_column_but_the_token: String = database
         .value(
-            "SELECT format('SELECT %s FROM mill.tasks', string_agg(attname, ', ')) FROM pg_attribute
+            "SELECT format('SELECT %s FROM mill.shown_tasks', string_agg(attname, ', ')) FROM pg_attribute
              WHERE attrelid = 'mill.tasks'::regclass AND attnum > 0 AND attname <> 'token'
                 AND NOT attisdropped",
         )

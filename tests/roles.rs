@@ -19,7 +19,7 @@ const VERBS: [(&str, &str); 26] = [
     ),
     ("enqueue as another profile", "SELECT mill.enqueue('SELECT 1', run_as => 'closed')"),
     ("start a run", "SELECT mill.start_run(ARRAY['work'])"),
-    ("read live tasks", "SELECT statement FROM mill.tasks"),
+    ("read live tasks", "SELECT statement FROM mill.shown_tasks"),
     ("read history", "SELECT statement, result FROM mill.history"),
     (
         "read runs, jobs and schedules",
@@ -87,11 +87,9 @@ async fn each_role_may_do_what_the_table_says_and_nothing_else() {
             let answer = answer(&client, sql).await;
             client.batch_execute("ROLLBACK").await.unwrap();
             // MT001: it may be called, but a token is what opens it.
-            assert!(
-                ["ok", "42501", "MT001"].contains(&&*answer),
-                "{}: {verb}: {answer}",
-                login.name
-            );
+            if !["ok", "42501", "MT001"].contains(&&*answer) {
+                strange.push(format!("{}: {verb}: {answer}", login.name));
+            }
             write!(row, " {} |", if answer == "42501" { "" } else { "✓" }).unwrap();
         }
     }

@@ -62,7 +62,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
 
 /// One attempt under [`ATTEMPT_HEADINGS`]; an error stands below the task.
 pub(crate) fn attempt_row(attempt: &Ended, now: Timestamp) -> Vec<Field> {
-    let mut what = label(attempt.name.as_deref(), &attempt.statement_head);
+    let mut what = label(attempt.name.as_deref(), attempt.statement_head.as_deref());
     if let Some(message) = &attempt.message {
         let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
         what.push_str(&format!("\n{}{code}", one_line(message, MESSAGE_CHARS)));

@@ -9,7 +9,7 @@ use queue::roster::place;
 use queue::show::{self, Running, Task};
 use queue::{TaskId, exit};
 use serde_json::{Value, json};
-use terminal::{fault, notices, value, visible};
+use terminal::{HIDDEN, fault, notices, value, visible};
 use tokio_postgres::Client;
 
 use crate::args::Subject;
@@ -80,7 +80,7 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8,
     if let Some(running) = &running {
         let _ = write!(text, "\n\n{}", backend(running, now));
     }
-    let _ = write!(text, "\n\n{}", visible(task.statement.trim_end()));
+    let _ = write!(text, "\n\n{}", visible(task.statement.as_deref().unwrap_or(HIDDEN).trim_end()));
     for attempt in &attempts {
         let _ = write!(text, "\n\n{}", told(out, attempt));
     }

@@ -5,7 +5,7 @@ use queue::history::{Ended, HistoryFilter};
 use queue::roster::place;
 use queue::show::{LiveTask, TaskFilter};
 use queue::{State, exit, history, show};
-use terminal::tell;
+use terminal::{HIDDEN, tell};
 use tokio_postgres::Client;
 
 use crate::args::TaskList;
@@ -127,12 +127,13 @@ fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
         Field::new(format!("{}/{}", task.attempt, task.max_attempts)),
         Field::new(when),
         Field::or_blank(worker),
-        Field::new(label(task.name.as_deref(), &task.statement_head)),
+        Field::new(label(task.name.as_deref(), task.statement_head.as_deref())),
     ]
 }
 
 /// A task's name and the beginning of its statement.
-pub(crate) fn label(name: Option<&str>, statement: &str) -> String {
+pub(crate) fn label(name: Option<&str>, statement: Option<&str>) -> String {
+    let statement = statement.unwrap_or(HIDDEN);
     match name {
         Some(name) => one_line(&format!("{name}: {statement}"), HEAD_CHARS),
         None => one_line(statement, HEAD_CHARS),

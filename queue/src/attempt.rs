@@ -102,8 +102,8 @@ pub struct Attempt {
     pub worker_pid: Option<i32>,
     /// The backend that ran the statement.
     pub session_pid: Option<i32>,
-    /// The SQL.
-    pub statement: String,
+    /// The SQL; `None`: hidden from who may only view.
+    pub statement: Option<String>,
     /// Values of $1, $2, …
     pub params: Option<Value>,
 }

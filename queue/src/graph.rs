@@ -263,12 +263,12 @@ pub async fn edges(client: &impl GenericClient, run: RunId) -> Result<Vec<Edge>,
 }
 
 fn run_from_row(row: &Row) -> Result<Run, QueueError> {
-    let Json(params): Json<Value> = row.try_get(2)?;
+    let params: Option<Json<Value>> = row.try_get(2)?;
     let duration: f64 = row.try_get(7)?;
     Ok(Run {
         id: RunId(row.try_get(0)?),
         jobs: row.try_get(1)?,
-        params,
+        params: params.map_or(Value::Null, |Json(params)| params),
         schedule: row.try_get(19)?,
         fire_at: row.try_get(20)?,
         reason: row.try_get(21)?,

@@ -21,7 +21,7 @@ macro_rules! past {
         concat!(
             $head,
             "
-FROM mill.attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
+FROM mill.shown_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
 WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
     AND ($3 IS NULL OR a.queue = $3) AND ($4 IS NULL OR a.name LIKE $4)
     AND ($5 IS NULL OR a.finished_at > now() - make_interval(secs => $5))
@@ -132,8 +132,8 @@ pub struct Ended {
     pub host: Option<String>,
     /// That worker's process.
     pub worker_pid: Option<i32>,
-    /// The first 200 characters of the SQL.
-    pub statement_head: String,
+    /// The first 200 characters of the SQL; `None`: hidden from who may only view.
+    pub statement_head: Option<String>,
 }
 
 /// How many tasks ended so.

@@ -23,7 +23,7 @@ const LIVE_TASKS: &str = "/* queue.live_tasks */
 SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by, s.host, s.pid,
     left(t.statement, 200)
-FROM mill.tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
+FROM mill.shown_tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
     AND ($3 IS NULL OR t.name LIKE $3)
     AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
@@ -43,14 +43,14 @@ SELECT t.state::text, NULL, t.queue, t.name, t.key, t.priority::text, t.mode::te
     extract(epoch FROM t.timeout)::float8, t.at_most_once, t.external, t.enqueued_at, t.due_at,
     t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name, t.concurrency_key, t.run_id,
     nullif(t.run_as, '')
-FROM mill.tasks t WHERE t.id = $1
+FROM mill.shown_tasks t WHERE t.id = $1
 UNION ALL
 SELECT NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
     a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
     a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
     nullif(a.run_as, '')
-FROM mill.attempts a WHERE a.task_id = $1 AND a.final
+FROM mill.shown_attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
 const RUNNING: &str = "/* queue.running */
@@ -102,8 +102,8 @@ pub struct LiveTask {
     pub host: Option<String>,
     /// That worker's process.
     pub worker_pid: Option<i32>,
-    /// The first 200 characters of the SQL.
-    pub statement_head: String,
+    /// The first 200 characters of the SQL; `None`: hidden from who may only view.
+    pub statement_head: Option<String>,
 }
 
 /// Everything that was said about a task when it was submitted, and where it stands.
@@ -157,8 +157,8 @@ pub struct Task {
     pub run: Option<RunId>,
     /// Values of $1, $2, …
     pub params: Option<Value>,
-    /// The SQL.
-    pub statement: String,
+    /// The SQL; `None`: hidden from who may only view.
+    pub statement: Option<String>,
 }
 
 /// A running task and its backend.

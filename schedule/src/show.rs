@@ -21,7 +21,7 @@ FROM mill.schedule_status s WHERE $1::text IS NULL OR s.name = $1 ORDER BY s.nam
 const LOG: &str = "/* schedule.log */
 SELECT l.id, l.logged_at, s.name, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count, l.run_id,
     l.outcome::text, extract(epoch FROM l.duration)::float8
-FROM mill.schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
+FROM mill.shown_schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
 WHERE ($1::bigint IS NULL OR l.schedule_id = $1) AND ($2::text IS NULL OR l.event = $2::text::mill.schedule_event)
     AND l.id < coalesce($3, 9223372036854775807)
 ORDER BY l.id DESC LIMIT $4";
@@ -403,7 +403,7 @@ fn read_status(row: &Row) -> Result<Status, QueueError> {
         jitter_seconds: row.try_get(18)?,
         attempts: row.try_get(19)?,
         retry_interval_seconds: row.try_get(20)?,
-        params: row.try_get::<_, Json<Value>>(21)?.0,
+        params: row.try_get::<_, Option<Json<Value>>>(21)?.map_or(Value::Null, |Json(it)| it),
         version: row.try_get(22)?,
         changed_at: row.try_get(23)?,
         changed_by: row.try_get(24)?,

@@ -11,13 +11,17 @@ use crate::text::visible;
 /// Characters of a line of SQL to either side of an error.
 const CONTEXT_CHARS: usize = 60;
 
+/// What stands for a text that only operators are shown.
+pub const HIDDEN: &str = "(hidden)";
+
 /// The error of an attempt: message with SQLSTATE, the place in the statement, detail, hint and
 /// context, a line each. `None` if it has no message.
 #[must_use]
 pub fn fault(attempt: &Attempt) -> Option<String> {
     let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
-    let mut text = format!("{}{code}", visible(attempt.message.as_ref()?));
-    if let Some(place) = attempt.position.and_then(|it| caret(&attempt.statement, it)) {
+    let hidden = attempt.sqlstate.as_ref().map(|_| HIDDEN);
+    let mut text = format!("{}{code}", visible(attempt.message.as_deref().or(hidden)?));
+    if let Some(place) = attempt.position.and_then(|it| caret(attempt.statement.as_deref()?, it)) {
         let _ = write!(text, "\n{place}");
     }
     let more =

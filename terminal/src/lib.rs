@@ -7,7 +7,7 @@ mod names;
 mod run;
 mod text;
 
-pub use attempt::{caret, fault, notices, value};
+pub use attempt::{HIDDEN, caret, fault, notices, value};
 pub use names::{label, queue_name};
 pub use run::{move_bar, run_bar, run_outcome};
 pub use text::{tell, visible};
