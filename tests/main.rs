@@ -42,6 +42,7 @@ mod schedule_cli;
 mod schedule_files;
 mod schedule_see;
 mod schema;
+mod secrets;
 mod see;
 mod shared_commit;
 mod submit;

@@ -34,7 +34,12 @@ impl Worker {
         let log = std::env::temp_dir().join(format!("pgmill-test-{}-{n}.log", std::process::id()));
         let file = File::create(&log).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_test-worker"))
-            .args(["--log-format", "text", "--log", "debug,tokio_postgres=info"])
+            .args(["--log-format", "text"])
+            .args(if flags.contains(&"--log") {
+                &[][..]
+            } else {
+                &["--log", "debug,tokio_postgres=info"]
+            })
             .args(flags)
             .env("DATABASE_URL", url)
             .env("PGMILL_ALLOW_SUPERUSER", "true")
