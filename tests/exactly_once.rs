@@ -2,7 +2,7 @@
 
 use rand::RngExt;
 
-use crate::harness::{Database, Fleet, eventually};
+use crate::harness::{Database, Fleet, Worker, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_thousand_tasks_have_their_effect_once_though_each_worker_is_killed_twenty_times() {
@@ -54,4 +54,28 @@ async fn drain_under_kills(settings: &str) {
         database.value("SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'").await;
     println!("{TASKS} tasks, {} kills, {lost} attempts lost", KILLS * fleet.len());
     assert!(lost > 0, "no kill hit a running task: the test shows nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_snapshot_shows_an_effect_without_its_success_or_a_success_without_its_effect() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    database
+        .enqueue_many(2000, "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint")
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "4"]);
+    let apart = "SELECT count(*) FILTER (WHERE e.task IS NULL OR a.task_id IS NULL), count(*)
+        FROM effect e FULL JOIN mill.attempts a ON a.task_id = e.task";
+    let (mut looks, mut done) = (0, 0);
+    while done < 2000 {
+        let row = &database.rows(apart, &[]).await[0];
+        assert_eq!(row.get::<_, i64>(0), 0, "after {done}");
+        let now: i64 = row.get(1);
+        looks += i32::from(done < now && now < 2000);
+        if done < 1000 && now >= 1000 {
+            database.execute("SELECT mill.share_commits('default', '20 milliseconds')").await;
+        }
+        done = now;
+    }
+    assert!(looks > 2, "{looks} looks fell between the first success and the last");
 }
