@@ -1,0 +1,5 @@
+//! The program `chaos`.
+
+fn main() -> std::process::ExitCode {
+    chaos::main()
+}
