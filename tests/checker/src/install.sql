@@ -1,0 +1,96 @@
+/* checker.install */
+-- What the load writes, and what the checker reads beside the product's tables. Nothing in here calls
+-- the product.
+CREATE SCHEMA chaos;
+GRANT USAGE ON SCHEMA chaos TO PUBLIC;
+
+CREATE TABLE chaos.ops (
+    op bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    what text NOT NULL CHECK (what IN ('enqueue', 'start_run', 'cancel', 'retry', 'restart_run')),
+    answer text NOT NULL CHECK (answer IN ('ok', 'refused', 'unknown')),
+    said text,
+    name text,
+    key text,
+    task bigint,
+    run bigint
+);
+COMMENT ON TABLE chaos.ops IS 'What was asked for, and the answer. Copied in at the end, so that no crash takes it away';
+COMMENT ON COLUMN chaos.ops.answer IS 'unknown: the connection broke before the answer, so it may have happened or not';
+COMMENT ON COLUMN chaos.ops.said IS 'The word that came back: of a cancel cancelled, requested, finished, …; of a retry retried, …';
+COMMENT ON COLUMN chaos.ops.name IS 'enqueue: the name of the task; start_run: the parameter op of the run. Used once, or again with the same key';
+CREATE INDEX ON chaos.ops (task);
+CREATE INDEX ON chaos.ops (run);
+CREATE INDEX ON chaos.ops (name);
+
+CREATE TABLE chaos.limits (
+    name text PRIMARY KEY,
+    most integer NOT NULL
+);
+COMMENT ON TABLE chaos.limits IS 'The highest value that each limit ever had: a lowered one lets what runs go on';
+
+CREATE TABLE chaos.start (
+    task bigint NOT NULL DEFAULT current_setting('mill.task_id')::bigint,
+    attempt integer NOT NULL DEFAULT current_setting('mill.attempt')::integer,
+    pid integer NOT NULL DEFAULT pg_backend_pid(),
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE chaos.start IS 'Autocommit only: committed before the work begins, so it stays whatever becomes of that';
+CREATE INDEX ON chaos.start (task);
+
+CREATE TABLE chaos.effect (
+    task bigint NOT NULL DEFAULT current_setting('mill.task_id')::bigint,
+    attempt integer NOT NULL DEFAULT current_setting('mill.attempt')::integer,
+    mode text NOT NULL DEFAULT 'transaction',
+    limits text[] NOT NULL DEFAULT '{}',
+    pid integer NOT NULL DEFAULT pg_backend_pid(),
+    xact xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    started_at timestamptz NOT NULL,
+    ended_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE chaos.effect IS 'Written by the task''s own SQL: a task that succeeds leaves one row for each time it did';
+COMMENT ON COLUMN chaos.effect.limits IS 'Limits that the task counted towards while it ran: chaos.limits.name';
+CREATE INDEX ON chaos.effect (task);
+GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA chaos TO PUBLIC;
+
+CREATE FUNCTION chaos.work(pause double precision DEFAULT 0, limits text[] DEFAULT '{}') RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    began timestamptz := clock_timestamp();
+BEGIN
+    IF pause > 0 THEN
+        PERFORM pg_sleep(pause);
+    END IF;
+    INSERT INTO chaos.effect (started_at, limits) VALUES (began, work.limits);
+END
+$$;
+COMMENT ON FUNCTION chaos.work IS 'The body of a task in transaction mode; pause in seconds';
+
+CREATE FUNCTION chaos.begin_work() RETURNS void
+LANGUAGE sql AS $$ INSERT INTO chaos.start DEFAULT VALUES $$;
+COMMENT ON FUNCTION chaos.begin_work IS 'The first statement of a task in autocommit mode';
+
+CREATE FUNCTION chaos.end_work(limits text[] DEFAULT '{}') RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO chaos.effect (mode, started_at, limits)
+        SELECT 'autocommit', max(s.started_at), end_work.limits FROM chaos.start s
+        WHERE s.task = current_setting('mill.task_id')::bigint AND s.pid = pg_backend_pid()
+$$;
+COMMENT ON FUNCTION chaos.end_work IS 'The last statement of a task in autocommit mode';
+
+-- Of the product's history, beside what the load did: how often a task may end, and which of its lives
+-- each attempt belongs to. A retry of a task that has ended begins a new one.
+CREATE VIEW chaos.lives AS
+    SELECT o.task, count(*) AS more FROM (
+        SELECT o.task FROM chaos.ops o
+            WHERE o.what = 'retry' AND (o.answer = 'unknown' OR o.said = 'retried')
+        UNION ALL
+        SELECT t.task_id FROM chaos.ops o JOIN mill.run_tasks t ON t.run_id = o.run
+            WHERE o.what = 'restart_run' AND o.answer <> 'refused' AND t.task_id IS NOT NULL
+    ) AS o GROUP BY o.task;
+
+CREATE VIEW chaos.history AS
+    SELECT a.*, count(*) FILTER (WHERE a.final) OVER (PARTITION BY a.task_id
+            ORDER BY a.finished_at, a.attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS life,
+        -- Documented not to use up an attempt, five times; without a code the connection was lost.
+        a.outcome = 'failed' AND coalesce(a.sqlstate ~ '^(08|40001|40P01|53300|57P0[123])', true) AS transient
+    FROM mill.attempts a;
