@@ -11,6 +11,8 @@ mod annotation;
 mod apply;
 mod bad_input;
 mod cancel;
+mod checker_mutants;
+mod checker_teeth;
 mod claim;
 mod clean_session;
 mod cli;

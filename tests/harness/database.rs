@@ -40,6 +40,15 @@ impl Database {
         Self::create(cluster_url(), "").await
     }
 
+    /// Another one with the same content. Ends the sessions of this one, also the own.
+    pub(crate) async fn copy(&self) -> Self {
+        let admin = open(&target(&self.cluster)).await;
+        let end =
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1";
+        admin.query(end, &[&self.name]).await.unwrap();
+        Self::create(self.cluster.clone(), &format!("TEMPLATE {}", self.name)).await
+    }
+
     async fn create(cluster: String, how: &str) -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("mill_test_{}_{n}", std::process::id());
