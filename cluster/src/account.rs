@@ -10,12 +10,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+#[derive(Clone)]
 pub(crate) struct Account {
     uid: u32,
     /// Set if this process is root and has to become somebody else.
     drop_to: Option<User>,
 }
 
+#[derive(Clone)]
 struct User {
     name: &'static str,
     uid: u32,

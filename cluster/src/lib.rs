@@ -11,6 +11,7 @@ mod install;
 mod process;
 mod server;
 mod signals;
+mod standby;
 
 pub use binaries::Binaries;
 pub use command::main;

@@ -54,12 +54,12 @@ pub enum Mode {
 /// A private cluster. Dropping it stops the server and removes the directory; if the owning process
 /// is killed instead, the next [`Cluster::start`] of the same user does.
 pub struct Cluster {
-    binaries: Binaries,
-    account: Account,
-    directory: Directory,
-    password: String,
-    port: u16,
-    kept: bool,
+    pub(crate) binaries: Binaries,
+    pub(crate) account: Account,
+    pub(crate) directory: Directory,
+    pub(crate) password: String,
+    pub(crate) port: u16,
+    pub(crate) kept: bool,
 }
 
 impl Cluster {
@@ -196,7 +196,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.directory().join("data")
     }
 
@@ -249,12 +249,17 @@ impl Cluster {
             ("full_page_writes", on_off),
         ];
         let given = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let text = configuration(own.into_iter().chain(given))?;
+        self.set(own.into_iter().chain(given))
+    }
+
+    /// Adds to postgresql.conf; of two settings for one name the later counts.
+    pub(crate) fn set<'a>(&self, all: impl Iterator<Item = (&'a str, &'a str)>) -> Result<()> {
+        let text = configuration(all)?;
         let mut file = OpenOptions::new().append(true).open(self.data().join("postgresql.conf"))?;
         file.write_all(text.as_bytes()).context("cannot write postgresql.conf")
     }
 
-    fn start_on_free_port(&mut self) -> Result<()> {
+    pub(crate) fn start_on_free_port(&mut self) -> Result<()> {
         for _ in 0..PORT_TRIES {
             self.port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             match self.start_again() {
@@ -267,11 +272,11 @@ impl Cluster {
         bail!("no free port on 127.0.0.1 in {PORT_TRIES} tries")
     }
 
-    fn pg_ctl(&self, args: &[&str]) -> Result<()> {
+    pub(crate) fn pg_ctl(&self, args: &[&str]) -> Result<()> {
         pg_ctl(&self.binaries, &self.account, self.directory(), args)
     }
 
-    fn with_log(&self, error: &anyhow::Error) -> anyhow::Error {
+    pub(crate) fn with_log(&self, error: &anyhow::Error) -> anyhow::Error {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         anyhow::anyhow!("{error:#}\nlast lines of the server's log:\n{}", tail(&log, 20))
     }

@@ -111,6 +111,53 @@ fn a_kept_cluster_outlives_its_owner_and_every_sweep() {
 }
 
 #[test]
+fn a_standby_takes_the_place_of_its_primary() {
+    let mut primary = start();
+    psql(&primary, "CREATE TABLE kept (n integer)");
+    let standby = primary.standby().unwrap();
+    assert_ne!(standby.port(), primary.port());
+    assert_ne!(standby.directory(), primary.directory());
+    standby_waits(&primary);
+    // From now on a commit that is answered is on both.
+    psql(&primary, "INSERT INTO kept VALUES (1)");
+    primary.crash().unwrap();
+    primary.start_again().unwrap();
+    psql(&primary, "INSERT INTO kept VALUES (2)");
+    assert_eq!(psql(&standby, "SELECT count(*), pg_is_in_recovery() FROM kept"), "2|t");
+    primary.crash().unwrap();
+    standby.promote().unwrap();
+    psql(&standby, "INSERT INTO kept VALUES (3)");
+    assert_eq!(psql(&standby, "SELECT count(*), pg_is_in_recovery() FROM kept"), "3|f");
+    standby.promote().expect_err("it is a primary already");
+    let (directory, port) = (standby.directory().to_path_buf(), standby.port());
+    drop(primary);
+    drop(standby);
+    assert!(!accepts_connections(port) && !directory.exists());
+}
+
+/// Lets commits of the primary wait until the standby has applied them.
+fn standby_waits(primary: &Cluster) {
+    psql(primary, "ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+    psql(primary, "ALTER SYSTEM SET synchronous_commit = remote_apply");
+    psql(primary, "SELECT pg_reload_conf()");
+    while psql(primary, "SELECT sync_state FROM pg_stat_replication") != "sync"
+        || psql(primary, "SHOW synchronous_commit") != "remote_apply"
+    {
+        std::thread::yield_now();
+    }
+}
+
+/// What the server answers, without headings.
+fn psql(cluster: &Cluster, sql: &str) -> String {
+    let program = cluster.binaries().directory().join("psql");
+    let url = cluster.url("postgres");
+    let args = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql, url.as_str()];
+    let output = Command::new(program).args(args).output().expect("psql runs");
+    assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+#[test]
 fn run_passes_the_commands_exit_code_on_and_names_the_server() {
     let script = "test -x $PGMILL_PG_BIN/postgres && echo $PGMILL_TEST_URL; exit 7";
     let output = run(&["run", "--no-fsync", "--", "sh", "-c", script]);
