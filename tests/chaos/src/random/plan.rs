@@ -1,0 +1,242 @@
+//! What is going to happen, drawn from the seed and from nothing else.
+
+use std::fmt::{self, Display, Formatter};
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+use super::item::{Item, KEYS, NARROW, SHARED};
+
+/// How much of each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) tasks: usize,
+    pub(crate) kills: usize,
+    pub(crate) crashes: usize,
+    pub(crate) promote: bool,
+}
+
+/// What goes wrong. A draw chooses among those who are there at that moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// SIGKILL for a worker.
+    Kill { draw: u32 },
+    /// SIGSTOP for a worker, and SIGCONT so many milliseconds later.
+    Stop { draw: u32, ms: u64 },
+    /// `pg_terminate_backend` for so many sessions.
+    EndSessions { count: i64 },
+    /// `pg_ctl stop -m immediate`, and start.
+    Immediate,
+    /// SIGKILL for the whole server, and start.
+    Crash,
+    /// The primary is lost, and the standby takes its place.
+    Promote,
+}
+
+/// What an operator does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Act {
+    Cancel {
+        draw: u32,
+    },
+    /// So many tasks of one queue, in one call.
+    CancelMany {
+        queue: &'static str,
+        count: i64,
+    },
+    Retry {
+        draw: u32,
+    },
+    CancelRun {
+        draw: u32,
+        kill: bool,
+    },
+    RestartRun {
+        draw: u32,
+    },
+    Pause {
+        queue: &'static str,
+    },
+    Resume,
+    Drain,
+    Undrain,
+    /// SIGTERM for a worker, and another one in its place: a deploy.
+    Deploy {
+        draw: u32,
+    },
+    Limit {
+        kind: &'static str,
+        name: &'static str,
+        most: i32,
+    },
+    Share {
+        on: bool,
+    },
+}
+
+/// One thing after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    Load(Vec<Item>),
+    Break(Fault),
+    Act(Act),
+    /// Milliseconds in which the fleet works.
+    Rest(u64),
+}
+
+/// All of it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Plan {
+    /// The same for the same seed and size.
+    pub(crate) fn draw(seed: u64, size: Size) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let events = events(size, &mut random);
+        let items = items(size.tasks, &mut random);
+        let mut items = items.into_iter().peekable();
+        let mut steps = Vec::new();
+        let (places, mut asked) = (events.len() + 1, 0);
+        for (n, event) in events.into_iter().map(Some).chain([None]).enumerate() {
+            let until = size.tasks * (n + 1) / places;
+            let mut chunk = Vec::new();
+            while asked < until
+                && let Some(item) = items.next()
+            {
+                asked += item.tasks();
+                chunk.push(item);
+            }
+            steps.push(Step::Load(chunk));
+            let Some(event) = event else { break };
+            let rest = match event {
+                Step::Break(Fault::Immediate | Fault::Crash | Fault::Promote) => 1000..2500,
+                Step::Break(_) => 50..700,
+                _ => 0..200,
+            };
+            steps.extend([event, Step::Rest(random.random_range(rest))]);
+        }
+        Self { seed, steps }
+    }
+}
+
+/// Faults and acts in a random order; the promotion in the last third of them.
+fn events(size: Size, random: &mut StdRng) -> Vec<Step> {
+    let mut events = Vec::new();
+    for n in 0..size.crashes {
+        events.push(Step::Break(if n % 2 == 0 { Fault::Immediate } else { Fault::Crash }));
+    }
+    events.extend((0..size.kills).map(|_| Step::Break(Fault::Kill { draw: random.random() })));
+    for _ in 0..size.kills.div_ceil(20) {
+        let (draw, ms) = (random.random(), random.random_range(500..8000));
+        events.push(Step::Break(Fault::Stop { draw, ms }));
+        let count = random.random_range(1..8);
+        events.push(Step::Break(Fault::EndSessions { count }));
+    }
+    events.extend((0..size.tasks.div_ceil(100)).map(|_| Step::Act(act(random))));
+    events.shuffle(random);
+    if size.promote {
+        let place = random.random_range(events.len() * 2 / 3..=events.len());
+        events.insert(place, Step::Break(Fault::Promote));
+    }
+    events
+}
+
+fn act(random: &mut StdRng) -> Act {
+    let draw = random.random();
+    let queue = ["default", SHARED, NARROW.0][random.random_range(0..3)];
+    match random.random_range(0..100) {
+        0..=19 => Act::Cancel { draw },
+        20..=24 => Act::CancelMany { queue, count: random.random_range(1..30) },
+        25..=44 => Act::Retry { draw },
+        45..=52 => Act::CancelRun { draw, kill: random.random() },
+        53..=60 => Act::RestartRun { draw },
+        61..=64 => Act::Pause { queue },
+        65..=72 => Act::Resume,
+        73..=75 => Act::Drain,
+        76..=80 => Act::Undrain,
+        81..=86 => Act::Deploy { draw },
+        87..=96 => {
+            let (kind, (name, most)) = match random.random_range(0..=KEYS.len()) {
+                n if n < KEYS.len() => ("key", KEYS[n]),
+                _ => ("queue", NARROW),
+            };
+            Act::Limit { kind, name, most: random.random_range(1..=most) }
+        }
+        _ => Act::Share { on: random.random() },
+    }
+}
+
+fn items(tasks: usize, random: &mut StdRng) -> Vec<Item> {
+    let mut items = Vec::new();
+    let mut asked = 0;
+    while asked < tasks {
+        let item = Item::draw(items.len(), random);
+        asked += item.tasks();
+        items.push(item);
+    }
+    items
+}
+
+impl Display for Plan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        for step in &self.steps {
+            match step {
+                Step::Load(items) => {
+                    for item in items {
+                        writeln!(f, "load {}", item.call())?;
+                    }
+                }
+                Step::Break(fault) => writeln!(f, "break {fault:?}")?,
+                Step::Act(act) => writeln!(f, "act {act:?}")?,
+                Step::Rest(ms) => writeln!(f, "rest {ms} ms")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Size = Size { tasks: 3000, kills: 20, crashes: 2, promote: true };
+
+    #[test]
+    fn equal_seeds_make_equal_plans_and_others_do_not() {
+        let plan = Plan::draw(7, SIZE);
+        assert_eq!(plan, Plan::draw(7, SIZE));
+        assert_eq!(plan.to_string(), Plan::draw(7, SIZE).to_string());
+        assert_ne!(plan.steps, Plan::draw(8, SIZE).steps);
+    }
+
+    #[test]
+    fn a_plan_has_what_was_asked_for() {
+        for seed in 0..20 {
+            let plan = Plan::draw(seed, SIZE);
+            let count = |what: fn(&Fault) -> bool| {
+                let broken = |step: &&Step| matches!(step, Step::Break(fault) if what(fault));
+                plan.steps.iter().filter(broken).count()
+            };
+            assert_eq!(count(|fault| matches!(fault, Fault::Kill { .. })), 20);
+            assert_eq!(count(|fault| matches!(fault, Fault::Immediate | Fault::Crash)), 2);
+            assert_eq!(count(|fault| matches!(fault, Fault::Promote)), 1);
+            let tasks: usize = plan
+                .steps
+                .iter()
+                .filter_map(|step| match step {
+                    Step::Load(items) => Some(items.iter().map(Item::tasks).sum::<usize>()),
+                    _ => None,
+                })
+                .sum();
+            assert!((3000..3050).contains(&tasks), "{tasks}");
+            let promoted =
+                plan.steps.iter().position(|step| matches!(step, Step::Break(Fault::Promote)));
+            assert!(promoted.is_some_and(|n| n > plan.steps.len() * 6 / 10));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What happened, and which promises held.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+
+use anyhow::Result;
+use checker::{Answer, Finding, Op, What};
+use serde::Serialize;
+
+use super::session::Session;
+
+/// How often each thing happened.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Counts {
+    pub(crate) tasks_asked_for: usize,
+    pub(crate) operations: usize,
+    pub(crate) operations_refused: usize,
+    pub(crate) operations_unknown: usize,
+    /// Of the enqueues that were refused: why the first one was.
+    pub(crate) refusal: Option<String>,
+    pub(crate) acts: usize,
+    pub(crate) kills: usize,
+    pub(crate) stops: usize,
+    pub(crate) deploys: usize,
+    pub(crate) sessions_ended: u64,
+    pub(crate) immediate_stops: usize,
+    pub(crate) crashes: usize,
+    pub(crate) promotions: usize,
+    pub(crate) workers_started: usize,
+    pub(crate) drain_seconds: f64,
+    /// Of the plan, when the time was over.
+    pub(crate) steps_left: usize,
+    /// Attempts by their outcome.
+    pub(crate) attempts: BTreeMap<String, i64>,
+    /// Runs by their state.
+    pub(crate) runs: BTreeMap<String, i64>,
+    pub(crate) effects: i64,
+}
+
+impl Counts {
+    /// What the load and the operator were answered.
+    pub(crate) fn take_in(&mut self, ops: &[Op]) {
+        let answered = |answer| ops.iter().filter(move |op| op.answer == answer);
+        self.operations = ops.len();
+        self.operations_refused = answered(Answer::Refused).count();
+        self.operations_unknown = answered(Answer::Unknown).count();
+        self.refusal = answered(Answer::Refused)
+            .find(|op| matches!(op.what, What::Enqueue | What::StartRun))
+            .and_then(|op| op.said.clone());
+    }
+}
+
+/// The counts with what the database adds to them.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn counted(mut counts: Counts, session: &mut Session) -> Result<Counts> {
+    for row in
+        session.rows("SELECT a.outcome::text, count(*) FROM mill.attempts a GROUP BY 1").await?
+    {
+        counts.attempts.insert(row.try_get(0)?, row.try_get(1)?);
+    }
+    for row in session.rows("SELECT r.state::text, count(*) FROM mill.runs r GROUP BY 1").await? {
+        counts.runs.insert(row.try_get(0)?, row.try_get(1)?);
+    }
+    counts.effects = session.number("SELECT count(*) FROM chaos.effect").await?;
+    Ok(counts)
+}
+
+/// The end of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) seed: u64,
+    pub(crate) seconds: f64,
+    pub(crate) counts: Counts,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether a promise was broken.
+    pub(crate) fn broken(&self) -> bool {
+        self.findings.iter().any(|finding| finding.count > 0)
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { seed, seconds, counts: c, findings } = self;
+        writeln!(f, "seed {seed}, {seconds:.0} s, of them {:.0} s to finish", c.drain_seconds)?;
+        writeln!(
+            f,
+            "asked for {} tasks in {} operations, {} refused, {} without an answer",
+            c.tasks_asked_for, c.operations, c.operations_refused, c.operations_unknown
+        )?;
+        if let Some(refusal) = &c.refusal {
+            writeln!(f, "an enqueue was refused: {refusal}")?;
+        }
+        writeln!(
+            f,
+            "{} kills, {} stops, {} sessions ended, {} immediate stops and {} crashes of the server, \
+             {} promotions",
+            c.kills, c.stops, c.sessions_ended, c.immediate_stops, c.crashes, c.promotions
+        )?;
+        writeln!(
+            f,
+            "{} acts of operators, {} deploys, {} workers started",
+            c.acts, c.deploys, c.workers_started
+        )?;
+        let words = |counts: &BTreeMap<String, i64>| {
+            let words = counts.iter().map(|(word, count)| format!("{count} {word}"));
+            words.collect::<Vec<_>>().join(", ")
+        };
+        writeln!(f, "attempts: {}; {} effects", words(&c.attempts), c.effects)?;
+        writeln!(f, "runs: {}", words(&c.runs))?;
+        if c.steps_left > 0 {
+            writeln!(f, "the time was over: {} steps of the plan are left", c.steps_left)?;
+        }
+        for finding in findings {
+            let (name, count) = (finding.invariant, finding.count);
+            if count == 0 {
+                writeln!(f, "holds   {name}")?;
+            } else {
+                writeln!(f, "BROKEN  {name}: {count}")?;
+                for example in &finding.examples {
+                    writeln!(f, "        {example}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
