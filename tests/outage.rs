@@ -224,3 +224,26 @@ async fn an_autocommit_task_has_an_effect_for_some_of_its_starts_wherever_its_se
         assert!(counts.iter().any(|(attempts, _)| *attempts > 1), "{counts:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_connection_is_cut_while_it_starts_says_that_the_database_is_away() {
+    let database = Database::new().await;
+    let proxy = Proxy::start(&database.url()).await;
+    let through = proxy.url(&database.url());
+    let mut cuts = 0;
+    for n in 1.. {
+        proxy.arm(n, Cut::After);
+        let mut worker = Worker::start_at(&through, &["--readers", "1"]);
+        let mut ended = None;
+        eventually("the worker is ready, or has ended", async || {
+            ended = worker.ended_already();
+            ended.is_some() || worker.log().contains("ready")
+        })
+        .await;
+        let Some(status) = ended else { break };
+        assert_eq!(status.code(), Some(75), "cut at message {n}: {}", worker.log());
+        assert!(proxy.disarm());
+        cuts += 1;
+    }
+    assert!(cuts > 5, "{cuts} cuts");
+}

@@ -86,6 +86,11 @@ impl Worker {
         status.unwrap()
     }
 
+    /// Its exit status, if it has ended.
+    pub(crate) fn ended_already(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

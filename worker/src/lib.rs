@@ -109,6 +109,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Some(QueueError::Unreachable(error)) if error.is_usage() => exit::USAGE,
         Some(QueueError::Unreachable(_)) => exit::UNREACHABLE,
         Some(QueueError::Refused { .. }) => exit::REFUSED,
+        // It went away while the worker looked around.
+        Some(error) if error.temporary() => exit::UNREACHABLE,
         _ => exit::FAILURE,
     }
 }
