@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help demo test fmt lint ci cargo
+.PHONY: help demo test chaos fmt lint ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -25,6 +25,13 @@ test: cargo ## Run all tests on a private cluster
 	@# More threads than processors: tests wait for workers and servers most of the time.
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} \
 	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
+
+chaos: cargo ## Break what a fleet stands on, and check every promise (SEED=N repeats a run, SHORT=1: a minute)
+	@# It starts the fleet's programs, which have to lie beside it: all of them are built first.
+	cargo build --locked --bins
+	cargo run --locked --quiet --bin chaos -- random --promote $(PG_OPTION) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(SHORT),--tasks 3000 --kills 20 --crashes 2)
+	cargo run --locked --quiet --bin chaos -- matrix
 
 fmt: cargo ## Format the code
 	cargo fmt --all
