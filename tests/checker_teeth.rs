@@ -163,6 +163,14 @@ const PLANTED: &[(&str, &[&str])] = &[
          WHERE task = (SELECT task_id FROM mill.run_tasks WHERE name = 'bottom')",
         &["graph_order"],
     ),
+    (
+        // Cancelled when it was in the queue and had not begun.
+        "UPDATE mill.attempts SET started_at = NULL, outcome = 'cancelled' WHERE name = 'bottom';
+         UPDATE mill.run_tasks SET state = 'cancelled' WHERE name = 'bottom';
+         DELETE FROM chaos.effect
+         WHERE task = (SELECT task_id FROM mill.run_tasks WHERE name = 'bottom')",
+        &[],
+    ),
     ("UPDATE mill.run_tasks SET state = 'failed' WHERE name = 'bottom'", &["runs_agree"]),
     ("UPDATE mill.run_tasks SET state = 'released' WHERE name = 'v'", &["runs_agree"]),
     ("UPDATE mill.attempts SET max_attempts = 1 WHERE name = 'fails'", &["attempts_bounded"]),

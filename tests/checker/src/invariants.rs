@@ -112,7 +112,7 @@ SELECT format('run %s: %s began at %s, before %s of its parents had ended as it 
 FROM (SELECT t.run_id, t.name, t.join_mode, b.began_at, count(*) AS parents,
         count(*) FILTER (WHERE p.met_at <= b.began_at) AS met
     FROM (SELECT a.run_id, a.node, min(a.started_at) AS began_at FROM mill.attempts a
-        WHERE a.node IS NOT NULL GROUP BY a.run_id, a.node) AS b
+        WHERE a.node IS NOT NULL AND a.started_at IS NOT NULL GROUP BY a.run_id, a.node) AS b
     JOIN mill.run_tasks t ON (t.run_id, t.node) = (b.run_id, b.node)
     JOIN (SELECT e.run_id, e.child, e.parent, min(a.finished_at) AS met_at
         FROM mill.run_edges e LEFT JOIN mill.attempts a
