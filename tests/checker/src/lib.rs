@@ -3,8 +3,8 @@
 //! It asks nothing of the product's code: it reads what the load asked for and was answered
 //! (`chaos.ops`), what the tasks' own SQL left behind (`chaos.start`, `chaos.effect`), and the
 //! product's tables as they stand at the end. An operation whose answer was lost may have happened or
-//! not, and neither is wrong. Each promise is one query in [`invariants`](self::invariants) that finds
-//! what breaks it; `tests/checker_teeth.rs` shows that each of them bites.
+//! not, and neither is wrong. Each promise is one query in `invariants.rs` that finds what breaks it;
+//! `tests/checker_teeth.rs` shows that each of them bites.
 
 mod invariants;
 mod ops;
