@@ -72,6 +72,7 @@ impl Fleet {
             .args([IDLE, "--log-format", "text", "--log", "info"])
             .env_clear()
             .env("DATABASE_URL", &self.url)
+            .env("PGMILL_ALLOW_SUPERUSER", "true")
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
