@@ -2,8 +2,8 @@
 
 use cluster::Mode;
 use futures_util::future::join_all;
+use proxy::{Act, At, Cut, Proxy};
 
-use crate::harness::proxy::{Cut, Proxy};
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
 const LEAVES_A_MARK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
@@ -166,7 +166,7 @@ async fn too_many_connections_are_waited_out() {
 async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
-    let proxy = Proxy::start(&database.url()).await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
     let through = proxy.url(&database.url());
     let flags = ["--readers", "1", "--poll", "20ms", "--task-url", &through];
     let _worker = Worker::start(&database, &flags);
@@ -183,7 +183,7 @@ async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
     let mut counts = Vec::new();
     for n in 1.. {
         until_idle().await;
-        proxy.arm(n, cut);
+        proxy.arm(At::Message(n), Act::Cut(cut));
         let options = format!(", max_attempts => 1, mode => '{mode}'");
         let id = database.enqueue(LEAVES_A_MARK, &options).await;
         let what = format!("{mode}, {cut:?} message {n}");
@@ -228,11 +228,11 @@ async fn an_autocommit_task_has_an_effect_for_some_of_its_starts_wherever_its_se
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_whose_connection_is_cut_while_it_starts_says_that_the_database_is_away() {
     let database = Database::new().await;
-    let proxy = Proxy::start(&database.url()).await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
     let through = proxy.url(&database.url());
     let mut cuts = 0;
     for n in 1.. {
-        proxy.arm(n, Cut::After);
+        proxy.arm(At::Message(n), Act::Cut(Cut::After));
         let mut worker = Worker::start_at(&through, &["--readers", "1"]);
         let mut ended = None;
         eventually("the worker is ready, or has ended", async || {

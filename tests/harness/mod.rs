@@ -6,7 +6,6 @@ pub(crate) mod http;
 pub(crate) mod login;
 pub(crate) mod private;
 pub(crate) mod program;
-pub(crate) mod proxy;
 pub(crate) mod record;
 pub(crate) mod worker;
 

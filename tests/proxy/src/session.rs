@@ -1,0 +1,159 @@
+//! One connection on its way through the proxy.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::plan::{Act, Cut, Judged, Shared};
+
+/// The startup message's protocol version; what comes before it (requests for encryption) and
+/// instead of it (cancel requests) has the same form and another number.
+const PROTOCOL_3: u32 = 196_608;
+
+/// Kinds of messages that the server carries out at once, and answers: a simple query, and what ends
+/// a flight of messages.
+const QUERY: u8 = b'Q';
+const SYNC: u8 = b'S';
+
+pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
+    let mut round = shared.round.subscribe();
+    let Ok(server) = TcpStream::connect(shared.upstream()).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let gate = watch::Sender::new(true);
+    let mut forward = Forward { to: &mut to_server, shared: &shared, gate: &gate };
+    let cut = tokio::select! {
+        cut = forward.run(&mut from_client) => cut.ok(),
+        _ = backward(&mut from_server, &mut to_client, &shared, gate.subscribe()) => None,
+    };
+    drop((from_client, to_client));
+    // What the server has to say from here on nobody hears; it is read all the same, so that the
+    // server gets to everything that was sent to it before it sees the end.
+    let mut nobody = sink();
+    match cut {
+        Some((Cut::Unseen, message)) => {
+            let _ = to_server.write_all(&message).await;
+            let begun = *round.borrow_and_update();
+            shared.happened();
+            tokio::select! {
+                _ = copy(&mut from_server, &mut nobody) => {}
+                _ = round.wait_for(|now| *now != begun) => {}
+            }
+        }
+        Some((Cut::After, message)) => {
+            let _ = to_server.write_all(&message).await;
+            shared.happened();
+        }
+        Some((Cut::Before, _)) => shared.happened(),
+        None => {}
+    }
+    let _ = to_server.shutdown().await;
+    let _ = copy(&mut from_server, &mut nobody).await;
+}
+
+/// The way of the client's messages.
+struct Forward<'a> {
+    to: &'a mut OwnedWriteHalf,
+    shared: &'a Shared,
+    /// Closed while answers have to wait.
+    gate: &'a watch::Sender<bool>,
+}
+
+impl Forward<'_> {
+    /// Passes messages on until the session is to be cut at one: the way, and the message.
+    ///
+    /// # Errors
+    /// One side is gone, or what was held was not to pass.
+    async fn run(&mut self, from: &mut OwnedReadHalf) -> io::Result<(Cut, Vec<u8>)> {
+        loop {
+            let packet = read(from, &[]).await?;
+            self.to.write_all(&packet).await?;
+            if packet[4..8] == PROTOCOL_3.to_be_bytes() {
+                break;
+            }
+        }
+        let mut at_end_of_flight = None;
+        loop {
+            let kind = from.read_u8().await?;
+            let message = read(from, &[kind]).await?;
+            let ends_flight = kind == QUERY || kind == SYNC;
+            let act = match self.shared.judge(&message) {
+                Some(Judged { act, whole_flight: true }) if !ends_flight => {
+                    at_end_of_flight = Some(act);
+                    None
+                }
+                Some(judged) => Some(judged.act),
+                None if ends_flight => at_end_of_flight.take(),
+                None => None,
+            };
+            match act {
+                Some(Act::Hold) => self.until_released().await?,
+                Some(Act::Cut(cut)) => return Ok((cut, message)),
+                Some(Act::HoldAnswer) => {
+                    self.gate.send_replace(false);
+                    self.to.write_all(&message).await?;
+                    self.until_released().await?;
+                    self.gate.send_replace(true);
+                    continue;
+                }
+                None => {}
+            }
+            self.to.write_all(&message).await?;
+        }
+    }
+
+    async fn until_released(&self) -> io::Result<()> {
+        if self.shared.held().await { Ok(()) } else { Err(io::ErrorKind::ConnectionAborted.into()) }
+    }
+}
+
+/// Passes the server's answers on, each as late as it has to be. Returns when one side is gone.
+async fn backward(
+    from: &mut OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
+    shared: &Shared,
+    mut gate: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let (sender, mut waiting) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    // Owns the sender: the end of the answers is the end of both, once all are written.
+    let read = async move {
+        loop {
+            let mut part = Vec::with_capacity(8192);
+            if from.read_buf(&mut part).await? == 0 {
+                return io::Result::Ok(());
+            }
+            let due = Instant::now() + *shared.delay.borrow();
+            if sender.send((due, part)).is_err() {
+                return Ok(());
+            }
+        }
+    };
+    let write = async {
+        while let Some((due, part)) = waiting.recv().await {
+            sleep_until(due).await;
+            if gate.wait_for(|open| *open).await.is_err() {
+                return Ok(());
+            }
+            to.write_all(&part).await?;
+        }
+        io::Result::Ok(())
+    };
+    tokio::try_join!(read, write).map(drop)
+}
+
+/// A length, which counts itself, and what it announces; behind what was read before.
+async fn read(from: &mut OwnedReadHalf, before: &[u8]) -> io::Result<Vec<u8>> {
+    let length = from.read_u32().await?;
+    let mut message = before.to_vec();
+    message.extend(length.to_be_bytes());
+    let head = message.len();
+    message.resize(head + usize::try_from(length).unwrap_or(4).saturating_sub(4), 0);
+    from.read_exact(&mut message[head..]).await?;
+    Ok(message)
+}
