@@ -1,7 +1,7 @@
 //! Breaks what a fleet stands on, and checks what became of its tasks.
 //!
 //! `random` is a seeded plan of load, faults and what an operator does; `matrix` is one fault at one
-//! moment at a time, and prints the table of docs/guarantees.md. Both start private clusters and real
+//! moment at a time, and prints the table of docs/fault-matrix.md. Both start private clusters and real
 //! workers, and ask `checker` at the end.
 
 mod matrix;

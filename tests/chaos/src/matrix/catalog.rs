@@ -1,0 +1,108 @@
+//! All cells.
+
+use proxy::Cut;
+
+use super::cell::{Cell, Fault, Mode, Moment};
+
+use Fault as F;
+use Mode::{AtLeastOnce as L, AtMostOnce as M, Transaction as T};
+use Moment::{AtEnd, Beat, Claimed, CommitSent, Enqueue, Executing, Idle};
+
+const ALL: &[Mode] = &[T, L, M];
+
+/// One fault at several moments; a mode is named where it makes a difference.
+type Row = (Fault, &'static [(Moment, &'static [Mode])]);
+
+const CELLS: &[Row] = &[
+    (
+        F::WorkerKilled,
+        &[
+            (Claimed, ALL),
+            (Executing, ALL),
+            (AtEnd, ALL),
+            (CommitSent, &[T, L]),
+            (Beat, &[T]),
+            (Idle, &[T]),
+        ],
+    ),
+    (
+        F::WorkerStopped,
+        &[
+            (Claimed, &[T]),
+            (Executing, ALL),
+            (AtEnd, ALL),
+            (CommitSent, &[T]),
+            (Beat, &[T]),
+            (Idle, &[T]),
+        ],
+    ),
+    (F::Drain, &[(Claimed, &[T]), (Executing, ALL), (AtEnd, &[T]), (Idle, &[T])]),
+    (F::GraceOver, &[(Executing, ALL), (AtEnd, &[T])]),
+    (F::TermThenKill, &[(Executing, ALL), (AtEnd, &[T])]),
+    (F::OutOfMemory, &[(Executing, ALL)]),
+    (F::ClockAhead, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::ClockBehind, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::BackendEnded, &[(Claimed, &[T]), (Executing, ALL), (AtEnd, ALL), (CommitSent, &[T])]),
+    (F::BackendKilled, &[(Claimed, &[T]), (Executing, ALL), (AtEnd, &[T]), (CommitSent, &[T])]),
+    (F::BackendStopped, &[(Executing, ALL), (AtEnd, &[T])]),
+    (F::BackendStoppedPastTimeout, &[(Executing, &[T, L])]),
+    (
+        F::ServerKilled,
+        &[
+            (Enqueue, &[T]),
+            (Claimed, &[T]),
+            (Executing, ALL),
+            (AtEnd, ALL),
+            (CommitSent, &[T, L]),
+            (Beat, &[T]),
+            (Idle, &[T]),
+        ],
+    ),
+    (
+        F::ServerImmediate,
+        &[(Enqueue, &[T]), (Executing, ALL), (AtEnd, &[T]), (CommitSent, &[T]), (Idle, &[T])],
+    ),
+    (
+        F::ServerRestart,
+        &[(Enqueue, &[T]), (Executing, ALL), (AtEnd, &[T]), (CommitSent, &[T]), (Idle, &[T])],
+    ),
+    (
+        F::Promotion,
+        &[(Claimed, &[T]), (Executing, ALL), (AtEnd, &[T]), (CommitSent, &[T, L]), (Idle, &[T])],
+    ),
+    (F::Sessions("pgmill control"), &[(Executing, &[T]), (Beat, &[T]), (Idle, &[T])]),
+    (F::Sessions("pgmill claimer"), &[(Claimed, &[T]), (Executing, &[T]), (Idle, &[T])]),
+    (F::Sessions("pgmill listener"), &[(Executing, &[T]), (Idle, &[T])]),
+    (F::Sessions("pgmill%"), &[(Executing, ALL), (AtEnd, &[T]), (Idle, &[T])]),
+    (F::Message(Cut::Before), &[(Enqueue, &[T]), (Claimed, &[T, L]), (AtEnd, ALL), (Beat, &[T])]),
+    (F::Message(Cut::After), &[(Enqueue, &[T]), (Claimed, &[T]), (CommitSent, ALL), (Beat, &[T])]),
+    (F::Message(Cut::Unseen), &[(Enqueue, &[T]), (Claimed, &[T]), (CommitSent, ALL), (Beat, &[T])]),
+    (F::NetworkCut, &[(Executing, ALL), (AtEnd, &[T]), (Idle, &[T])]),
+    (F::NetworkOneWay, &[(Executing, ALL), (AtEnd, &[T]), (Idle, &[T])]),
+    (F::NetworkReset, &[(Executing, ALL), (AtEnd, &[T]), (Idle, &[T])]),
+    (F::PacketLoss, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::SlowLink, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::Latency, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::Refused, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::TooMany, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::DataDiskFull, &[(Enqueue, &[T]), (Executing, &[T]), (Idle, &[T])]),
+    (F::WalDiskFull, &[(Enqueue, &[T]), (Executing, &[T]), (Idle, &[T])]),
+    (F::TasksLocked, &[(Enqueue, &[T]), (Executing, &[T, L]), (Idle, &[T])]),
+    (F::WorkersLocked, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::NeverEnds, &[(Executing, &[T, L])]),
+    (F::Deadlock, &[(Executing, &[T])]),
+    (F::Serialization, &[(Executing, &[T])]),
+    (F::OwnCommit, &[(Executing, &[T])]),
+    (F::OwnCommitInBlock, &[(Executing, &[T])]),
+];
+
+/// Every cell, in the order of the table.
+pub(crate) fn cells() -> Vec<Cell> {
+    let of_fault = |(fault, moments): &Row| {
+        let fault = *fault;
+        moments.iter().flat_map(move |(moment, modes)| {
+            modes.iter().map(move |mode| Cell { fault, moment: *moment, mode: *mode })
+        })
+    };
+    CELLS.iter().flat_map(of_fault).collect()
+}

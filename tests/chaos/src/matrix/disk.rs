@@ -1,0 +1,69 @@
+//! A small disk that can be full: a file system in memory.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::scratch::{self, Scratch, run};
+
+/// Unmounted and removed with the value.
+pub(crate) struct Disk {
+    path: PathBuf,
+}
+
+impl Disk {
+    /// Makes one that belongs to whom `like` belongs to.
+    pub(crate) fn new(scratch: &Scratch, megabytes: u32, like: &Path) -> Result<Self> {
+        let path = scratch.path().join(scratch::name().0);
+        fs::create_dir(&path)?;
+        let owner = fs::metadata(like)?;
+        let options =
+            format!("size={megabytes}m,mode=0700,uid={},gid={}", owner.uid(), owner.gid());
+        run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", &path.to_string_lossy()])?;
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes all the room there is.
+    pub(crate) fn fill(&self) -> Result<()> {
+        let mut filler = File::create(self.filler())?;
+        // Large steps, then small ones: not a page is to be left.
+        for step in [1 << 20, 4096] {
+            let zeros = vec![0; step];
+            loop {
+                match filler.write(&zeros) {
+                    Ok(written) => ensure!(written > 0, "nothing written"),
+                    Err(error) if error.kind() == ErrorKind::StorageFull => break,
+                    Err(error) => return Err(error).context("cannot fill a disk"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives it back.
+    pub(crate) fn free(&self) -> Result<()> {
+        match fs::remove_file(self.filler()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.path.join("filler")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(error) = run("umount", &["-l", &self.path.to_string_lossy()]) {
+            eprintln!("chaos: {error:#}");
+        }
+    }
+}

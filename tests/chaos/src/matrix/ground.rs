@@ -1,0 +1,188 @@
+//! What cells stand on: a cluster, and around it what their faults need. Used by one cell after the
+//! other, each in a database of its own.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use cluster::{Binaries, Cluster, Mode, Options};
+use rand::RngExt;
+use rand::distr::Alphanumeric;
+use tokio::task::block_in_place;
+use tokio::time::sleep;
+
+use super::cell::Kind;
+use super::disk::Disk;
+use super::memory::Memory;
+use super::network::Network;
+use super::scratch::Scratch;
+use super::session::Session;
+
+/// Workers of a cell: the one that the fault meets, and the other one.
+pub(crate) const SEATS: usize = 2;
+
+const DATA_MEGABYTES: u32 = 96;
+const WAL_MEGABYTES: u32 = 128;
+
+/// The logins of the fleet: its control sessions' and its tasks'.
+pub(crate) const FLEET: &str = "fleet";
+pub(crate) const TASKS: &str = "etl";
+
+/// Fields in the order in which they are dropped: a server before its disk.
+pub(crate) struct Ground {
+    pub(crate) cluster: Cluster,
+    pub(crate) networks: Vec<Network>,
+    pub(crate) disk: Option<Disk>,
+    kind: Kind,
+    password: String,
+    pub(crate) scratch: Arc<Scratch>,
+}
+
+impl Ground {
+    pub(crate) async fn new(kind: Kind, binaries: Binaries, scratch: Arc<Scratch>) -> Result<Self> {
+        let networks = match kind {
+            Kind::Network => (0..SEATS).map(|_| Network::new()).collect::<Result<_>>()?,
+            _ => Vec::new(),
+        };
+        let cluster = block_in_place(|| Cluster::start(options(binaries, kind, &networks)))?;
+        let password = rand::rng().sample_iter(Alphanumeric).take(24).map(char::from).collect();
+        let mut ground = Self { cluster, networks, disk: None, kind, password, scratch };
+        block_in_place(|| ground.equip())?;
+        let session = Session::open(&ground.cluster.url("postgres")).await?;
+        let password = &ground.password;
+        session
+            .execute(&format!(
+                "/* chaos.roles */ CREATE ROLE {FLEET} LOGIN PASSWORD '{password}';
+                 CREATE ROLE {TASKS} LOGIN PASSWORD '{password}'"
+            ))
+            .await?;
+        if let (Kind::DataDisk, Some(disk)) = (kind, &ground.disk) {
+            let place = disk.path().display();
+            session
+                .execute(&format!(
+                    "/* chaos.tablespace */ CREATE TABLESPACE small LOCATION '{place}'"
+                ))
+                .await?;
+        }
+        if kind == Kind::Network {
+            session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
+        }
+        Ok(ground)
+    }
+
+    /// A standby of the cluster, which every commit waits for from now on.
+    pub(crate) async fn stand_by(&self) -> Result<Cluster> {
+        let standby = block_in_place(|| self.cluster.standby())?;
+        let session = Session::open(&self.cluster.url("postgres")).await?;
+        session
+            .execute("/* chaos.stand_by */ ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+            .await?;
+        session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
+        let begun = Instant::now();
+        loop {
+            let sql = "/* chaos.in_sync */
+                SELECT count(*) FROM pg_stat_replication r WHERE r.sync_state = 'sync'";
+            if session.one::<i64>(sql, &[]).await? == Some(1) {
+                return Ok(standby);
+            }
+            ensure!(begun.elapsed() < Duration::from_secs(30), "the standby does not follow");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Options of CREATE DATABASE.
+    pub(crate) fn place(&self) -> &'static str {
+        if self.kind == Kind::DataDisk { "TABLESPACE small" } else { "" }
+    }
+
+    /// Where a worker finds a database under one of the fleet's logins. Holds the password: never
+    /// for a command line.
+    pub(crate) fn url(&self, seat: usize, login: &str, database: &str) -> String {
+        let host = self.networks.get(seat).map(|network| network.server().to_string());
+        let host = host.as_deref().unwrap_or("127.0.0.1");
+        format!("postgres://{login}:{}@{host}:{}/{database}", self.password, self.cluster.port())
+    }
+
+    fn equip(&mut self) -> Result<()> {
+        let data = self.cluster.directory().join("data");
+        match self.kind {
+            Kind::Plain | Kind::Standby => {}
+            Kind::Network => {
+                let mut rules = OpenOptions::new().append(true).open(data.join("pg_hba.conf"))?;
+                writeln!(rules, "host all all 198.18.0.0/15 scram-sha-256")?;
+            }
+            Kind::DataDisk => self.disk = Some(Disk::new(&self.scratch, DATA_MEGABYTES, &data)?),
+            Kind::WalDisk => {
+                let disk = Disk::new(&self.scratch, WAL_MEGABYTES, &data)?;
+                self.cluster.stop(Mode::Fast)?;
+                move_log(&data, disk.path())?;
+                self.disk = Some(disk);
+                self.cluster.start_again()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `mv`, for it keeps owners and crosses file systems.
+fn move_log(data: &Path, disk: &Path) -> Result<()> {
+    let (from, to) = (data.join("pg_wal"), disk.join("pg_wal"));
+    super::scratch::run("mv", &[&from.to_string_lossy(), &to.to_string_lossy()])?;
+    symlink(to, from).context("cannot move the log")
+}
+
+fn options(binaries: Binaries, kind: Kind, networks: &[Network]) -> Options {
+    let mut options = Options::new(binaries);
+    let mut set = |name: &str, value: String| options.settings.push((name.to_owned(), value));
+    if kind == Kind::Network {
+        let others = networks.iter().map(|network| format!(",{}", network.server()));
+        set("listen_addresses", format!("127.0.0.1{}", others.collect::<String>()));
+    }
+    if kind == Kind::WalDisk {
+        set("min_wal_size", "32MB".to_owned());
+        set("max_wal_size", "48MB".to_owned());
+    }
+    options
+}
+
+/// Why cells of this kind cannot be tried here; `None`: they can.
+pub(crate) fn missing(kind: Kind, binaries: &Binaries, scratch: &Scratch) -> Option<String> {
+    let root = rustix::process::geteuid().is_root();
+    let tried = match kind {
+        Kind::Plain => return None,
+        Kind::Standby => {
+            let there = binaries.directory().join("pg_basebackup").exists();
+            return (!there).then(|| "needs pg_basebackup".to_owned());
+        }
+        _ if !root => return Some("needs root".to_owned()),
+        Kind::Network => Network::new().map(drop),
+        Kind::DataDisk | Kind::WalDisk => Disk::new(scratch, 1, scratch.path()).map(drop),
+    };
+    tried.err().map(|error| format!("{error:#}"))
+}
+
+/// The same for a bound on memory.
+pub(crate) fn missing_memory() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("needs root".to_owned());
+    }
+    Memory::new().err().map(|error| format!("{error:#}"))
+}
+
+/// The same for false clocks.
+pub(crate) fn missing_clock() -> Option<String> {
+    false_clock().is_none().then(|| "needs libfaketime (package libfaketime)".to_owned())
+}
+
+/// A library that shows a process another time than it is.
+pub(crate) fn false_clock() -> Option<String> {
+    let folders = fs::read_dir("/usr/lib").ok()?.flatten();
+    folders
+        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
+        .find(|path| path.exists())
+        .map(|path| path.to_string_lossy().into_owned())
+}

@@ -1,0 +1,150 @@
+//! What a run puts on the machine outside of its clusters, under names that tell whose it is, and the
+//! removal of what killed runs left.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Of everything: folders, mounts, namespaces, control groups. The owner's process id follows.
+pub(crate) const PREFIX: &str = "pgmill-chaos-";
+
+const WORKERS: &str = "workers";
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// A name that no other part of this or another living run has.
+pub(crate) fn name() -> (String, u32) {
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    (format!("{PREFIX}{}-{n}", std::process::id()), n)
+}
+
+/// The folder of logs, clocks and mounts; removed with the value.
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes it, after the left-overs of killed runs are gone.
+    pub(crate) fn new() -> Result<Self> {
+        sweep();
+        let path = std::env::temp_dir().join(name().0);
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        // The server's account has to get to its disks.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Notes a worker, so that the next run can end it if this one is killed.
+    pub(crate) fn note(&self, pid: u32) -> Result<()> {
+        let file = self.path.join(WORKERS);
+        let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+        writeln!(file, "{pid} {}", started(pid).unwrap_or_default())?;
+        Ok(())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("chaos: cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Runs a program of the system to its end; an error has what it said.
+pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
+    let output = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} {}: {}", args.join(" "), said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether a name is of a run whose process is gone.
+fn abandoned(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+    let pid: Option<u32> = rest.split('-').next().and_then(|pid| pid.parse().ok());
+    pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// When a process started, in the kernel's ticks: tells it from a later one with its number.
+fn started(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Removes what killed runs left; what resists is named and left alone. Their clusters are swept by
+/// the next start of a cluster.
+fn sweep() {
+    let mut left: Vec<(PathBuf, Result<()>)> = Vec::new();
+    for folder in abandoned_in(&std::env::temp_dir()) {
+        end_workers(&folder);
+    }
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    for line in mounts.lines() {
+        // Disks; namespaces are mounts too, and go their own way.
+        if let [_, mount, "tmpfs", ..] = line.split(' ').collect::<Vec<_>>()[..]
+            && mount.split('/').any(abandoned)
+        {
+            left.push((mount.into(), run("umount", &["-l", mount]).map(drop)));
+        }
+    }
+    for folder in abandoned_in(&std::env::temp_dir()) {
+        let removed = fs::remove_dir_all(&folder).map_err(Into::into);
+        left.push((folder, removed));
+    }
+    for space in abandoned_in(Path::new("/run/netns")) {
+        let name = space.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        left.push((space, run("ip", &["netns", "del", &name]).map(drop)));
+    }
+    for root in super::memory::ROOTS {
+        for group in abandoned_in(Path::new(root)) {
+            let removed = fs::remove_dir(&group).map_err(Into::into);
+            left.push((group, removed));
+        }
+    }
+    for (path, removed) in left {
+        match removed {
+            Ok(()) => eprintln!("chaos: removed {}, left by an earlier run", path.display()),
+            Err(error) => eprintln!("chaos: cannot remove {}: {error:#}", path.display()),
+        }
+    }
+}
+
+fn abandoned_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let ours =
+        |path: &PathBuf| path.file_name().is_some_and(|name| abandoned(&name.to_string_lossy()));
+    entries.flatten().map(|entry| entry.path()).filter(ours).collect()
+}
+
+fn end_workers(folder: &Path) {
+    for line in fs::read_to_string(folder.join(WORKERS)).unwrap_or_default().lines() {
+        let noted = line.split_once(' ').and_then(|(pid, at)| Some((pid.parse().ok()?, at)));
+        if let Some((pid, at)) = noted
+            && started(pid).as_deref() == Some(at)
+        {
+            // It may have ended since.
+            let _ = signal(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let Some(pid) = Pid::from_raw(pid.try_into()?) else { bail!("no process id") };
+    kill_process(pid, signal).with_context(|| format!("cannot signal process {pid:?}"))
+}

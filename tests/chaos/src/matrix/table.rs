@@ -1,0 +1,216 @@
+//! What the cells have shown: as a table, as JSON, as a part of a page.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::cell::Cell;
+
+/// Between these lines of a page the table stands.
+const BEGIN: &str = "<!-- the matrix -->";
+const END: &str = "<!-- the end of the matrix -->";
+
+/// What one cell has shown.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Shown {
+    pub(crate) fault: String,
+    pub(crate) moment: String,
+    pub(crate) mode: String,
+    pub(crate) tries: u32,
+    pub(crate) lost: u32,
+    pub(crate) double: u32,
+    pub(crate) stuck: u32,
+    pub(crate) unknown: u32,
+    /// The longest of all tries, in seconds.
+    pub(crate) recovery_seconds: Option<f64>,
+    pub(crate) promised: String,
+    /// Why it was not tried.
+    pub(crate) skipped: Option<String>,
+    /// Why it could not be tried to its end.
+    pub(crate) error: Option<String>,
+    #[serde(skip)]
+    cell: Cell,
+}
+
+impl Shown {
+    /// Nothing so far.
+    pub(crate) fn new(cell: Cell) -> Self {
+        Self {
+            fault: cell.fault.to_string(),
+            moment: cell.moment.to_string(),
+            mode: cell.mode.to_string(),
+            tries: 0,
+            lost: 0,
+            double: 0,
+            stuck: 0,
+            unknown: 0,
+            recovery_seconds: None,
+            promised: cell.promise().to_owned(),
+            skipped: None,
+            error: None,
+            cell,
+        }
+    }
+
+    /// It cannot be tried here.
+    pub(crate) fn skipped(self, why: String) -> Self {
+        Self { skipped: Some(why), ..self }
+    }
+
+    /// Which cell.
+    pub(crate) fn cell(&self) -> Cell {
+        self.cell
+    }
+
+    /// One more try, which took this long to recover; `None`: it was stuck.
+    pub(crate) fn tried(&mut self, recovery: Option<Duration>) {
+        self.tries += 1;
+        match recovery {
+            Some(took) => {
+                let longest = self.recovery_seconds.unwrap_or(0.0).max(took.as_secs_f64());
+                self.recovery_seconds = Some((longest * 100.0).round() / 100.0);
+            }
+            None => self.stuck += 1,
+        }
+    }
+
+    /// Whether what is promised was found.
+    pub(crate) fn holds(&self) -> bool {
+        self.error.is_none()
+            && self.lost == 0
+            && self.stuck == 0
+            && (self.double == 0 || self.cell.may_double())
+            && (self.unknown == 0 || self.cell.may_be_unknown())
+    }
+
+    fn row(&self) -> [String; 9] {
+        let Self { fault, moment, mode, tries, lost, double, stuck, .. } = self;
+        let head = [fault.clone(), moment.clone(), mode.clone()];
+        let counts = match &self.skipped {
+            Some(_) => ["0", "", "", "", ""].map(str::to_owned),
+            None => [
+                tries.to_string(),
+                lost.to_string(),
+                double.to_string(),
+                stuck.to_string(),
+                self.recovery_seconds.map_or(String::new(), |seconds| format!("{seconds:.1}")),
+            ],
+        };
+        let mut said = self.promised.clone();
+        if let Some(why) = &self.skipped {
+            said = format!("skipped: {why}");
+        } else if self.error.is_some() {
+            said = "ERROR".to_owned();
+        } else if !self.holds() {
+            said = format!("{said}: BROKEN");
+        } else if self.unknown > 0 {
+            let _ = write!(said, ": {} unknown", self.unknown);
+        }
+        let [fault, moment, mode] = head;
+        let [tries, lost, double, stuck, recovery] = counts;
+        [fault, moment, mode, tries, lost, double, stuck, recovery, said]
+    }
+}
+
+const HEAD: [&str; 9] =
+    ["fault", "moment", "mode", "tries", "lost", "double", "stuck", "recovery, s", "promised"];
+
+/// As a table of Markdown, which is one for people too.
+pub(crate) fn table(shown: &[Shown]) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(shown.iter().map(Shown::row));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Numbers stand at the right.
+            let padded = if (3..8).contains(&column) {
+                format!("| {cell:>width$} ")
+            } else {
+                format!("| {cell:<width$} ")
+            };
+            text.push_str(&padded);
+        }
+        text.push_str("|\n");
+        if n == 0 {
+            for (column, width) in widths.iter().enumerate() {
+                let end = if (3..8).contains(&column) { ":" } else { "-" };
+                let _ = write!(text, "|{}{end}", "-".repeat(width + 1));
+            }
+            text.push_str("|\n");
+        }
+    }
+    text
+}
+
+/// One line about all of them.
+pub(crate) fn sum(shown: &[Shown]) -> String {
+    let tried: Vec<&Shown> = shown.iter().filter(|shown| shown.skipped.is_none()).collect();
+    let total = |count: fn(&Shown) -> u32| tried.iter().map(|shown| count(shown)).sum::<u32>();
+    let broken = tried.iter().filter(|shown| !shown.holds()).count();
+    let promised_once = |shown: &&&Shown| !shown.cell.may_double();
+    let double: u32 = tried.iter().filter(promised_once).map(|shown| shown.double).sum();
+    format!(
+        "{} cells, {} tries: {} lost, {double} doubled where once is promised, {} stuck; \
+         {broken} cells broken, {} skipped",
+        tried.len(),
+        total(|shown| shown.tries),
+        total(|shown| shown.lost),
+        total(|shown| shown.stuck),
+        shown.len() - tried.len(),
+    )
+}
+
+/// Puts the table into a page, in the place of the one that is there.
+pub(crate) fn write(page: &Path, shown: &[Shown]) -> Result<()> {
+    let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
+    let replaced = replace(&text, &format!("{}\n{}", table(shown), sum(shown)))
+        .with_context(|| format!("{} has no lines {BEGIN} and {END}", page.display()))?;
+    fs::write(page, replaced).with_context(|| page.display().to_string())
+}
+
+fn replace(text: &str, table: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n\n{table}\n\n{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::{Fault, Mode, Moment};
+    use super::*;
+
+    fn shown(mode: Mode) -> Shown {
+        Shown::new(Cell { fault: Fault::WorkerKilled, moment: Moment::Executing, mode })
+    }
+
+    #[test]
+    fn a_double_breaks_what_is_promised_once_only() {
+        for (mode, holds) in
+            [(Mode::Transaction, false), (Mode::AtLeastOnce, true), (Mode::AtMostOnce, false)]
+        {
+            assert_eq!(Shown { double: 1, ..shown(mode) }.holds(), holds, "{mode}");
+            assert!(!Shown { lost: 1, ..shown(mode) }.holds(), "{mode}");
+            assert!(shown(mode).holds());
+        }
+        let mut stuck = shown(Mode::AtLeastOnce);
+        stuck.tried(None);
+        assert!(!stuck.holds());
+    }
+
+    #[test]
+    fn the_table_takes_the_place_of_the_old_one() {
+        let page = format!("head\n{BEGIN}\nold\n{END}\nfoot\n");
+        let replaced = replace(&page, "| new |").unwrap();
+        assert_eq!(replaced, format!("head\n{BEGIN}\n\n| new |\n\n{END}\nfoot\n"));
+        assert!(replace("head", "| new |").is_none());
+        let table = table(&[shown(Mode::Transaction)]);
+        assert_eq!(table.lines().count(), 3);
+        assert!(table.lines().all(|line| line.matches('|').count() == 10), "{table}");
+    }
+}
