@@ -127,6 +127,7 @@ impl Seat {
             .args(["--poll", "200ms", "--log-format", "text", "--log", "debug,tokio_postgres=info"])
             .args(&self.flags)
             .env("DATABASE_URL", control)
+            .env("PGMILL_ALLOW_SUPERUSER", "true")
             .env("PGMILL_TASK_URL", tasks)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
