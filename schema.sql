@@ -431,7 +431,7 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     context text,
     notices jsonb,
     result jsonb,
-    run_as text NOT NULL,
+    run_as text NOT NULL DEFAULT '',
     params jsonb,
     statement text NOT NULL
 ) PARTITION BY RANGE (finished_at);

@@ -237,7 +237,8 @@ impl Player {
     /// Takes the pending task, if there is one; `hidden`: as if its backend had ended.
     async fn claim(&mut self, database: &Database, hidden: bool) -> bool {
         let claimer = Claimer::new(database.connect().await, self.worker).await.unwrap();
-        let lane = Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
+        let lane =
+            Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
         let started_at = if hidden { Timestamp::UNIX_EPOCH } else { self.identity.started_at };
         let identity = SessionIdentity { started_at, ..self.identity };
         let mut claimed = claimer.claim(&[Slice::all_of(lane)], &[identity]).await.unwrap();

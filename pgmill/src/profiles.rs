@@ -69,7 +69,7 @@ pub(crate) async fn set(
     };
     out.text(&format!("profile {name} {verb} open to {allowed}"))?;
     if now.readers == 0 {
-        tell(&format!("no live worker has [run_as.{name}] in its configuration"));
+        tell(format!("no live worker has [run_as.{name}] in its configuration"));
     }
     Ok(exit::OK)
 }
