@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use crate::task::{Backoff, Claim, Mode, RetryPolicy};
+use crate::task::{Backoff, Mode, RetryPolicy};
 
 /// SQLSTATE by which a task says: do not try again.
 pub const FATAL: &str = "MT900";
@@ -44,11 +44,24 @@ pub enum Verdict {
     Final,
 }
 
+/// What decides about another attempt beside how the last one ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Past<'a> {
+    /// How often it may be run.
+    pub retry: &'a RetryPolicy,
+    /// Attempts that failed before this one.
+    pub failures: u32,
+    /// Attempts before this one that used up nothing.
+    pub transients: u32,
+    /// Whether it must not be started twice.
+    pub at_most_once: bool,
+}
+
 /// Decides for an attempt that ended with this SQLSTATE; `None` is an error that did not come from
 /// the server, and `connection_lost` says that the answer never came.
 #[must_use]
 pub fn decide(
-    claim: &Claim,
+    past: &Past<'_>,
     sqlstate: Option<&str>,
     connection_lost: bool,
     fatal_classes: &[String],
@@ -56,16 +69,16 @@ pub fn decide(
 ) -> Verdict {
     let in_class = |class: &str| sqlstate.is_some_and(|code| code.starts_with(class));
     let transient = connection_lost || TRANSIENT_CLASSES.iter().any(|class| in_class(class));
-    if claim.at_most_once || sqlstate == Some(FATAL) {
+    if past.at_most_once || sqlstate == Some(FATAL) {
         Verdict::Final
-    } else if transient && claim.transients < MOST_TRANSIENTS {
-        Verdict::Transient { retry_in: transient_wait(claim.transients, random) }
+    } else if transient && past.transients < MOST_TRANSIENTS {
+        Verdict::Transient { retry_in: transient_wait(past.transients, random) }
     } else if fatal_classes.iter().any(|class| in_class(class))
-        || claim.failures + 1 >= claim.retry.max_attempts
+        || past.failures + 1 >= past.retry.max_attempts
     {
         Verdict::Final
     } else {
-        Verdict::Failure { retry_in: wait(&claim.retry, claim.failures + 1, random) }
+        Verdict::Failure { retry_in: wait(past.retry, past.failures + 1, random) }
     }
 }
 

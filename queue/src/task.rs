@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::limit::LimitId;
+use crate::retry::Past;
 use crate::run::RunId;
 use crate::words;
 
@@ -244,6 +245,17 @@ impl Claim {
     #[must_use]
     pub fn retry(&self) -> &RetryPolicy {
         &self.retry
+    }
+
+    /// What came before this attempt.
+    #[must_use]
+    pub fn past(&self) -> Past<'_> {
+        Past {
+            retry: &self.retry,
+            failures: self.failures,
+            transients: self.transients,
+            at_most_once: self.at_most_once,
+        }
     }
 
     /// How the statement is to be run.

@@ -241,10 +241,14 @@ impl Executor {
             fault.hint = Some(hint.to_owned());
         }
         let lost = trouble.connection_lost();
-        let verdict = retry::decide(claim, sqlstate, lost, &self.fatal_sqlstates, &mut rand::rng());
+        let verdict = self.verdict(claim, sqlstate, lost);
         let outcome = if lost && claim.at_most_once() { Outcome::Unknown } else { Outcome::Failed };
         report.error = Some(fault);
         Ending::Failed { outcome, verdict, report: Box::new(report) }
+    }
+
+    fn verdict(&self, claim: &Claim, sqlstate: Option<&str>, lost: bool) -> Verdict {
+        retry::decide(&claim.past(), sqlstate, lost, &self.fatal_sqlstates, &mut rand::rng())
     }
 
     /// What follows from having been stopped.
@@ -268,7 +272,7 @@ impl Executor {
             }
             Reason::Deadline => (
                 Outcome::TimedOut,
-                retry::decide(claim, None, false, &self.fatal_sqlstates, &mut rand::rng()),
+                self.verdict(claim, None, false),
                 format!("ran longer than its timeout of {:?}", claim.timeout().unwrap_or_default()),
             ),
         };
