@@ -1,0 +1,137 @@
+//! Visits every state that can be reached, the nearest first: what breaks a rule is found on the
+//! shortest way to it.
+
+use std::collections::HashMap;
+use std::fmt::{self, Debug, Display};
+use std::hash::Hash;
+
+/// Something with states and steps between them.
+pub(crate) trait System {
+    type State: Clone + Eq + Hash;
+    type Action: Copy + Debug;
+
+    fn initial(&self) -> Self::State;
+
+    /// Every step from here; `Err` is a step that breaks a rule by itself.
+    fn steps(&self, state: &Self::State) -> Vec<Step<Self>>;
+
+    /// One for all states that differ in names only.
+    fn canonical(&self, state: Self::State) -> Self::State;
+
+    /// The rule that a state breaks.
+    fn broken(&self, state: &Self::State) -> Result<(), String>;
+
+    /// What every state has to be able to reach.
+    fn ended(&self, state: &Self::State) -> bool;
+}
+
+/// What happens, and what comes of it.
+pub(crate) type Step<S> = (<S as System>::Action, Result<<S as System>::State, String>);
+
+/// All states were visited and none breaks a rule.
+#[derive(Debug)]
+pub(crate) struct Explored {
+    pub(crate) states: usize,
+    pub(crate) steps: usize,
+}
+
+/// A rule does not hold.
+#[derive(Debug)]
+pub(crate) struct Violation {
+    pub(crate) rule: String,
+    /// From the first state on.
+    pub(crate) trace: Vec<String>,
+    /// Visited before it was found.
+    pub(crate) states: usize,
+}
+
+impl Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({} states)", self.rule, self.states)?;
+        self.trace.iter().try_for_each(|action| writeln!(f, "    {action}"))
+    }
+}
+
+/// Visits all states; the first broken rule ends it.
+pub(crate) fn explore<S: System>(system: &S) -> Result<Explored, Violation> {
+    // By number: the state, and the one that it was first reached from.
+    let mut states = vec![system.canonical(system.initial())];
+    let mut from = vec![0];
+    let mut numbers = HashMap::from([(states[0].clone(), 0)]);
+    let mut edges: Vec<(usize, usize)> = Vec::new();
+    let mut at = 0;
+    while at < states.len() {
+        let state = states[at].clone();
+        let tell = |rule, states: &[S::State]| {
+            violation(system, rule, &way(states, &from, at), states.len())
+        };
+        system.broken(&state).map_err(|rule| tell(rule, &states))?;
+        let mut reached = 0;
+        for (_, next) in system.steps(&state) {
+            let next = system.canonical(next.map_err(|rule| tell(rule, &states))?);
+            let fresh = states.len();
+            let number = *numbers.entry(next).or_insert_with_key(|next| {
+                states.push(next.clone());
+                reached += 1;
+                fresh
+            });
+            edges.push((number, at));
+        }
+        from.extend(std::iter::repeat_n(at, reached));
+        at += 1;
+    }
+    let ends = (0..states.len()).filter(|n| system.ended(&states[*n]));
+    if let Some(stuck) = cut_off(states.len(), &mut edges, ends.collect()) {
+        let rule = "from here the end cannot be reached".to_owned();
+        return Err(violation(system, rule, &way(&states, &from, stuck), states.len()));
+    }
+    Ok(Explored { states: states.len(), steps: edges.len() })
+}
+
+/// The states from the first to this one.
+fn way<'a, State>(states: &'a [State], from: &[usize], mut at: usize) -> Vec<&'a State> {
+    let mut way = vec![&states[at]];
+    while at > 0 {
+        at = from[at];
+        way.insert(0, &states[at]);
+    }
+    way
+}
+
+/// Walks the way once more, this time without changing names underway.
+fn violation<S: System>(system: &S, rule: String, way: &[&S::State], states: usize) -> Violation {
+    let mut trace = Vec::new();
+    let mut state = system.initial();
+    for next in &way[1..] {
+        let leads_there = |step: &Step<S>| match &step.1 {
+            Ok(state) => system.canonical(state.clone()) == **next,
+            Err(_) => false,
+        };
+        let step = system.steps(&state).into_iter().find(leads_there);
+        let Some((action, Ok(after))) = step else { unreachable!("names decide about a step") };
+        trace.push(format!("{action:?}"));
+        state = after;
+    }
+    let breaks = |step: &Step<S>| step.1.as_ref().err() == Some(&rule);
+    trace.extend(
+        system.steps(&state).iter().find(|step| breaks(step)).map(|step| format!("{:?}", step.0)),
+    );
+    Violation { rule, trace, states }
+}
+
+/// The first state that no step leads from to an end, over however many others. Walks backwards;
+/// an edge names where it leads to before where it comes from.
+fn cut_off(states: usize, edges: &mut [(usize, usize)], mut ends: Vec<usize>) -> Option<usize> {
+    edges.sort_unstable();
+    let mut live = vec![false; states];
+    ends.iter().for_each(|end| live[*end] = true);
+    while let Some(to) = ends.pop() {
+        let first = edges.partition_point(|edge| edge.0 < to);
+        for (_, from) in edges[first..].iter().take_while(|edge| edge.0 == to) {
+            if !std::mem::replace(&mut live[*from], true) {
+                ends.push(*from);
+            }
+        }
+    }
+    live.iter().position(|live| !live)
+}

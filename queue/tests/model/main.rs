@@ -1,0 +1,162 @@
+//! Every order in which a small fleet can do, fail, lose and reclaim its tasks.
+//!
+//! No database: what `schema.sql` and the worker do stands here in short, and takes from the product
+//! what is pure in it: the states with their transitions, the outcomes, what follows from an error.
+//! Workers die, stop and come back, are cut off and cancelled, and the server crashes and forgets
+//! claims, as often as they like, at any moment. A planted mistake shows that the rules see it.
+//!
+//! `cargo test -p queue --test model -- --nocapture` prints states and traces.
+
+#![expect(clippy::expect_used, reason = "what a small model cannot meet")]
+
+mod explore;
+mod model;
+mod steps;
+mod transitions;
+mod world;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use queue::{Mode, State};
+
+use explore::{Violation, explore};
+use model::{Bug, Model, Size};
+use world::Fault;
+
+/// Two tasks, two workers, crashes of all kinds.
+const SMALL: Size = Size {
+    workers: 2,
+    tasks: 2,
+    mode: Mode::Transaction,
+    at_most_once: false,
+    max_attempts: 1,
+    max_crashes: 2,
+    transients: 5,
+    faults: &[],
+    stops: false,
+    again: 0,
+    planted: None,
+};
+
+fn every_size() -> Vec<(&'static str, Size)> {
+    let all = &[
+        Fault::Error,
+        Fault::Serialization,
+        Fault::Fatal,
+        Fault::Later,
+        Fault::ConnectionLost,
+        Fault::Timeout,
+        Fault::Cancelled,
+        Fault::Interrupted,
+    ];
+    let one = Size { tasks: 1, max_attempts: 2, transients: 4, faults: all, stops: true, ..SMALL };
+    let some = &[Fault::Error, Fault::ConnectionLost];
+    let three = Size { workers: 3, transients: 5, faults: some, ..one };
+    let again = Size { again: 1, faults: some, transients: 5, ..one };
+    let stopped = &[
+        Fault::Error,
+        Fault::ConnectionLost,
+        Fault::Timeout,
+        Fault::Cancelled,
+        Fault::Interrupted,
+    ];
+    let apart = Mode::Autocommit;
+    vec![
+        ("two workers, two tasks", SMALL),
+        ("two workers, one task that meets everything", one),
+        ("two workers, one task that is run again", again),
+        ("three workers, one task", three),
+        ("two workers, two tasks in autocommit mode", Size { mode: apart, ..SMALL }),
+        ("two workers, one task in autocommit mode", Size { mode: apart, faults: stopped, ..one }),
+        (
+            "two workers, one at-most-once task",
+            Size { mode: apart, at_most_once: true, max_attempts: 1, again: 1, ..one },
+        ),
+    ]
+}
+
+#[test]
+fn whatever_happens_the_rules_hold_and_every_task_can_end() {
+    let used: BTreeSet<_> = std::thread::scope(|scope| {
+        let sizes = every_size();
+        let all: Vec<_> = sizes
+            .into_iter()
+            .map(|(name, size)| scope.spawn(move || hold_in(name, size)))
+            .collect();
+        all.into_iter().flat_map(|one| one.join().expect("its message is printed")).collect()
+    });
+    let every = State::ALL.iter().map(|state| Some(*state)).chain([None]);
+    let limited = |state: Option<State>| state == Some(State::Blocked);
+    let allowed = State::ALL.iter().flat_map(|from| every.clone().map(|to| (*from, to)));
+    let allowed = allowed.filter(|(from, to)| from.may_become(*to));
+    let without_limits = allowed.filter(|(from, to)| !limited(Some(*from)) && !limited(*to));
+    assert_eq!(used, without_limits.collect::<BTreeSet<_>>(), "transitions without limits");
+}
+
+/// The rules hold; returns the transitions that were met.
+fn hold_in(name: &str, size: Size) -> BTreeSet<(State, Option<State>)> {
+    let model = Model { size, used: RefCell::default() };
+    let timer = std::time::Instant::now();
+    let explored = explore(&model).unwrap_or_else(|violation| panic!("{name}: {violation}"));
+    println!("{name}: {} states, {} steps, {:?}", explored.states, explored.steps, timer.elapsed());
+    model.used.into_inner()
+}
+
+/// The shortest way to the rule that a mistake breaks.
+fn found(bug: Bug, size: Size) -> Violation {
+    let size = Size { planted: Some(bug), ..size };
+    let model = Model { size, used: RefCell::default() };
+    let violation = explore(&model).expect_err("it breaks a rule");
+    println!("{bug:?}: {violation}");
+    violation
+}
+
+/// One task, and workers that stand still and come back.
+const ONE: Size = Size { tasks: 1, stops: true, ..SMALL };
+
+#[test]
+fn a_fence_of_the_task_alone_is_found() {
+    let violation = found(Bug::FinishById, ONE);
+    assert_eq!(violation.rule, "a claim that is not live changed the task");
+}
+
+#[test]
+fn a_fence_of_attempt_numbers_is_found_where_a_crash_hands_them_out_again() {
+    // The claim was not on disk, so its number is given to the next.
+    let violation = found(Bug::FenceByAttempt, ONE);
+    assert_eq!(violation.rule, "a claim that is not live changed the task");
+    assert!(violation.trace.contains(&"ServerCrashes".to_owned()), "{violation}");
+}
+
+#[test]
+fn a_reclaim_that_leaves_the_backend_is_found() {
+    for mode in [Mode::Autocommit, Mode::Transaction] {
+        let violation = found(Bug::ReclaimWithoutEnding, Size { mode, ..ONE });
+        assert_eq!(violation.rule, "two backends work for one task");
+    }
+}
+
+#[test]
+fn a_completion_in_a_second_transaction_is_found() {
+    let violation = found(Bug::TwoTransactions, ONE);
+    assert_eq!(violation.rule, "effects and success are not the same");
+}
+
+#[test]
+fn a_beat_that_revives_a_reclaimed_claim_is_found() {
+    let violation = found(Bug::BeatRevives, ONE);
+    assert_eq!(violation.rule, "two backends work for one task");
+}
+
+#[test]
+fn a_crash_that_uses_up_nothing_is_found() {
+    let violation = found(Bug::CrashNotCounted, ONE);
+    assert_eq!(violation.rule, "a task is attempted more often than it may");
+}
+
+#[test]
+fn a_completion_that_does_not_wait_for_the_disk_is_found() {
+    let violation = found(Bug::AsynchronousCompletion, ONE);
+    assert_eq!(violation.rule, "a task that has ended changed");
+}

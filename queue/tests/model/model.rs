@@ -1,0 +1,286 @@
+//! A fleet and its tasks: what can happen, and which rules hold.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use queue::retry::MOST_TRANSIENTS;
+use queue::{Mode, Outcome, State};
+
+use crate::explore::{Step, System};
+use crate::world::{Backend, DEPARTED, Doing, Fault, Row, Worker, World};
+
+/// Something left out or done otherwise, which some rule has to notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// Finish, fail and give back name the task only.
+    FinishById,
+    /// They name the number of the attempt instead of the token.
+    FenceByAttempt,
+    /// The reclaimer does not wait for the backend's end.
+    ReclaimWithoutEnding,
+    /// The effects are committed first, the completion next.
+    TwoTransactions,
+    /// A beat writes the worker's claims into the rows.
+    BeatRevives,
+    /// An attempt whose worker died uses up nothing.
+    CrashNotCounted,
+    /// A completion does not wait for the disk.
+    AsynchronousCompletion,
+}
+
+/// Sizes and kinds; how often anything but `again` happens has no bound.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) workers: u8,
+    pub(crate) tasks: u8,
+    pub(crate) mode: Mode,
+    pub(crate) at_most_once: bool,
+    pub(crate) max_attempts: u32,
+    /// `mill.settings.max_crashes`.
+    pub(crate) max_crashes: u8,
+    /// Transient ends that each task has behind it, since five in a row make many states.
+    pub(crate) transients: u8,
+    /// What can come between a task and its end; workers and the server crash anyhow.
+    pub(crate) faults: &'static [Fault],
+    /// Whether workers stand still for a time.
+    pub(crate) stops: bool,
+    /// How often a person runs a finished task again.
+    pub(crate) again: u8,
+    pub(crate) planted: Option<Bug>,
+}
+
+/// A fleet of some size.
+pub(crate) struct Model {
+    pub(crate) size: Size,
+    /// Transitions that were used.
+    pub(crate) used: RefCell<BTreeSet<(State, Option<State>)>>,
+}
+
+/// What happens. Workers and tasks are named by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Its time has come.
+    Promote {
+        task: u8,
+    },
+    Claim {
+        worker: u8,
+        task: u8,
+    },
+    /// The answer to the claim is lost on the way.
+    ClaimUnheard {
+        worker: u8,
+        task: u8,
+    },
+    GiveBackUnknown {
+        worker: u8,
+        task: u8,
+    },
+    Start {
+        worker: u8,
+    },
+    /// Stops gracefully, before or after the start.
+    Interrupt {
+        worker: u8,
+    },
+    ObeyCancel {
+        worker: u8,
+    },
+    ObeyLost {
+        worker: u8,
+    },
+    Deadline {
+        worker: u8,
+    },
+    /// The network takes its session away; the backend stays.
+    Cut {
+        worker: u8,
+    },
+    EndOwnBackend {
+        worker: u8,
+    },
+    /// Takes in that its backend is gone.
+    NoticeBreak {
+        worker: u8,
+    },
+    /// Takes in what the backend said, and sends what comes next.
+    Hear {
+        worker: u8,
+    },
+    Settle {
+        worker: u8,
+    },
+    /// On a control session, in autocommit mode.
+    CompleteApart {
+        worker: u8,
+    },
+    /// Fail or give back.
+    Record {
+        worker: u8,
+    },
+    /// Of the planted bug only.
+    Beat {
+        worker: u8,
+    },
+    StatementEnds {
+        token: u8,
+    },
+    StatementRaises {
+        token: u8,
+        fault: Fault,
+    },
+    BackendCommits {
+        token: u8,
+    },
+    /// The server takes in that nobody listens, and rolls back.
+    BackendLeaves {
+        token: u8,
+    },
+    EndBackend {
+        task: u8,
+    },
+    Reclaim {
+        task: u8,
+    },
+    /// kill -9; another process starts in its place.
+    WorkerDies {
+        worker: u8,
+    },
+    WorkerStops {
+        worker: u8,
+    },
+    WorkerWakes {
+        worker: u8,
+    },
+    /// Loses what no commit has flushed.
+    ServerCrashes,
+    /// The server writes its WAL out of its own accord.
+    Flush,
+    Cancel {
+        task: u8,
+    },
+    RunAgain {
+        task: u8,
+    },
+}
+
+impl Model {
+    /// Attempts that may end: failures, transient ends, crashes, and the last.
+    pub(crate) fn most_attempts(&self) -> u8 {
+        let failures = u8::try_from(self.size.max_attempts).expect("a small model") - 1;
+        let transients =
+            u8::try_from(MOST_TRANSIENTS).expect("a small number") - self.size.transients;
+        failures + transients + self.size.max_crashes
+    }
+
+    /// A backend is at work for the task.
+    fn at_work(&self, backend: &Backend) -> bool {
+        match backend.doing {
+            Doing::Statement | Doing::Completing | Doing::HalfWay => true,
+            Doing::Through => self.size.mode == Mode::Transaction,
+            Doing::Nothing | Doing::Refused(_) | Doing::Answered => false,
+        }
+    }
+
+    fn effects_fit(&self, row: &Row) -> Result<(), String> {
+        let succeeded = row.outcome == Some(Outcome::Succeeded);
+        match self.size.mode {
+            Mode::Transaction if row.effects > 1 => Err("effects are committed twice".into()),
+            Mode::Transaction if (row.effects > 0) != succeeded => {
+                Err("effects and success are not the same".into())
+            }
+            Mode::Autocommit if self.size.at_most_once && row.effects > 1 => {
+                Err("an at-most-once statement ran to its end twice".into())
+            }
+            Mode::Autocommit if succeeded && row.effects == 0 => {
+                Err("a statement that never ran to its end succeeded".into())
+            }
+            Mode::Transaction | Mode::Autocommit => Ok(()),
+        }
+    }
+}
+
+impl System for Model {
+    type State = World;
+    type Action = Action;
+
+    fn initial(&self) -> World {
+        // The last is due later.
+        let state =
+            |task| if task + 1 < self.size.tasks { State::Pending } else { State::Scheduled };
+        let row = |task| Row::new(state(task), self.size.transients);
+        let rows: Vec<Row> = (0..self.size.tasks).map(row).collect();
+        World {
+            durable: rows.clone(),
+            rows,
+            workers: vec![Worker::default(); self.size.workers.into()],
+            backends: Vec::new(),
+        }
+    }
+
+    fn steps(&self, world: &World) -> Vec<Step<Self>> {
+        let mut actions = Vec::new();
+        (0..self.size.workers).for_each(|worker| self.of_worker(world, worker, &mut actions));
+        world.backends.iter().for_each(|backend| self.of_backend(backend, &mut actions));
+        (0..self.size.tasks).for_each(|task| self.of_task(world, task, &mut actions));
+        if world.rows != world.durable {
+            actions.push(Action::Flush);
+        }
+        if world.rows != world.durable || !world.backends.is_empty() {
+            actions.push(Action::ServerCrashes);
+        }
+        let step = |action| {
+            let mut next = world.clone();
+            let done = self.apply(&mut next, action);
+            let done = done.and_then(|()| nothing_ended_changed(world, &next, action));
+            (action, done.map(|()| next))
+        };
+        actions.into_iter().map(step).collect()
+    }
+
+    fn canonical(&self, mut world: World) -> World {
+        if self.size.planted != Some(Bug::FenceByAttempt) {
+            world.forget_attempts();
+        }
+        world.in_order()
+    }
+
+    fn broken(&self, world: &World) -> Result<(), String> {
+        for (task, row) in (0..).zip(&world.rows) {
+            self.effects_fit(row)?;
+            let at_work = |backend: &&Backend| backend.claim.task == task && self.at_work(backend);
+            if world.backends.iter().filter(at_work).count() > 1 {
+                return Err("two backends work for one task".into());
+            }
+            let running = row.state == Some(State::Running);
+            if (running, running) != (row.token.is_some(), row.claimed_by.is_some()) {
+                return Err("a claim without a running task, or the other way round".into());
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&self, world: &World) -> bool {
+        world.rows.iter().all(|row| row.state.is_none())
+    }
+}
+
+/// Nothing but a person changes what has ended.
+fn nothing_ended_changed(before: &World, after: &World, action: Action) -> Result<(), String> {
+    for (task, (before, after)) in (0..).zip(before.rows.iter().zip(&after.rows)) {
+        let again = action == Action::RunAgain { task };
+        if before.state.is_none() && before != after && !again {
+            return Err("a task that has ended changed".into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether its worker's peers take it for dead.
+pub(crate) fn claimed_by_dead(world: &World, row: &Row) -> bool {
+    match row.claimed_by {
+        Some(DEPARTED) => true,
+        Some(worker) => world.workers[usize::from(worker)].stopped,
+        None => false,
+    }
+}

@@ -1,0 +1,350 @@
+//! Which step is possible when, and what it does.
+
+use queue::{Mode, State};
+
+use crate::model::{Action, Bug, Model, claimed_by_dead};
+use crate::transitions::Broken;
+use crate::world::{Backend, Claim, DEPARTED, Doing, Fault, Knows, Worker, World};
+
+impl Model {
+    fn meets(&self, fault: Fault) -> bool {
+        self.size.faults.contains(&fault)
+    }
+
+    /// What a worker can do, or what can be done to it.
+    pub(crate) fn of_worker(&self, world: &World, worker: u8, actions: &mut Vec<Action>) {
+        let Worker { stopped, holds } = world.workers[usize::from(worker)];
+        let claims = world.rows.iter().any(|row| row.claimed_by == Some(worker));
+        if stopped {
+            return actions.push(Action::WorkerWakes { worker });
+        }
+        if holds.is_some() || claims {
+            actions.push(Action::WorkerDies { worker });
+            actions.extend(self.size.stops.then_some(Action::WorkerStops { worker }));
+        }
+        for (task, row) in (0..).zip(&world.rows) {
+            if row.state == Some(State::Pending) && holds.is_none() {
+                actions.push(Action::Claim { worker, task });
+                if self.meets(Fault::ConnectionLost) {
+                    actions.push(Action::ClaimUnheard { worker, task });
+                }
+            }
+            let held = holds.is_some_and(|(claim, _)| Some(claim.token) == row.token);
+            if row.claimed_by == Some(worker) && !held {
+                actions.push(Action::GiveBackUnknown { worker, task });
+            }
+        }
+        let Some((claim, knows)) = holds else { return };
+        let row = &world.rows[usize::from(claim.task)];
+        if self.size.planted == Some(Bug::BeatRevives)
+            && matches!(row.state, Some(State::Pending | State::Running))
+            && row.token != Some(claim.token)
+        {
+            actions.push(Action::Beat { worker });
+        }
+        if matches!(knows, Knows::Claimed | Knows::Started) {
+            if self.meets(Fault::Interrupted) {
+                actions.push(Action::Interrupt { worker });
+            }
+            if row.token != Some(claim.token) {
+                actions.push(Action::ObeyLost { worker });
+            } else if row.cancel_requested {
+                actions.push(Action::ObeyCancel { worker });
+            }
+        }
+        self.of_claim(worker, knows, world.doing(claim), actions);
+    }
+
+    fn of_claim(&self, worker: u8, knows: Knows, doing: Option<Doing>, actions: &mut Vec<Action>) {
+        match (knows, doing) {
+            (Knows::Claimed, Some(Doing::Nothing)) => actions.push(Action::Start { worker }),
+            // Its session is gone before it began: it goes back.
+            (Knows::Claimed, None) if !self.meets(Fault::Interrupted) => {
+                actions.push(Action::Interrupt { worker });
+            }
+            (Knows::Started | Knows::Committing, None) => {
+                actions.push(Action::NoticeBreak { worker });
+            }
+            (Knows::Started, Some(Doing::Through | Doing::Refused(_)))
+            | (Knows::Committing, Some(Doing::Answered)) => actions.push(Action::Hear { worker }),
+            (Knows::Cut, _) => actions.push(Action::EndOwnBackend { worker }),
+            (Knows::InDoubt, _) => actions.push(Action::Settle { worker }),
+            (Knows::Through, _) => actions.push(Action::CompleteApart { worker }),
+            (Knows::Failed(_), _) => actions.push(Action::Record { worker }),
+            _ => {}
+        }
+        if matches!(knows, Knows::Started | Knows::Committing)
+            && doing.is_some()
+            && self.meets(Fault::ConnectionLost)
+        {
+            actions.push(Action::Cut { worker });
+        }
+        if knows == Knows::Started && self.meets(Fault::Timeout) {
+            actions.push(Action::Deadline { worker });
+        }
+    }
+
+    pub(crate) fn of_backend(&self, backend: &Backend, actions: &mut Vec<Action>) {
+        let token = backend.claim.token;
+        match backend.doing {
+            Doing::Statement => {
+                actions.push(Action::StatementEnds { token });
+                let raised = |fault: &&Fault| {
+                    matches!(
+                        fault,
+                        Fault::Error | Fault::Serialization | Fault::Fatal | Fault::Later
+                    )
+                };
+                let raised = self.size.faults.iter().filter(raised);
+                actions
+                    .extend(raised.map(|fault| Action::StatementRaises { token, fault: *fault }));
+            }
+            Doing::Completing | Doing::HalfWay => actions.push(Action::BackendCommits { token }),
+            _ if backend.orphan => actions.push(Action::BackendLeaves { token }),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn of_task(&self, world: &World, task: u8, actions: &mut Vec<Action>) {
+        let row = &world.rows[usize::from(task)];
+        match row.state {
+            Some(State::Scheduled) => actions.push(Action::Promote { task }),
+            None if row.again < self.size.again => actions.push(Action::RunAgain { task }),
+            _ => {}
+        }
+        if row.state.is_some() && !row.cancel_requested && self.meets(Fault::Cancelled) {
+            actions.push(Action::Cancel { task });
+        }
+        if claimed_by_dead(world, row) {
+            let there = world.backends.iter().any(|b| Some(b.claim.token) == row.token);
+            if there {
+                actions.push(Action::EndBackend { task });
+            }
+            if !there || self.size.planted == Some(Bug::ReclaimWithoutEnding) {
+                actions.push(Action::Reclaim { task });
+            }
+        }
+    }
+
+    pub(crate) fn apply(&self, world: &mut World, action: Action) -> Result<(), Broken> {
+        match action {
+            Action::Claim { worker, task } => self.claim(world, worker, task).map(|claim| {
+                let backend = Backend { claim, doing: Doing::Nothing, orphan: false };
+                world.backends.push(backend);
+                world.backends.sort_unstable_by_key(|backend| backend.claim);
+                world.workers[usize::from(worker)].holds = Some((claim, Knows::Claimed));
+            }),
+            Action::ClaimUnheard { worker, task } => self.claim(world, worker, task).map(drop),
+            Action::GiveBackUnknown { task, .. } => {
+                let row = &world.rows[usize::from(task)];
+                let (token, attempt) = (row.token.expect("it is claimed"), row.attempt);
+                self.give_back(world, Claim { token, task, attempt }, State::Pending)
+            }
+            Action::Cancel { task } => self.cancel(world, task),
+            Action::Promote { task } | Action::RunAgain { task } => self.retry(world, task),
+            Action::Reclaim { task } => self.reclaim(world, task),
+            Action::EndBackend { task } => {
+                let token = world.rows[usize::from(task)].token;
+                world.backends.retain(|backend| Some(backend.claim.token) != token);
+                Ok(())
+            }
+            Action::Flush => {
+                world.durable.clone_from(&world.rows);
+                Ok(())
+            }
+            Action::ServerCrashes => {
+                world.rows.clone_from(&world.durable);
+                world.backends.clear();
+                Ok(())
+            }
+            Action::WorkerDies { worker } => {
+                depart(world, worker);
+                Ok(())
+            }
+            Action::WorkerStops { worker } | Action::WorkerWakes { worker } => {
+                world.workers[usize::from(worker)].stopped ^= true;
+                Ok(())
+            }
+            Action::StatementEnds { token }
+            | Action::StatementRaises { token, .. }
+            | Action::BackendCommits { token }
+            | Action::BackendLeaves { token } => self.backend_does(world, token, action),
+            Action::Start { worker }
+            | Action::Interrupt { worker }
+            | Action::ObeyCancel { worker }
+            | Action::ObeyLost { worker }
+            | Action::Deadline { worker }
+            | Action::Cut { worker }
+            | Action::EndOwnBackend { worker }
+            | Action::NoticeBreak { worker }
+            | Action::Hear { worker }
+            | Action::Settle { worker }
+            | Action::CompleteApart { worker }
+            | Action::Record { worker }
+            | Action::Beat { worker } => self.worker_does(world, worker, action),
+        }
+    }
+
+    /// Its commit does not wait for the disk.
+    fn claim(&self, world: &mut World, worker: u8, task: u8) -> Result<Claim, Broken> {
+        let token = world.fresh_token();
+        let row = &mut world.rows[usize::from(task)];
+        self.change(row, Some(State::Running))?;
+        row.attempt += 1;
+        (row.token, row.claimed_by) = (Some(token), Some(worker));
+        Ok(Claim { token, task, attempt: row.attempt })
+    }
+
+    fn backend_does(&self, world: &mut World, token: u8, action: Action) -> Result<(), Broken> {
+        let found = world.backends.iter().find(|backend| backend.claim.token == token);
+        let Backend { claim, doing, orphan } = *found.expect("only those that are there act");
+        let next = match action {
+            Action::StatementEnds { .. } => {
+                if self.size.mode == Mode::Autocommit {
+                    effect(world, claim);
+                }
+                Doing::Through
+            }
+            Action::StatementRaises { fault, .. } => Doing::Refused(fault),
+            Action::BackendCommits { .. } if self.size.planted == Some(Bug::TwoTransactions) => {
+                if doing == Doing::Completing {
+                    effect(world, claim);
+                    Doing::HalfWay
+                } else {
+                    self.complete(world, claim)?;
+                    Doing::Answered
+                }
+            }
+            Action::BackendCommits { .. } => {
+                // In one transaction: both, or neither.
+                let task = usize::from(claim.task);
+                let before = world.rows[task].effects;
+                world.rows[task].effects = (before + 1).min(2);
+                if !self.complete(world, claim)? {
+                    world.rows[task].effects = before;
+                }
+                Doing::Answered
+            }
+            _ => {
+                world.end_backend(claim);
+                return Ok(());
+            }
+        };
+        world.set_doing(claim, next);
+        if orphan && !matches!(next, Doing::HalfWay) {
+            world.end_backend(claim);
+        }
+        Ok(())
+    }
+
+    fn worker_does(&self, world: &mut World, worker: u8, action: Action) -> Result<(), Broken> {
+        let held = world.workers[usize::from(worker)].holds;
+        let (claim, knows) = held.expect("only who holds a claim acts on it");
+        let doing = world.doing(claim);
+        let knows = match action {
+            Action::Start { .. } => {
+                world.set_doing(claim, Doing::Statement);
+                Some(Knows::Started)
+            }
+            Action::Interrupt { .. } | Action::ObeyCancel { .. } | Action::Deadline { .. } => {
+                world.end_backend(claim);
+                Some(Knows::Failed(match action {
+                    // Of a statement that had begun nobody can say how far it came.
+                    Action::Interrupt { .. }
+                        if self.size.at_most_once && knows == Knows::Started =>
+                    {
+                        Fault::ConnectionLost
+                    }
+                    Action::Interrupt { .. } => Fault::Interrupted,
+                    Action::ObeyCancel { .. } => Fault::Cancelled,
+                    _ => Fault::Timeout,
+                }))
+            }
+            Action::ObeyLost { .. } => {
+                world.end_backend(claim);
+                None
+            }
+            Action::Cut { .. } => {
+                world.orphan(claim);
+                Some(if knows == Knows::Started { Knows::Cut } else { Knows::InDoubt })
+            }
+            Action::EndOwnBackend { .. } => {
+                world.end_backend(claim);
+                Some(Knows::Failed(Fault::ConnectionLost))
+            }
+            Action::NoticeBreak { .. } if knows == Knows::Committing => Some(Knows::InDoubt),
+            Action::NoticeBreak { .. } => Some(Knows::Failed(Fault::ConnectionLost)),
+            Action::Hear { .. } => self.hear(world, claim, doing),
+            Action::Settle { .. } => {
+                world.end_backend(claim);
+                let row = &world.rows[usize::from(claim.task)];
+                self.fence(row, claim)?.then_some(Knows::Failed(Fault::ConnectionLost))
+            }
+            Action::CompleteApart { .. } => self.complete(world, claim).map(|_| None)?,
+            Action::Record { .. } => {
+                let Knows::Failed(fault) = knows else { return Ok(()) };
+                self.record(world, claim, fault)?;
+                None
+            }
+            _ => {
+                self.revive(world, worker, claim)?;
+                Some(knows)
+            }
+        };
+        world.workers[usize::from(worker)].holds = knows.map(|knows| (claim, knows));
+        Ok(())
+    }
+
+    /// What the backend said; the answer to it goes out at once.
+    fn hear(&self, world: &mut World, claim: Claim, doing: Option<Doing>) -> Option<Knows> {
+        match (doing, self.size.mode) {
+            (Some(Doing::Through), Mode::Transaction) => {
+                world.set_doing(claim, Doing::Completing);
+                Some(Knows::Committing)
+            }
+            (Some(Doing::Through), Mode::Autocommit) => {
+                world.end_backend(claim);
+                Some(Knows::Through)
+            }
+            (Some(Doing::Refused(fault)), _) => {
+                world.end_backend(claim);
+                Some(Knows::Failed(fault))
+            }
+            _ => {
+                world.end_backend(claim);
+                None
+            }
+        }
+    }
+
+    /// The planted beat: whatever this worker believes to hold is its own again.
+    fn revive(&self, world: &mut World, worker: u8, claim: Claim) -> Result<(), Broken> {
+        let row = &mut world.rows[usize::from(claim.task)];
+        if row.state == Some(State::Pending) {
+            self.change(row, Some(State::Running))?;
+        }
+        (row.token, row.claimed_by) = (Some(claim.token), Some(worker));
+        world.durable.clone_from(&world.rows);
+        Ok(())
+    }
+}
+
+/// Commits one run of the statement.
+fn effect(world: &mut World, claim: Claim) {
+    let row = &mut world.rows[usize::from(claim.task)];
+    row.effects = (row.effects + 1).min(2);
+    world.durable.clone_from(&world.rows);
+}
+
+/// The process is gone; whoever starts in its place is somebody else.
+fn depart(world: &mut World, worker: u8) {
+    for row in world.rows.iter_mut().chain(&mut world.durable) {
+        if row.claimed_by == Some(worker) {
+            row.claimed_by = Some(DEPARTED);
+        }
+    }
+    let Worker { holds, .. } = std::mem::take(&mut world.workers[usize::from(worker)]);
+    if let Some((claim, _)) = holds {
+        world.orphan(claim);
+    }
+}

@@ -1,0 +1,219 @@
+//! What `schema.sql` does to a task's row: the functions of the same names, without limits and runs.
+
+use queue::retry::{self, Past, Verdict};
+use queue::{Backoff, Outcome, RetryPolicy, State};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use std::time::Duration;
+
+use crate::model::{Bug, Model};
+use crate::world::{Claim, Fault, Row, World};
+
+/// A rule that a step breaks by itself.
+pub(crate) type Broken = String;
+
+impl Model {
+    /// Every change of state passes through here.
+    pub(crate) fn change(&self, row: &mut Row, next: Option<State>) -> Result<(), Broken> {
+        let Some(from) = row.state else { return Err("a task that has ended changes".into()) };
+        if !from.may_become(next) {
+            return Err(format!("{from} may not become {next:?}"));
+        }
+        self.used.borrow_mut().insert((from, next));
+        row.state = next;
+        if next != Some(State::Running) {
+            (row.token, row.claimed_by) = (None, None);
+        }
+        Ok(())
+    }
+
+    /// `WHERE id = … AND token = …`, and whether that let in who it should.
+    pub(crate) fn fence(&self, row: &Row, claim: Claim) -> Result<bool, Broken> {
+        let passes = match self.size.planted {
+            Some(Bug::FinishById) => row.state.is_some(),
+            Some(Bug::FenceByAttempt) => {
+                row.state == Some(State::Running) && row.attempt == claim.attempt
+            }
+            _ => row.token == Some(claim.token),
+        };
+        if passes && row.token != Some(claim.token) {
+            return Err("a claim that is not live changed the task".into());
+        }
+        Ok(passes)
+    }
+
+    /// `mill.complete`. False: the claim is lost.
+    pub(crate) fn complete(&self, world: &mut World, claim: Claim) -> Result<bool, Broken> {
+        let row = &mut world.rows[usize::from(claim.task)];
+        if !self.fence(row, claim)? {
+            return Ok(false);
+        }
+        self.end(row, Outcome::Succeeded)?;
+        if self.size.planted != Some(Bug::AsynchronousCompletion) {
+            world.durable.clone_from(&world.rows);
+        }
+        Ok(true)
+    }
+
+    fn end(&self, row: &mut Row, outcome: Outcome) -> Result<(), Broken> {
+        self.change(row, None)?;
+        let kept = Row::new(State::Pending, 0);
+        *row = Row {
+            state: None,
+            outcome: Some(outcome),
+            attempt: row.attempt,
+            again: row.again,
+            effects: row.effects,
+            ..kept
+        };
+        Ok(())
+    }
+
+    /// `mill.fail` with the verdict of the product, or `mill.give_back`.
+    pub(crate) fn record(
+        &self,
+        world: &mut World,
+        claim: Claim,
+        fault: Fault,
+    ) -> Result<(), Broken> {
+        let row = &world.rows[usize::from(claim.task)];
+        if !self.fence(row, claim)? {
+            return Ok(());
+        }
+        let (outcome, sqlstate) = match fault {
+            Fault::Later => return self.give_back(world, claim, State::Scheduled),
+            Fault::Interrupted => return self.give_back(world, claim, State::Pending),
+            Fault::ConnectionLost if self.size.at_most_once => (Outcome::Unknown, None),
+            Fault::Error => (Outcome::Failed, Some("22012")),
+            Fault::Serialization => (Outcome::Failed, Some("40001")),
+            Fault::Fatal => (Outcome::Failed, Some(retry::FATAL)),
+            Fault::ConnectionLost => (Outcome::Failed, None),
+            Fault::Timeout => (Outcome::TimedOut, None),
+            Fault::Cancelled => (Outcome::Cancelled, None),
+        };
+        let verdict = match fault {
+            Fault::Cancelled => Verdict::Final,
+            _ => self.decide(row, sqlstate, fault == Fault::ConnectionLost),
+        };
+        self.fail(world, claim.task, outcome, Ended::By(verdict))
+    }
+
+    fn decide(&self, row: &Row, sqlstate: Option<&str>, connection_lost: bool) -> Verdict {
+        let policy = RetryPolicy {
+            max_attempts: self.size.max_attempts,
+            interval: Duration::from_secs(1),
+            backoff: Backoff::Fixed,
+            jitter: false,
+        };
+        let past = Past {
+            retry: &policy,
+            failures: row.failures.into(),
+            transients: row.transients.into(),
+            at_most_once: self.size.at_most_once,
+        };
+        let fatal: Vec<String> = retry::FATAL_CLASSES.iter().map(ToString::to_string).collect();
+        let mut random = StdRng::seed_from_u64(1);
+        retry::decide(&past, sqlstate, connection_lost, &fatal, &mut random)
+    }
+
+    /// `mill.fail`.
+    pub(crate) fn fail(
+        &self,
+        world: &mut World,
+        task: u8,
+        outcome: Outcome,
+        ended: Ended,
+    ) -> Result<(), Broken> {
+        let row = &mut world.rows[usize::from(task)];
+        row.lost += u8::from(outcome == Outcome::Lost);
+        row.ended += 1;
+        if row.lost > self.size.max_crashes || row.ended > self.most_attempts() {
+            return Err("a task is attempted more often than it may".into());
+        }
+        if row.cancel_requested || ended == Ended::By(Verdict::Final) {
+            let outcome = if row.cancel_requested { Outcome::Cancelled } else { outcome };
+            self.end(row, outcome)?;
+        } else {
+            let wait = match ended {
+                Ended::By(Verdict::Failure { retry_in }) => {
+                    row.failures += 1;
+                    retry_in
+                }
+                Ended::By(Verdict::Transient { retry_in }) => {
+                    row.transients += 1;
+                    retry_in
+                }
+                Ended::By(Verdict::Final) | Ended::Crash => {
+                    row.crashes += u8::from(self.size.planted != Some(Bug::CrashNotCounted));
+                    Duration::ZERO
+                }
+            };
+            let next = if wait.is_zero() { State::Pending } else { State::Scheduled };
+            self.change(row, Some(next))?;
+        }
+        world.durable.clone_from(&world.rows);
+        Ok(())
+    }
+
+    /// `mill.give_back`; `next` is scheduled after a wait.
+    pub(crate) fn give_back(
+        &self,
+        world: &mut World,
+        claim: Claim,
+        next: State,
+    ) -> Result<(), Broken> {
+        let row = &mut world.rows[usize::from(claim.task)];
+        if !self.fence(row, claim)? {
+            return Ok(());
+        }
+        if row.cancel_requested {
+            return self.fail(world, claim.task, Outcome::Cancelled, Ended::By(Verdict::Final));
+        }
+        row.attempt = row.attempt.saturating_sub(1);
+        self.change(row, Some(next))?;
+        world.durable.clone_from(&world.rows);
+        Ok(())
+    }
+
+    /// One row of `mill.reclaim`.
+    pub(crate) fn reclaim(&self, world: &mut World, task: u8) -> Result<(), Broken> {
+        let crashes = world.rows[usize::from(task)].crashes;
+        let outcome = if self.size.at_most_once { Outcome::Unknown } else { Outcome::Lost };
+        let last = self.size.at_most_once || crashes + 1 >= self.size.max_crashes;
+        let ended = if last { Ended::By(Verdict::Final) } else { Ended::Crash };
+        self.fail(world, task, outcome, ended)
+    }
+
+    /// `mill.cancel`.
+    pub(crate) fn cancel(&self, world: &mut World, task: u8) -> Result<(), Broken> {
+        let row = &mut world.rows[usize::from(task)];
+        if row.state == Some(State::Running) {
+            row.cancel_requested = true;
+        } else {
+            self.end(row, Outcome::Cancelled)?;
+        }
+        world.durable.clone_from(&world.rows);
+        Ok(())
+    }
+
+    /// `mill.retry`.
+    pub(crate) fn retry(&self, world: &mut World, task: u8) -> Result<(), Broken> {
+        let row = &mut world.rows[usize::from(task)];
+        match row.state {
+            Some(_) => self.change(row, Some(State::Pending))?,
+            None => {
+                let (attempt, again) = (row.attempt, row.again + 1);
+                *row = Row { attempt, again, ..Row::new(State::Pending, self.size.transients) };
+            }
+        }
+        world.durable.clone_from(&world.rows);
+        Ok(())
+    }
+}
+
+/// What `mill.fail` is told: the worker's verdict, or the reclaimer's that the worker died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    By(Verdict),
+    Crash,
+}

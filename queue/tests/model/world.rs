@@ -1,0 +1,228 @@
+//! What there is: rows of tasks, their durable copy, backends, and what each worker knows.
+
+use queue::{Outcome, State};
+
+/// Random in the product. Here the smallest number that nobody holds: as fresh, and the states
+/// stay finitely many.
+pub(crate) type Token = u8;
+
+/// A worker whose process is gone; another has started in its place, under another name.
+pub(crate) const DEPARTED: u8 = u8::MAX;
+
+/// A task: its row of `mill.tasks` or, once `state` is none, what history says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Row {
+    pub(crate) state: Option<State>,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) token: Option<Token>,
+    pub(crate) claimed_by: Option<u8>,
+    pub(crate) attempt: u8,
+    pub(crate) failures: u8,
+    pub(crate) transients: u8,
+    pub(crate) crashes: u8,
+    pub(crate) cancel_requested: bool,
+    /// Times that a person ran it again after its end.
+    pub(crate) again: u8,
+    /// Committed runs of its statement since then; two stand for more.
+    pub(crate) effects: u8,
+    /// Attempts since then that history tells as lost.
+    pub(crate) lost: u8,
+    /// All attempts since then that history tells.
+    pub(crate) ended: u8,
+}
+
+/// Why an attempt did not get to its end, as far as anything depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// Division by zero.
+    Error,
+    /// A serialization failure.
+    Serialization,
+    /// The task says: do not try again.
+    Fatal,
+    /// The task says: not now.
+    Later,
+    /// No answer came.
+    ConnectionLost,
+    /// Its deadline passed.
+    Timeout,
+    /// Somebody asked for it.
+    Cancelled,
+    /// Its worker stops gracefully.
+    Interrupted,
+}
+
+/// What a session for tasks is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Doing {
+    Nothing,
+    Statement,
+    /// The statement is through. In a transaction, that is open.
+    Through,
+    /// The statement raised an error.
+    Refused(Fault),
+    /// Completion and COMMIT have arrived.
+    Completing,
+    /// Of the planted second transaction only: the effects are committed, the completion is not.
+    HalfWay,
+    /// It answers that all is done, or that the claim is lost and all is undone.
+    Answered,
+}
+
+/// A session for tasks, by the claim that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Claim {
+    pub(crate) token: Token,
+    pub(crate) task: u8,
+    pub(crate) attempt: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Backend {
+    pub(crate) claim: Claim,
+    pub(crate) doing: Doing,
+    /// Nobody listens to it any more.
+    pub(crate) orphan: bool,
+}
+
+/// How far a worker is with a task, to its own knowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Knows {
+    Claimed,
+    Started,
+    /// In autocommit mode: the statement is through, its completion is not.
+    Through,
+    /// Completion and COMMIT are sent.
+    Committing,
+    /// The session broke; its backend may live.
+    Cut,
+    /// The same after COMMIT was sent.
+    InDoubt,
+    /// Known, and not recorded yet.
+    Failed(Fault),
+}
+
+/// A process of the fleet with one reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Worker {
+    /// It stands still, or is cut off; the others take it for dead.
+    pub(crate) stopped: bool,
+    pub(crate) holds: Option<(Claim, Knows)>,
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    /// As every session sees it.
+    pub(crate) rows: Vec<Row>,
+    /// As it would be after a crash of the server.
+    pub(crate) durable: Vec<Row>,
+    pub(crate) workers: Vec<Worker>,
+    /// In the order of their tokens.
+    pub(crate) backends: Vec<Backend>,
+}
+
+impl Row {
+    /// Just enqueued, with so many transient ends behind it.
+    pub(crate) fn new(state: State, transients: u8) -> Self {
+        Self {
+            state: Some(state),
+            outcome: None,
+            token: None,
+            claimed_by: None,
+            attempt: 0,
+            failures: 0,
+            transients,
+            crashes: 0,
+            cancel_requested: false,
+            again: 0,
+            effects: 0,
+            lost: 0,
+            ended: 0,
+        }
+    }
+}
+
+impl World {
+    /// The backend that a claim names.
+    pub(crate) fn backend(&self, claim: Claim) -> Option<&Backend> {
+        self.backends.iter().find(|backend| backend.claim == claim)
+    }
+
+    pub(crate) fn doing(&self, claim: Claim) -> Option<Doing> {
+        self.backend(claim).map(|backend| backend.doing)
+    }
+
+    pub(crate) fn set_doing(&mut self, claim: Claim, doing: Doing) {
+        let found = self.backends.iter_mut().find(|backend| backend.claim == claim);
+        found.into_iter().for_each(|backend| backend.doing = doing);
+    }
+
+    /// Nobody listens to its backend any more.
+    pub(crate) fn orphan(&mut self, claim: Claim) {
+        let found = self.backends.iter_mut().find(|backend| backend.claim == claim);
+        found.into_iter().for_each(|backend| backend.orphan = true);
+    }
+
+    pub(crate) fn end_backend(&mut self, claim: Claim) {
+        self.backends.retain(|backend| backend.claim != claim);
+    }
+
+    /// A token that is held nowhere.
+    pub(crate) fn fresh_token(&self) -> Token {
+        let rows = self.rows.iter().chain(&self.durable).filter_map(|row| row.token);
+        let workers = self.workers.iter().filter_map(|worker| Some(worker.holds?.0.token));
+        let backends = self.backends.iter().map(|backend| backend.claim.token);
+        let held: Vec<Token> = rows.chain(workers).chain(backends).collect();
+        (0..).find(|token| !held.contains(token)).expect("fewer claims than numbers")
+    }
+
+    /// Nothing depends on the numbers of attempts.
+    pub(crate) fn forget_attempts(&mut self) {
+        self.rows.iter_mut().chain(&mut self.durable).for_each(|row| row.attempt = 0);
+        let claims =
+            self.workers.iter_mut().filter_map(|worker| Some(&mut worker.holds.as_mut()?.0));
+        let claims = claims.chain(self.backends.iter_mut().map(|backend| &mut backend.claim));
+        claims.for_each(|claim| claim.attempt = 0);
+    }
+
+    /// The same with workers in an order of what they do, and tokens in the order of appearance.
+    pub(crate) fn in_order(mut self) -> Self {
+        let shape = |n: u8| {
+            let Worker { stopped, holds } = self.workers[usize::from(n)];
+            let holds = holds.map(|(claim, knows)| {
+                let doing = self.backend(claim).map(|backend| (backend.doing, backend.orphan));
+                let rows = [&self.rows, &self.durable].map(|rows| rows[usize::from(claim.task)]);
+                let live = rows.map(|row| row.token == Some(claim.token));
+                (claim.task, claim.attempt, knows, doing, live)
+            });
+            let rows = self.rows.iter().chain(&self.durable);
+            let claims: Vec<bool> = rows.map(|row| row.claimed_by == Some(n)).collect();
+            (stopped, holds, claims)
+        };
+        let mut order: Vec<u8> = (0..).take(self.workers.len()).collect();
+        order.sort_by_cached_key(|n| shape(*n));
+        self.workers = order.iter().map(|n| self.workers[usize::from(*n)]).collect();
+        let place = |n: u8| order.iter().position(|was| *was == n);
+        let renamed = |n: u8| place(n).and_then(|n| u8::try_from(n).ok()).unwrap_or(DEPARTED);
+        let mut tokens: Vec<Token> = Vec::new();
+        let mut number = |token: Token| {
+            let known = tokens.iter().position(|known| *known == token).unwrap_or_else(|| {
+                tokens.push(token);
+                tokens.len() - 1
+            });
+            u8::try_from(known).expect("fewer claims than numbers")
+        };
+        for row in self.rows.iter_mut().chain(&mut self.durable) {
+            row.token = row.token.map(&mut number);
+            row.claimed_by = row.claimed_by.map(renamed);
+        }
+        let claims =
+            self.workers.iter_mut().filter_map(|worker| Some(&mut worker.holds.as_mut()?.0));
+        for claim in claims.chain(self.backends.iter_mut().map(|backend| &mut backend.claim)) {
+            claim.token = number(claim.token);
+        }
+        self.backends.sort_unstable_by_key(|backend| backend.claim);
+        self
+    }
+}
