@@ -29,6 +29,7 @@ mod loadtest;
 mod memory;
 mod metrics;
 mod outage;
+mod pooler;
 mod priority;
 mod privilege;
 mod recovery;

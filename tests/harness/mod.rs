@@ -4,6 +4,7 @@ pub(crate) mod database;
 pub(crate) mod exposition;
 pub(crate) mod http;
 pub(crate) mod login;
+pub(crate) mod pooler;
 pub(crate) mod private;
 pub(crate) mod program;
 pub(crate) mod record;
@@ -12,6 +13,7 @@ pub(crate) mod worker;
 use std::time::{Duration, Instant};
 
 pub(crate) use database::{Database, open_url};
+pub(crate) use pooler::Pooler;
 pub(crate) use private::PrivateDatabase;
 pub(crate) use program::Program;
 pub(crate) use worker::{Fleet, Worker};

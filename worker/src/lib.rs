@@ -13,6 +13,7 @@ mod claimer;
 mod config;
 mod control;
 mod decode;
+mod direct;
 mod execute;
 mod finish;
 mod gauges;

@@ -33,7 +33,7 @@ use crate::reclaimer::Reclaimer;
 use crate::scheduler::Scheduler;
 use crate::shutdown::{Shutdown, Signals, wind_down};
 use crate::watch::Sight;
-use crate::{listener, maintenance, privileges, promoter, reconciler};
+use crate::{direct, listener, maintenance, privileges, promoter, reconciler};
 
 /// Everything that the parts share.
 struct Process {
@@ -123,6 +123,7 @@ impl Process {
     /// been ruled out. `None`: a signal came first.
     async fn first_session(&self, signals: &mut Signals) -> anyhow::Result<Option<Own>> {
         let ready = async {
+            self.rule_out_poolers().await?;
             let client = self.control.own("pgmill control").await?.client;
             let version = schema::check_version(&client).await;
             // A login without any right may not even read the version: the grant is what it lacks.
@@ -141,6 +142,26 @@ impl Process {
             session = ready => session.map(Some),
             _ = signals.next() => Ok(None),
         }
+    }
+
+    /// A profile's server that cannot be reached is waited for by its readers.
+    async fn rule_out_poolers(&self) -> anyhow::Result<()> {
+        let tracker = &self.metrics.tracker;
+        direct::check(self.control.target(), "--database-url", tracker).await?;
+        let given = usize::from(self.config.task_url.is_none());
+        for login in &self.logins[given..] {
+            let what = match &*login.profile {
+                "" => "--task-url".to_owned(),
+                profile => format!("run_as.{profile}"),
+            };
+            match direct::check(&login.target, &what, tracker).await {
+                Err(error) if login.profile.is_empty() || error.refused() => {
+                    return Err(anyhow::Error::from(error).context("no session for tasks"));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     fn readers_in_all(&self) -> u32 {

@@ -1,0 +1,92 @@
+//! A real pgbouncer in front of the server.
+
+use std::fs::{self, File, Permissions};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Database, eventually};
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// Killed when dropped.
+pub(crate) struct Pooler {
+    child: Child,
+    folder: PathBuf,
+    port: u16,
+}
+
+impl Pooler {
+    /// In front of the database's server, with this pool mode and these lines more in its
+    /// configuration, those of `for_database` behind the server's address. `None`, with a word, where
+    /// there is no pgbouncer.
+    pub(crate) async fn start(
+        database: &Database,
+        mode: &str,
+        settings: &str,
+        for_database: &str,
+    ) -> Option<Self> {
+        let places = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
+        let Some(program) = places.into_iter().find(|place| Path::new(place).exists()) else {
+            println!("skipped: there is no pgbouncer");
+            return None;
+        };
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("pgmill-pooler-{}-{n}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let url = database.url();
+        let (login, place) = url.split_once("://").unwrap().1.rsplit_once('@').unwrap();
+        let (user, password) = login.split_once(':').unwrap();
+        let (host, server_port) = place.split_once('/').unwrap().0.split_once(':').unwrap();
+        let users = folder.join("users");
+        fs::write(&users, format!("\"{user}\" \"{password}\"\n")).unwrap();
+        let configuration = folder.join("pgbouncer.ini");
+        fs::write(
+            &configuration,
+            format!(
+                "[databases]\n* = host={host} port={server_port} {for_database}\n\
+                 [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+                 auth_type = trust\nauth_file = {}\npool_mode = {mode}\n{settings}\n",
+                users.display()
+            ),
+        )
+        .unwrap();
+        // It refuses to be root, and the user that it becomes has to read them.
+        for (path, mode) in [(&folder, 0o755), (&users, 0o644), (&configuration, 0o644)] {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+        let mut command = Command::new(program);
+        if rustix::process::geteuid().is_root() {
+            command.args(["-u", "nobody"]);
+        }
+        let log = File::create(folder.join("log")).unwrap();
+        let child = command.arg(&configuration).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = child.stderr(log).spawn().unwrap();
+        let pooler = Self { child, folder, port };
+        eventually("the pooler listens", async || TcpStream::connect(("127.0.0.1", port)).is_ok())
+            .await;
+        Some(pooler)
+    }
+
+    /// The database through it.
+    pub(crate) fn url(&self, database: &Database) -> String {
+        let url = database.url();
+        let (login, place) = url.rsplit_once('@').unwrap();
+        format!("{login}@127.0.0.1:{}/{}", self.port, place.split_once('/').unwrap().1)
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            eprintln!("--- log of the pooler\n{log}");
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
