@@ -43,8 +43,8 @@ pub(crate) struct Args {
     /// How many times a worker is killed
     #[arg(long, value_name = "N", default_value_t = 500)]
     kills: usize,
-    /// How many times the server is lost and starts again
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    /// How many times the server is lost and starts again: by `stop -m immediate` and by SIGKILL in turns
+    #[arg(long, value_name = "N", default_value_t = 40)]
     crashes: usize,
     /// Lose the primary in the last third, and promote its synchronous standby
     #[arg(long)]
