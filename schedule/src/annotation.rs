@@ -4,6 +4,7 @@
 //! as many as there are, and `@retry(…)`, `@job(…)`, `@task(…)` and `@fire(…)`, each at most once.
 //! An `@` within a word, or a word without parenthesis, is prose: `@param x`, `me@example.org`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -90,19 +91,31 @@ pub struct FireWords {
 /// What holds for all timings of a comment.
 const SHARED: &[&str] = &["retry", "job", "task", "fire"];
 
-/// Reads a comment; a mistake in one timing leaves the others.
+/// Mistakes after which the rest of a comment is not read: it is none of schedules, and each takes a
+/// look at what may be a long call.
+const MOST_MISTAKES: usize = 100;
+
+/// Reads a comment; a mistake in one timing leaves the others, unless there are too many.
 #[must_use]
 pub fn read(comment: &str) -> Annotated {
     let chars: Vec<char> = comment.chars().collect();
     let mut found = Annotated::default();
     let mut seen = Vec::new();
+    let mut keys = HashSet::new();
     let mut at = 0;
     while let Some((begins_at, word)) = next_word(&chars, at) {
+        if found.mistakes.len() == MOST_MISTAKES {
+            let message = "there are too many mistakes: nothing from here on is read";
+            found.mistakes.push(Mistake::new(begins_at, message));
+            // What holds for all may stand there.
+            found.shared_mistake = true;
+            break;
+        }
         // Behind a parenthesis that is not closed there may be more.
         at = begins_at + word.len();
         let read = call::read_at(&chars, begins_at).and_then(|(call, end)| {
             at = end;
-            found.take(&call, &mut seen)
+            found.take(&call, &mut seen, &mut keys)
         });
         if let Err(mistake) = read {
             let meant = nearest(&word, &words()).unwrap_or_default();
@@ -145,9 +158,14 @@ fn next_word(chars: &[char], from: usize) -> Option<(usize, String)> {
 }
 
 impl Annotated {
-    fn take(&mut self, call: &Call, seen: &mut Vec<(String, usize)>) -> Result<(), Mistake> {
+    fn take(
+        &mut self,
+        call: &Call,
+        seen: &mut Vec<(String, usize)>,
+        keys: &mut HashSet<String>,
+    ) -> Result<(), Mistake> {
         if let Some(timing) = Timing::read(call) {
-            return self.take_timing(call, timing?);
+            return self.take_timing(call, timing?, keys);
         }
         if !SHARED.contains(&call.word.as_str()) {
             return Err(Mistake::unknown(call.at, "annotation", &call.word, &words()));
@@ -176,9 +194,14 @@ impl Annotated {
         }
     }
 
-    fn take_timing(&mut self, call: &Call, timing: Timing) -> Result<(), Mistake> {
+    fn take_timing(
+        &mut self,
+        call: &Call,
+        timing: Timing,
+        keys: &mut HashSet<String>,
+    ) -> Result<(), Mistake> {
         let key = timing.key();
-        if self.timings.iter().any(|other| other.key() == key) {
+        if !keys.insert(key.clone()) {
             let message = format!("two schedules have the key {key}");
             return Err(Mistake::new(call.at, message).hint("give one of them key: …"));
         }

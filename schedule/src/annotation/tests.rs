@@ -131,6 +131,18 @@ fn a_mistake_in_what_is_shared_is_told_apart() {
     }
 }
 
+/// Each of these may reach far: a megabyte of them held a worker up for seconds.
+#[test]
+fn a_comment_of_nothing_but_mistakes_is_not_read_to_its_end() {
+    let found = read(&format!("@daily(09:00) {}@retry(attempts: 9)", "@daily( ".repeat(20_000)));
+    assert_eq!((found.mistakes.len(), found.shared_mistake), (MOST_MISTAKES + 1, true));
+    assert!(found.mistakes.last().unwrap().message.contains("too many"));
+    let twice = read(&"@daily(09:00) ".repeat(20_000));
+    assert_eq!((twice.timings.len(), twice.mistakes.len()), (1, MOST_MISTAKES + 1));
+    let many: String = (0..20_000).map(|n| format!("@daily(09:00, key: k{n}) ")).collect();
+    assert_eq!(read(&many).timings.len(), 20_000);
+}
+
 #[test]
 fn a_place_has_a_line_and_a_column() {
     let text = "äb\nc\n";
