@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help demo test chaos fmt lint deny ci cargo
+.PHONY: help demo test chaos fmt lint deny fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -51,6 +51,9 @@ deny: cargo ## Check licences and origin of all dependencies
 	  echo 'no cargo-deny, and none for this system to be had: cargo install cargo-deny --locked' >&2; exit 1; }
 	@# Its advisories need a database of their own and change by the day: they are not part of a build.
 	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deny -L error --locked check bans licenses sources
+
+fuzz: cargo ## Make up inputs for every parser (SECONDS=20 for each)
+	fuzz/run $(or $(SECONDS),20)
 
 ci: ## Do what continuous integration does
 	.ci/run $(if $(PG),PG=$(PG))

@@ -22,7 +22,7 @@ mod session;
 mod source;
 mod submit;
 mod wait;
-mod when;
+pub mod when;
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};

@@ -16,7 +16,8 @@ const FORMS: &str = "write \"2026-12-01 03:00\" (local time), the same with a zo
 
 /// Why a text is no time, or no time to run a task at.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum WhenError {
+#[expect(missing_docs, reason = "each says itself what it is")]
+pub enum WhenError {
     #[error("it is not a time: {FORMS}")]
     NotATime,
     #[error("it is a span, not a time: write --in \"{0}\"")]
@@ -47,7 +48,7 @@ pub(crate) enum WhenError {
 
 /// A time as it was written; which instant it is depends on the clock and the zone.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Moment {
+pub enum Moment {
     /// With zone or offset.
     Instant(Timestamp),
     /// Date and time on the wall clock.
@@ -55,7 +56,12 @@ pub(crate) enum Moment {
     /// The next time the wall clock shows this.
     Next(Time),
     /// So many days from today.
-    Day { ahead: i8, time: Time },
+    Day {
+        /// 0 or 1.
+        ahead: i8,
+        /// On that day.
+        time: Time,
+    },
 }
 
 impl std::str::FromStr for Moment {
@@ -134,7 +140,7 @@ impl Moment {
     ///
     /// # Errors
     /// A time in the past; a time outside of the calendar.
-    pub(crate) fn resolve(&self, now: &Zoned) -> Result<Timestamp, WhenError> {
+    pub fn resolve(&self, now: &Zoned) -> Result<Timestamp, WhenError> {
         let zone = now.time_zone();
         let on = |date: Date, time: Time| {
             zone.to_zoned(date.to_datetime(time)).map_err(|_| WhenError::OutOfRange)
@@ -162,7 +168,7 @@ impl Moment {
 }
 
 /// To the second, with the zone's name and its offset.
-pub(crate) fn local_text(at: &Zoned) -> String {
+pub fn local_text(at: &Zoned) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S %Z (%:z)").to_string()
 }
 
@@ -170,7 +176,7 @@ pub(crate) fn local_text(at: &Zoned) -> String {
 ///
 /// # Errors
 /// Everything else, with what to write instead.
-pub(crate) fn span(text: &str) -> Result<Duration, WhenError> {
+pub fn span(text: &str) -> Result<Duration, WhenError> {
     let text = text.trim();
     if text.parse::<f64>().is_ok() {
         return Err(WhenError::NoUnit(text.to_owned()));
@@ -197,7 +203,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, WhenError> {
 ///
 /// # Errors
 /// As [`span`].
-pub(crate) fn span_above_zero(text: &str) -> Result<Duration, WhenError> {
+pub fn span_above_zero(text: &str) -> Result<Duration, WhenError> {
     match span(text)? {
         span if span < Duration::from_micros(1) => Err(WhenError::Zero),
         span => Ok(span),

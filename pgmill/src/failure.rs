@@ -33,6 +33,10 @@ impl Failure {
         Self::new(exit::NOT_FOUND, message)
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }

@@ -97,6 +97,15 @@ pub(crate) fn read(source: &Source) -> Result<JobFile, Mistake> {
     Ok(file)
 }
 
+/// What is wrong with the text of a file, as far as it alone shows that: place and message.
+pub fn mistake(path: &Path, text: String) -> Option<String> {
+    let source = Source { path: path.to_owned(), text };
+    let read = read(&source).map_err(|mistake| source.wrong(mistake));
+    read.and_then(|file| check(&[(&source, &file)]))
+        .err()
+        .map(|failure| failure.message().to_owned())
+}
+
 /// The parser writes its reasons on lines of their own.
 fn one_sentence(message: &str) -> String {
     message.lines().map(str::trim).collect::<Vec<_>>().join(", ")

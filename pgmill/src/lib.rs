@@ -59,6 +59,8 @@ use args::{
     Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, ProfileVerb, QueueVerb, TaskVerb,
     WorkerVerb,
 };
+pub use job_file::mistake as job_file_mistake;
+
 use failure::Failure;
 use output::Output;
 use session::Session;

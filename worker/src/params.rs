@@ -13,7 +13,7 @@ const MOST_DIMENSIONS: usize = 6;
 /// One value of `params`. It stays JSON text: as a number it would lose digits, and as a tree it
 /// would have a depth.
 #[derive(Debug)]
-pub(crate) struct Param<'a>(pub(crate) &'a RawValue);
+pub struct Param<'a>(pub &'a RawValue);
 
 impl ToSql for Param<'_> {
     fn to_sql(

@@ -10,9 +10,10 @@ use serde::Deserialize;
 /// A time span that is not negative.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
-pub(crate) struct Span(pub(crate) Duration);
+pub struct Span(pub Duration);
 
 impl Span {
+    /// So many.
     pub(crate) fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }

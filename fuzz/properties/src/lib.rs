@@ -1,0 +1,216 @@
+//! What has to hold for every input of a parser, whoever wrote it.
+//!
+//! One function per parser; each takes any bytes, and panics when a property does not hold. The
+//! fuzzer calls them with what it makes up (`make fuzz`), the tests with the corpus.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use enqueue::when;
+use jiff::{Timestamp, Zoned};
+use queue::connect::{Environment, Target};
+use queue::scan;
+use schedule::{Timing, annotation};
+use serde_json::value::RawValue;
+use tokio_postgres::types::{IsNull, ToSql, Type};
+use worker::{decode, params, span};
+
+/// A property with its name, which is that of its corpus.
+pub type Property = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const ALL: &[Property] = &[
+    ("annotations", annotations),
+    ("connection_strings", connection_strings),
+    ("job_files", job_files),
+    ("parameters", parameters),
+    ("results", results),
+    ("scanner", scanner),
+    ("spans", spans),
+    ("timings", timings),
+];
+
+/// A comment with schedules: what was understood reads back, and every mistake has a place in it.
+pub fn annotations(input: &[u8]) {
+    let Ok(comment) = str::from_utf8(input) else { return };
+    let annotated = annotation::read(comment);
+    annotated.timings.iter().for_each(reads_back);
+    let characters = comment.chars().count();
+    for mistake in &annotated.mistakes {
+        assert!(mistake.at <= characters, "{mistake:?} is outside of {characters} characters");
+    }
+    if let Some(last) = annotated.mistakes.last() {
+        let (line, column) = annotation::line_and_column(comment, last.at);
+        assert!(line >= 1 && column >= 1);
+    }
+}
+
+/// One timing: its canonical text reads as the same, and it goes on in time.
+pub fn timings(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    match Timing::parse(text) {
+        Err(mistake) => assert!(mistake.at <= text.chars().count(), "{mistake:?}"),
+        Ok(timing) => {
+            reads_back(&timing);
+            let mut at = Timestamp::UNIX_EPOCH;
+            let fires = std::iter::from_fn(|| {
+                timing.cadence()?.next_fire(at).inspect(|next| {
+                    assert!(*next > at, "{timing} goes back from {at} to {next}");
+                    at = *next;
+                })
+            });
+            assert!(fires.take(10).count() <= 10);
+        }
+    }
+}
+
+fn reads_back(timing: &Timing) {
+    let canonical = timing.to_string();
+    let read = Timing::parse(&canonical).unwrap_or_else(|mistake| panic!("{canonical}: {mistake}"));
+    assert_eq!(&read, timing, "{canonical}");
+    assert_eq!(read.to_string(), canonical, "the canonical text is its own");
+}
+
+/// A script: statements are slices of it in order, each is one by itself, and white space behind it
+/// changes nothing.
+pub fn scanner(input: &[u8]) {
+    let Ok(sql) = str::from_utf8(input) else { return };
+    let statements = scan::statements(sql);
+    let mut end = 0;
+    for statement in &statements {
+        let (from, text) = (statement.offset(), statement.text());
+        assert!(from >= end && !text.is_empty(), "{statement:?} behind byte {end}");
+        end = from + text.len();
+        assert_eq!(&sql[from..end], text);
+        assert!(statement.leading_words().all(|word| text.contains(word)));
+        let alone: Vec<&str> = scan::statements(text).iter().map(scan::Statement::text).collect();
+        assert_eq!(alone, [text], "a statement by itself");
+    }
+    if let Some(forbidden) = scan::forbidden(sql) {
+        assert!(sql.is_char_boundary(forbidden.offset()) && !forbidden.to_string().is_empty());
+    }
+    let longer = format!("{sql} \n\t");
+    let behind = scan::statements(&longer);
+    assert_eq!(behind.len(), statements.len(), "white space is no statement");
+    // What is left open takes it in.
+    let open = usize::from(!scan::can_be_followed(sql));
+    let closed = statements.len().saturating_sub(open);
+    let texts = |of: &[scan::Statement<'_>]| -> Vec<String> {
+        of[..closed].iter().map(|statement| statement.text().to_owned()).collect()
+    };
+    assert_eq!(texts(&behind), texts(&statements), "white space behind them");
+}
+
+/// A connection string: no secret shows, neither its own nor the environment's.
+pub fn connection_strings(input: &[u8]) {
+    const SECRET: &str = "correct-horse-battery";
+    let Ok(text) = str::from_utf8(input) else { return };
+    let env =
+        Environment::from_variables([("PGPASSWORD", SECRET), ("HOME", "/nowhere")], Some("me"));
+    let with_secret = format!("password={SECRET} options={SECRET} {text}");
+    for text in [text, &with_secret] {
+        let told = match Target::resolve(Some(text), &env) {
+            Ok(target) => {
+                let target = target.with_application_name("name").with_option("a b", "c\\ d");
+                format!("{target} {target:?} {:?}", target.warnings())
+            }
+            Err(error) => {
+                assert!(error.is_usage(), "{error}");
+                format!("{error} {error:?} {:?}", error.hint())
+            }
+        };
+        // Where it is the user's own text for something else it may show.
+        let known = input.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
+        assert!(known || !told.contains(SECRET), "{told}");
+    }
+}
+
+/// A file of jobs: it is right, or its mistake has a place.
+pub fn job_files(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    let path = Path::new("/nowhere/jobs.toml");
+    if let Some(mistake) = pgmill::job_file_mistake(path, text.to_owned()) {
+        assert!(!mistake.is_empty());
+    }
+}
+
+/// Spans and times: what is printed reads back, and no time is before now.
+pub fn spans(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    if let Ok(read) = text.parse::<span::Span>() {
+        assert_eq!(read.to_string().parse::<span::Span>(), Ok(read), "{read}");
+    }
+    if let Ok(span) = when::span(text) {
+        assert!(span <= Duration::from_secs(365 * 24 * 60 * 60), "{span:?}");
+    }
+    if let (Ok(moment), Some(now)) = (text.parse::<when::Moment>(), now())
+        && let Ok(at) = moment.resolve(&now)
+    {
+        assert!(at >= now.timestamp(), "{at} is before {now}");
+    }
+}
+
+/// In the hour that this zone shows twice.
+fn now() -> Option<Zoned> {
+    "2026-10-25T02:30:00+02:00[Europe/Berlin]".parse().ok()
+}
+
+/// JSON values as parameters: whatever type the server asks for.
+pub fn parameters(input: &[u8]) {
+    let Ok(json) = serde_json::from_slice::<&RawValue>(input) else { return };
+    let types = [
+        Type::TEXT,
+        Type::INT4,
+        Type::NUMERIC,
+        Type::BOOL,
+        Type::JSON,
+        Type::JSONB,
+        Type::TEXT_ARRAY,
+        Type::INT4_ARRAY,
+        Type::JSONB_ARRAY,
+    ];
+    for ty in types {
+        let mut out = BytesMut::new();
+        match params::Param(json).to_sql(&ty, &mut out) {
+            Ok(IsNull::Yes) => assert!(out.is_empty()),
+            Ok(IsNull::No) => assert!(str::from_utf8(&out).is_ok(), "{ty}"),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// What a server sends as a value: the first byte picks its type.
+pub fn results(input: &[u8]) {
+    let Some((oid, raw)) = input.split_first() else { return };
+    let types = [
+        Type::BOOL,
+        Type::INT2,
+        Type::INT4,
+        Type::INT8,
+        Type::OID,
+        Type::FLOAT4,
+        Type::FLOAT8,
+        Type::TEXT,
+        Type::JSON,
+        Type::JSONB,
+        Type::UUID,
+        Type::DATE,
+        Type::TIME,
+        Type::TIMESTAMP,
+        Type::TIMESTAMPTZ,
+        Type::NUMERIC,
+        Type::VOID,
+        Type::BYTEA,
+        Type::INT4_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::NUMERIC_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::INT4_RANGE,
+    ];
+    let ty = &types[usize::from(*oid) % types.len()];
+    if let Some(text) = decode::value(ty, raw) {
+        // The longest number has 131,072 digits before the point and 16,383 behind it.
+        assert!(text.len() <= 200_000 + raw.len() * 6, "{ty}: {} bytes", text.len());
+    }
+}

@@ -1,0 +1,91 @@
+//! The corpus, and texts of a some length, through the same functions as the fuzzer's inputs.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use properties::{ALL, Property};
+
+#[test]
+fn the_corpus_has_all_properties() {
+    for (name, property) in ALL {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus").join(name);
+        let mut inputs = 0;
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            println!("{}", path.display());
+            property(&std::fs::read(&path).unwrap());
+            inputs += 1;
+        }
+        assert!(inputs > 2, "{name} has {inputs} inputs");
+    }
+}
+
+/// What opens, separates, escapes or repeats in one of the languages.
+const UNITS: &[&str] = &[
+    "@",
+    "@daily(03:15) ",
+    "@daily(",
+    "@retry(attempts: 3) ",
+    "(",
+    ")",
+    "[",
+    "{",
+    "'",
+    "\"",
+    "\\",
+    "$",
+    "$a$",
+    "$$",
+    "/*",
+    "*/",
+    "--",
+    "\n",
+    ";",
+    "; ",
+    "SELECT 1;",
+    "COPY a ",
+    "BEGIN ATOMIC ",
+    "a",
+    "a ",
+    "a=b ",
+    "a='",
+    ",",
+    "host=a,",
+    "%41",
+    "%",
+    ":",
+    "é",
+    "1",
+    "1h",
+    "-",
+    ".",
+    "0 ",
+    "[job.a]\n",
+    "[[dependency]]\n",
+    "a = 1\n",
+    "a.",
+    "E'",
+    "U&'",
+    "x'",
+];
+
+/// Anything quadratic would take minutes; optimized, a megabyte takes less than a second.
+#[test]
+fn long_texts_are_read_in_time() {
+    const BYTES: usize = 1 << 18;
+    const BOUND: Duration = Duration::from_secs(20);
+    let in_time = |(name, property): &Property| {
+        for unit in UNITS {
+            for front in ["", "[", "postgres://"] {
+                let text = format!("{front}{}", unit.repeat(BYTES / unit.len()));
+                let timer = Instant::now();
+                property(text.as_bytes());
+                let took = timer.elapsed();
+                assert!(took < BOUND, "{name}: {took:?} for {front}{unit}…");
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        ALL.iter().for_each(|property| drop(scope.spawn(move || in_time(property))));
+    });
+}
