@@ -15,7 +15,7 @@
 //! | host by host, with and without TLS, until one answers | `open`, `attempt`, `session` |
 //! | the same for a pool | `pool` |
 //!
-//! The rules are those of libpq; `tests/psql_agrees.rs` and `tests/tls_ladder.rs` hold them against
+//! The rules are those of libpq; `tests/psql_agrees.rs` and `tests/tls_ladder` hold them against
 //! the installed `psql`.
 //!
 //! Invariant: no password and no `options` text appears in `Debug`, in `Display`, in an error or in

@@ -10,8 +10,10 @@ use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, Uni
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
+use std::time::Duration;
 use x509_cert::Certificate;
 use x509_cert::der::{Decode, Encode};
+use x509_cert::time::Time;
 
 /// `require` without root certificates, `prefer` and `allow`: any certificate will do.
 ///
@@ -73,12 +75,23 @@ fn public_key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDe
 
 /// `verify-ca` and `verify-full`: the certificate must lead to a trusted root, and with
 /// `check_name` be made out to the host.
+///
+/// What is a root, and for how long, libpq (OpenSSL) says more strictly than webpki: its own issuer, and
+/// valid by its own dates. Other certificates of the file help to find the way to one.
 #[derive(Debug)]
 pub(super) struct TrustedCertificate {
-    chain: Arc<WebPkiServerVerifier>,
-    /// The root certificates as they stand in the file.
-    pinned: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+    roots: Vec<Root>,
+    helping: Vec<CertificateDer<'static>>,
     check_name: bool,
+}
+
+/// A certificate that is its own issuer; times since 1970.
+#[derive(Debug)]
+struct Root {
+    certificate: CertificateDer<'static>,
+    from: Duration,
+    until: Duration,
 }
 
 impl TrustedCertificate {
@@ -87,15 +100,40 @@ impl TrustedCertificate {
         certificates: Vec<CertificateDer<'static>>,
         check_name: bool,
     ) -> Result<Self, String> {
-        let mut roots = RootCertStore::empty();
-        let (usable, _) = roots.add_parsable_certificates(certificates.iter().cloned());
-        if usable == 0 {
+        let (mut roots, mut helping) = (Vec::new(), Vec::new());
+        for certificate in certificates {
+            let Ok(read) = Certificate::from_der(&certificate) else { continue };
+            let read = read.tbs_certificate;
+            if read.issuer == read.subject {
+                let [from, until] = [read.validity.not_before, read.validity.not_after]
+                    .map(|time: Time| time.to_unix_duration());
+                roots.push(Root { certificate, from, until });
+            } else {
+                helping.push(certificate);
+            }
+        }
+        if roots.is_empty() && helping.is_empty() {
             return Err("holds no usable certificate".to_owned());
         }
-        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        Ok(Self { provider, roots, helping, check_name })
+    }
+
+    /// The builder of chains, with the roots that are valid now.
+    fn chain(&self, now: UnixTime) -> Result<Arc<WebPkiServerVerifier>, Error> {
+        let now = Duration::from_secs(now.as_secs());
+        let valid = |root: &&Root| (root.from..=root.until).contains(&now);
+        let mut store = RootCertStore::empty();
+        let valid = self.roots.iter().filter(valid).map(|root| root.certificate.clone());
+        let (usable, _) = store.add_parsable_certificates(valid);
+        if usable == 0 {
+            let expired = !self.roots.is_empty();
+            let reason =
+                if expired { CertificateError::Expired } else { CertificateError::UnknownIssuer };
+            return Err(Error::InvalidCertificate(reason));
+        }
+        WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(&self.provider))
             .build()
-            .map_err(|error| error.to_string())?;
-        Ok(Self { chain, pinned: certificates, check_name })
+            .map_err(|error| Error::General(error.to_string()))
     }
 
     /// A self-signed server certificate that is itself the root file, as `openssl req -x509` makes
@@ -104,7 +142,7 @@ impl TrustedCertificate {
     fn pinned(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
         matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string() == "CaUsedAsEndEntity")
-            && self.pinned.iter().any(|pinned| pinned == certificate)
+            && self.roots.iter().any(|root| root.certificate == *certificate)
     }
 }
 
@@ -117,8 +155,10 @@ impl ServerCertVerifier for TrustedCertificate {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        let intermediates = [intermediates, &self.helping].concat();
+        let chain = self.chain(now)?;
         let verified =
-            self.chain.verify_server_cert(certificate, intermediates, name, ocsp_response, now);
+            chain.verify_server_cert(certificate, &intermediates, name, ocsp_response, now);
         match verified {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -139,7 +179,8 @@ impl ServerCertVerifier for TrustedCertificate {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls12_signature(message, certificate, signed)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -148,10 +189,11 @@ impl ServerCertVerifier for TrustedCertificate {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls13_signature(message, certificate, signed)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
