@@ -108,7 +108,8 @@ const NO_SQL: &[(&str, &str, &str)] = &[
 ];
 
 /// Settings that a task can read; they are no part of the schema.
-const SETTINGS: &[&str] = &["mill.task_id", "mill.attempt", "mill.queue", "mill.name"];
+const SETTINGS: &[&str] =
+    &["mill.task_id", "mill.attempt", "mill.direct", "mill.queue", "mill.name"];
 
 #[test]
 fn sql_on_the_schema_stands_in_queue_and_schedule_only() {

@@ -26,7 +26,7 @@ const ROUNDS: usize = 3;
 /// A pooler whose only backend is taken does not answer at all.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-const HINT: &str = "connect the worker to PostgreSQL directly; enqueue, pgmill and mill.enqueue may \
+const HINT: &str = "connect the worker to PostgreSQL directly; enqueue, pgmill and applications may \
                     use a pooler, see docs/worker.md";
 
 /// Rules out a pooler; `what` names the setting that the target comes from.
