@@ -31,7 +31,8 @@ chaos: cargo ## Break what a fleet stands on, and check every promise (SEED=N re
 	cargo build --locked --bins
 	cargo run --locked --quiet --bin chaos -- random --promote $(PG_OPTION) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(SHORT),--tasks 3000 --kills 20 --crashes 2)
-	cargo run --locked --quiet --bin chaos -- matrix $(PG_OPTION) $(if $(SHORT),--short)
+	cargo run --locked --quiet --bin chaos -- matrix $(PG_OPTION) \
+	  $(if $(SHORT),--short,--tries 3 --write docs/fault-matrix.md)
 
 fmt: cargo ## Format the code
 	cargo fmt --all

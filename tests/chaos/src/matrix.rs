@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Put the table into this page, between its two marks
+    /// Put the table into this page, between its two marks, unless a cell was skipped
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Cells at the same time, each on a cluster of its own
@@ -115,8 +115,13 @@ fn report(args: &Args, shown: &[Shown]) -> Result<u8> {
     } else {
         println!("{}\n{}", table::table(shown), table::sum(shown));
     }
-    if let Some(page) = &args.write {
-        table::write(page, shown)?;
+    match &args.write {
+        // What was tried where everything could be is worth more than this.
+        Some(page) if shown.iter().any(|shown| shown.skipped.is_some()) => {
+            eprintln!("chaos: {} stays as it is, for some cells were skipped", page.display());
+        }
+        Some(page) => table::write(page, shown)?,
+        None => {}
     }
     let holds = shown.iter().all(|shown| shown.skipped.is_some() || shown.holds());
     Ok(if holds { exit::OK } else { exit::FAILURE })
