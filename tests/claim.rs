@@ -321,3 +321,20 @@ async fn tasks_of_another_profile_cost_nothing_however_many_are_in_front() {
     println!("buffers of a claim in front and behind: {costs:?}");
     assert!(costs[1] <= costs[0] + 6, "{costs:?}");
 }
+
+#[tokio::test]
+async fn a_drained_worker_that_ends_when_idle_ends_after_its_last_task() {
+    let database = Database::new().await;
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    let held = database.enqueue("SELECT pg_advisory_xact_lock_shared(1)", "").await;
+    let flags = ["--readers", "2", "--beat", "200ms", "--exit-when-idle=1ms"];
+    let mut worker = Worker::start(&database, &flags);
+    database.until_held(held).await;
+    database.execute("SELECT mill.drain(id) FROM mill.workers").await;
+    let left = database.enqueue("SELECT 1", "").await;
+    worker.until_logged("told by an operator").await;
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert!(worker.ended().await.success());
+    assert_eq!(database.attempts(held).await, "succeeded");
+    assert_eq!(database.attempts(left).await, "");
+}

@@ -171,8 +171,8 @@ impl Bell {
         let _ = self.claimer.subscribe().wait_for(|connected| *connected).await;
     }
 
-    /// After a claim: `true` if a whole sweep found nothing and nothing is running. Each call is seen
-    /// by the watchers.
+    /// After a claim: `true` if a whole sweep found nothing, or would find nothing for one that drains,
+    /// and nothing is running. Each call is seen by the watchers.
     pub(crate) fn note_idle(&self, idle: bool) {
         self.idle.send_replace(idle);
     }

@@ -98,7 +98,9 @@ impl Claimer {
                 state.idle.push(offer);
             }
             state.idle.retain(|offer| !offer.reply.is_closed());
-            if !state.idle.is_empty() && !self.bell.draining() {
+            if self.bell.draining() {
+                self.bell.note_idle(self.held.count() == 0);
+            } else if !state.idle.is_empty() {
                 if self.claim(claims, state).await? {
                     poll = Backoff::up_to(self.poll);
                 }
