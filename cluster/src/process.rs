@@ -39,6 +39,16 @@ pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
     wait_until_gone(&doomed)
 }
 
+/// Sends a signal to a process and its children.
+pub(crate) fn signal_with_children(pid: Pid, signal: Signal) -> Result<()> {
+    kill_process(pid, signal)?;
+    for child in children(pid) {
+        // It may have ended by itself since.
+        let _ = kill_process(child, signal);
+    }
+    Ok(())
+}
+
 /// By the parent that each process names: not every kernel lists children.
 fn children(parent: Pid) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use crate::account::Account;
 use crate::binaries::Binaries;
@@ -182,6 +182,27 @@ impl Cluster {
             fs::remove_file(self.directory().join(socket_lock))?;
         }
         Ok(())
+    }
+
+    /// Stops the postmaster and all of its processes with SIGSTOP: the server stands still, and its
+    /// connections stay. [`thaw`](Self::thaw) lets them go on.
+    ///
+    /// # Errors
+    ///
+    /// If the server is not running.
+    pub fn freeze(&self) -> Result<()> {
+        let postmaster = self.postmaster().context("the server is not running")?;
+        process::signal_with_children(postmaster, Signal::STOP)
+    }
+
+    /// Ends what [`freeze`](Self::freeze) began.
+    ///
+    /// # Errors
+    ///
+    /// If the server is not running.
+    pub fn thaw(&self) -> Result<()> {
+        let postmaster = self.postmaster().context("the server is not running")?;
+        process::signal_with_children(postmaster, Signal::CONT)
     }
 
     /// Lets the server and the directory live on after this value, and safe from sweeping. Ended with

@@ -55,7 +55,10 @@ async fn at_work(site: &mut Site<'_>) -> Result<Option<Duration>> {
     let injury = inject(site, victim).await?;
     let mut from = Instant::now().max(begun);
     let early = fault.is_borne()
-        || matches!(fault, Fault::DataDiskFull | Fault::TasksLocked | Fault::Serialization)
+        || matches!(
+            fault,
+            Fault::DataDiskFull | Fault::TasksLocked | Fault::StandbyMissing | Fault::Serialization
+        )
         || fault.is_the_task();
     // A dead worker's message does not arrive any more.
     let passes = matches!(fault, Fault::WorkerStopped | Fault::Drain | Fault::Latency);
@@ -123,7 +126,10 @@ async fn while_submitted(site: &mut Site<'_>) -> Result<Option<Duration>> {
     let url = site.ground.cluster.url(&site.database);
     let proxy = Proxy::start(&url).await?;
     let url = proxy.url(&url);
-    let before = matches!(fault, Fault::DataDiskFull | Fault::WalDiskFull | Fault::TasksLocked);
+    let before = matches!(
+        fault,
+        Fault::DataDiskFull | Fault::WalDiskFull | Fault::TasksLocked | Fault::StandbyMissing
+    );
     let act = if let Fault::Message(cut) = fault { Act::Cut(cut) } else { Act::HoldAnswer };
     if !before {
         proxy.arm(At::Text("chaos.enqueue".to_owned()), act);
@@ -259,6 +265,8 @@ async fn last(site: &mut Site<'_>, subjects: &[Subject], begun: Instant) -> Opti
     };
     let ended = match subjects {
         [] => None,
+        // It answers nobody.
+        _ if fault == Fault::ServerFrozen => None,
         _ => site.until_ended(subjects, begun + most).await,
     };
     let least = match fault {

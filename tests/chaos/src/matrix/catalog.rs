@@ -66,6 +66,8 @@ const CELLS: &[Row] = &[
         F::ServerRestart,
         &[(Enqueue, &[T]), (Executing, ALL), (AtEnd, &[T]), (CommitSent, &[T]), (Idle, &[T])],
     ),
+    (F::ServerFrozen, &[(Executing, ALL), (AtEnd, &[T]), (Idle, &[T])]),
+    (F::StandbyMissing, &[(Enqueue, &[T]), (Executing, ALL), (AtEnd, &[T]), (Idle, &[T])]),
     (
         F::Promotion,
         &[(Claimed, &[T]), (Executing, ALL), (AtEnd, &[T]), (CommitSent, &[T, L]), (Idle, &[T])],

@@ -51,6 +51,8 @@ pub(crate) enum Fault {
     ServerKilled,
     ServerImmediate,
     ServerRestart,
+    ServerFrozen,
+    StandbyMissing,
     Promotion,
     /// Sessions with this application_name.
     Sessions(&'static str),
@@ -120,6 +122,8 @@ impl Cell {
                     | Fault::Sessions("pgmill control" | "pgmill claimer" | "pgmill listener")
                     | Fault::TasksLocked
                     | Fault::WorkersLocked
+                    | Fault::ServerFrozen
+                    | Fault::StandbyMissing
             );
         // Commits of claims do not wait for the disk: a crash may take one along, and the attempt with
         // it. An effect in autocommit mode has brought its claim to the disk.
@@ -172,6 +176,8 @@ impl Fault {
                 | Self::ServerKilled
                 | Self::ServerImmediate
                 | Self::ServerRestart
+                | Self::ServerFrozen
+                | Self::StandbyMissing
                 | Self::Promotion
                 | Self::DataDiskFull
                 | Self::WalDiskFull
@@ -230,10 +236,12 @@ impl Fault {
             Self::BackendStoppedPastTimeout => 18,
             Self::PacketLoss | Self::SlowLink | Self::Latency => 30,
             Self::TasksLocked if !short => 10,
+            Self::ServerFrozen => 8,
             Self::BackendStopped
             | Self::Refused
             | Self::TooMany
             | Self::TasksLocked
+            | Self::StandbyMissing
             | Self::ClockAhead
             | Self::ClockBehind
             | Self::WorkersLocked => 4,
@@ -280,6 +288,8 @@ impl fmt::Display for Fault {
             Self::ServerKilled => "server: SIGKILL, started after 1 s",
             Self::ServerImmediate => "server: stop -m immediate, started after 1 s",
             Self::ServerRestart => "server: restart -m fast",
+            Self::ServerFrozen => "server: SIGSTOP past the orphan timeout, SIGCONT",
+            Self::StandbyMissing => "server: its synchronous standby is missing for 4 s",
             Self::Promotion => "server: SIGKILL, its synchronous standby promoted",
             Self::Sessions("pgmill control") => "control sessions: ended",
             Self::Sessions("pgmill claimer") => "claimers' sessions: ended",

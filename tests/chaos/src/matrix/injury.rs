@@ -53,6 +53,8 @@ pub(crate) async fn inject(site: &mut Site<'_>, victim: Victim) -> Result<Injury
         Fault::ServerKilled => block_in_place(|| site.ground.cluster.crash())?,
         Fault::ServerImmediate => block_in_place(|| site.ground.cluster.stop(Mode::Immediate))?,
         Fault::ServerRestart => block_in_place(|| site.ground.cluster.restart(Mode::Fast))?,
+        Fault::ServerFrozen => site.ground.cluster.freeze()?,
+        Fault::StandbyMissing => wait_for_standby(site, "'nobody'").await?,
         Fault::Promotion => promote(site).await?,
         Fault::Sessions(name) => end_sessions(site, name).await?,
         Fault::NetworkCut => spoil(site, &[victim.seat], Spoiled::Cut)?,
@@ -112,6 +114,8 @@ pub(crate) async fn heal(site: &mut Site<'_>, injury: Injury) -> Result<()> {
             site.ground.disk.as_ref().context("no disk")?.free()?;
             until_up(site).await?;
         }
+        Fault::ServerFrozen => site.ground.cluster.thaw()?,
+        Fault::StandbyMissing => wait_for_standby(site, "DEFAULT").await?,
         Fault::BackendKilled => until_up(site).await?,
         _ => {}
     }
@@ -183,6 +187,13 @@ async fn end_sessions(site: &Site<'_>, name: &str) -> Result<()> {
     let ended = site.session.rows(END, &[&name]).await?;
     ensure!(!ended.is_empty(), "no session \"{name}\" to end");
     Ok(())
+}
+
+/// Commits wait for a standby of this name.
+async fn wait_for_standby(site: &Site<'_>, name: &str) -> Result<()> {
+    let set = format!("/* chaos.standby */ ALTER SYSTEM SET synchronous_standby_names = {name}");
+    site.session.execute(&set).await?;
+    site.session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await
 }
 
 async fn limit_connections(site: &Site<'_>, most: i32) -> Result<()> {
