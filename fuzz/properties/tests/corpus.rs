@@ -73,7 +73,7 @@ const UNITS: &[&str] = &[
 /// Time that this thread has had on a processor: the same on a crowded machine.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.try_into().unwrap())
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// Anything quadratic would take minutes.
