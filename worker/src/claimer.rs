@@ -46,6 +46,8 @@ pub(crate) struct Claimer {
 struct State {
     idle: Vec<Offer>,
     lanes: Lanes,
+    /// The last claim found nothing and was no sweep: nobody knows yet whether nothing is runnable.
+    unsure: bool,
     reconcile_at: Instant,
 }
 
@@ -54,8 +56,12 @@ impl Claimer {
     pub(crate) async fn run(self, mut offers: mpsc::UnboundedReceiver<Offer>) {
         let mut backoff = Backoff::default();
         let mut claims: Option<Claims> = None;
-        let mut state =
-            State { idle: Vec::new(), lanes: Lanes::default(), reconcile_at: Instant::now() };
+        let mut state = State {
+            idle: Vec::new(),
+            lanes: Lanes::default(),
+            unsure: true,
+            reconcile_at: Instant::now(),
+        };
         while !self.shutdown.drain.is_cancelled() {
             match self.serve(&mut claims, &mut offers, &mut state).await {
                 Ok(()) => return,
@@ -122,8 +128,9 @@ impl Claimer {
                         poll = Backoff::up_to(self.poll);
                     }
                 }
-                // Soon after the last work; then the looks ring.
-                () = sleep(poll.step()), if !state.idle.is_empty() && !poll.at_most() => {}
+                // Soon after the last work, and until a sweep has found nothing; then the looks ring.
+                () = sleep(poll.step()),
+                    if !state.idle.is_empty() && (state.unsure || !poll.at_most()) => {}
             }
         }
     }
@@ -133,15 +140,16 @@ impl Claimer {
     /// nothing is runnable.
     async fn claim(&self, claims: &Claims, state: &mut State) -> Result<bool, QueueError> {
         let mut sweep = self.bell.take_sweep() || state.lanes.sweep_due();
+        state.unsure = true;
         let mut found = self.claim_all(claims, state, sweep).await?;
         if !sweep && !state.idle.is_empty() && state.lanes.sweep_allowed() {
             sweep = true;
             found |= self.claim_all(claims, state, sweep).await?;
         }
-        if found || self.held.count() > 0 {
-            self.bell.note_idle(false);
-        } else if sweep {
-            self.bell.note_idle(true);
+        let busy = found || self.held.count() > 0;
+        if busy || sweep {
+            self.bell.note_idle(!busy);
+            state.unsure = false;
         }
         Ok(found)
     }
