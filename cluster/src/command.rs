@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal as ProcessSignal, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::signals::{Signals, by_signal};
-use crate::{Binaries, Cluster, Options};
+use crate::{Binaries, Cluster, Options, arguments};
 
 /// No server, or none that starts.
 const EXIT_UNAVAILABLE: u8 = 5;
@@ -88,14 +88,10 @@ struct Find {
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    let outcome = match Cli::try_parse() {
+    let outcome = match arguments() {
         Ok(Cli { command: Commands::Run(run) }) => run_command(run),
         Ok(Cli { command: Commands::Find(find) }) => find_binaries(&find),
-        Err(error) => {
-            // Nothing is left to do if not even the message can be written.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
+        Err(code) => return code,
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

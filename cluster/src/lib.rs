@@ -9,11 +9,13 @@ mod command;
 mod directory;
 mod install;
 mod process;
+mod program;
 mod server;
 mod signals;
 mod standby;
 
 pub use binaries::Binaries;
 pub use command::main;
+pub use program::{arguments, beside};
 pub use server::{Cluster, Mode, Options};
 pub use signals::{Signals, by_signal};

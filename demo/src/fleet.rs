@@ -44,18 +44,6 @@ pub(crate) struct Worker {
     kept: bool,
 }
 
-/// The path of a program that was built together with this one.
-pub(crate) fn program(name: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("this program does not know its own path")?;
-    let path = own.with_file_name(name);
-    ensure!(
-        path.is_file(),
-        "no program `{name}` beside {}: build all of them, with `make demo` or `cargo build`",
-        own.display()
-    );
-    Ok(path)
-}
-
 impl Fleet {
     /// No worker yet.
     pub(crate) fn new(program: PathBuf, shop: Shop, keep: bool) -> Self {

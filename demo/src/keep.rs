@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use cluster::Cluster;
 
-use crate::fleet::{self, Fleet};
+use crate::fleet::Fleet;
 use crate::shop::{DATABASE, OPERATOR, Shop, write};
 
 const STOP: &str = include_str!("../stop.sh");
@@ -33,7 +33,7 @@ fn instructions(shop: &Shop, stop: &Path) -> String {
     for (name, example) in
         [("enqueue", "--wait 'SELECT count(*) FROM shop.orders'"), ("pgmill", "status")]
     {
-        if let Ok(program) = fleet::program(name) {
+        if let Ok(program) = cluster::beside(name) {
             lines.push(format!("  {} {example}", program.display()));
         }
     }

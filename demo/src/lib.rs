@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use cluster::{Binaries, Cluster, Options, Signals, by_signal};
+use cluster::{Binaries, Cluster, Options, Signals, beside, by_signal};
 use queue::exit;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -62,13 +62,9 @@ const LAST_RESORT: Duration = Duration::from_secs(90);
 /// The program: reads the command line, shows the fleet, says how it went.
 #[must_use]
 pub fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args: Args = match cluster::arguments() {
         Ok(args) => args,
-        Err(error) => {
-            // Nothing is left to do if not even the message can be written.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
-        }
+        Err(code) => return code,
     };
     match run(&args) {
         Ok(code) => ExitCode::from(code),
@@ -80,7 +76,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<u8> {
-    let program = fleet::program("worker")?;
+    let program = beside("worker")?;
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

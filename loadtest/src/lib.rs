@@ -39,7 +39,7 @@ mod words;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, ValueEnum};
+use clap::ValueEnum;
 use queue::exit;
 use terminal::tell;
 
@@ -49,13 +49,9 @@ use crate::scenarios::Kind;
 /// The program: reads the command line, measures, says what it saw.
 #[must_use]
 pub fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args: Args = match cluster::arguments() {
         Ok(args) => args,
-        Err(error) => {
-            // Nothing is left to do if not even the message can be written.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
-        }
+        Err(code) => return code,
     };
     let done = match args.command {
         Command::Run(run) => measure::measure(run, None),

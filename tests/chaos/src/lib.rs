@@ -31,13 +31,9 @@ enum Command {
 /// The program: reads the command line, breaks things, says what became of the tasks.
 #[must_use]
 pub fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args: Args = match cluster::arguments() {
         Ok(args) => args,
-        Err(error) => {
-            // Nothing is left to do if not even the message can be written.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
-        }
+        Err(code) => return code,
     };
     let ended = match args.command {
         Command::Random(args) => random::run(&args),

@@ -94,13 +94,7 @@ impl Seat {
             ensure!(self.ended()?.is_none(), "a worker has ended by itself{}", self.tail());
             return Ok(());
         }
-        let own = std::env::current_exe().context("this program does not know its own path")?;
-        let program = own.with_file_name("worker");
-        ensure!(
-            program.is_file(),
-            "no program `worker` beside {}: build all of them, with `cargo build`",
-            own.display()
-        );
+        let program = cluster::beside("worker")?;
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = ground.scratch.path().join(format!("worker-{n}.log"));
         let file = File::create(&log)?;

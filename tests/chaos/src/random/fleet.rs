@@ -47,13 +47,7 @@ struct Worker {
 impl Fleet {
     /// Starts so many.
     pub(crate) fn start(url: &str, directory: PathBuf, count: usize) -> Result<Self> {
-        let own = std::env::current_exe().context("this program does not know its own path")?;
-        let program = own.with_file_name("worker");
-        ensure!(
-            program.is_file(),
-            "no program `worker` beside {}: build all of them, with `cargo build`",
-            own.display()
-        );
+        let program = cluster::beside("worker")?;
         let (workers, leaving) = (Vec::new(), Vec::new());
         let mut fleet =
             Self { program, directory, url: url.to_owned(), workers, leaving, started: 0 };
