@@ -6,11 +6,11 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help demo test chaos fmt lint deny fuzz ci cargo
+.PHONY: help demo test browser pictures chaos fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
-	do printf '  make %-6s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
+	do printf '  make %-12s %s\n' "$$target" "$$text"; done
 
 demo: cargo ## Start a fleet on a private cluster and watch it work (KEEP=1 leaves it running)
 	@# The demo starts the fleet's programs, which have to lie beside it: all of them are built first.
@@ -25,6 +25,17 @@ test: cargo ## Run all tests on a private cluster
 	@# More threads than processors: tests wait for workers and servers most of the time.
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} \
 	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
+
+browser: cargo ## Use the console in a real browser, as at night
+	@.ci/packages browser || true
+	tests/browser/install $(TOOLS)/browser
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored night --nocapture
+
+pictures: cargo ## Make the pictures of docs/console.md
+	tests/browser/install $(TOOLS)/browser
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored pictures
 
 chaos: cargo ## Break what a fleet stands on, and check every promise (SEED=N repeats a run, SHORT=1: a minute)
 	@# It starts the fleet's programs, which have to lie beside it: all of them are built first.
@@ -52,6 +63,29 @@ deny: cargo ## Check licences and origin of all dependencies
 	  echo 'no cargo-deny, and none for this system to be had: cargo install cargo-deny --locked' >&2; exit 1; }
 	@# Its advisories need a database of their own and change by the day: they are not part of a build.
 	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deny -L error --locked check bans licenses sources
+
+deploy-check: cargo ## Check everything under deploy/ with the tools that will read it (STRICT=1: all of them)
+	@.ci/packages deploy || echo 'some packages could not be installed: checks that need them are skipped' >&2
+	@deploy/check/install $(TOOLS)/deploy || echo 'without these tools: checks that need them are skipped' >&2
+	@# The flags that stand under deploy/ are compared with what the programs say, which have to lie beside it.
+	cargo build --locked --bins
+	cargo run --locked --quiet --bin deploy-check -- --tools $(TOOLS)/deploy $(PG_OPTION) $(if $(STRICT),--strict) \
+	  $(if $(ONLY),--only $(ONLY))
+
+# The release is what is installed, and takes as long to build as all else here; the package of the programs as
+# they are tested is for `make deploy-check`, and lies beside them. cargo-deb warns of that profile: it is pinned.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+DEB := $(if $(filter dev,$(PROFILE)),debug,release)
+
+deb: cargo ## Build the Debian package, in target/debian/ (PROFILE=dev: quick, for deploy-check alone)
+	@PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH"; command -v cargo-deb > /dev/null || { \
+	  echo "installing cargo-deb into $(TOOLS): some minutes"; \
+	  cargo install --locked --quiet --root $(TOOLS) cargo-deb@3.8.0; }
+	cargo build --locked $(if $(filter debug,$(DEB)),--bins,--release -p worker -p enqueue -p pgmill)
+	cargo run --locked --quiet --bin deploy-pages -- $(TARGET)/$(DEB)/pages
+	gzip -9 --no-name --force $(TARGET)/$(DEB)/pages/man/*.1
+	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deb --locked --no-build -p deploy \
+	  $(if $(filter debug,$(DEB)),--profile dev --strip --fast --output $(TARGET)/debug/debian/)
 
 fuzz: cargo ## Make up inputs for every parser (SECONDS=20 for each)
 	fuzz/run $(or $(SECONDS),20)

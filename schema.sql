@@ -5,6 +5,7 @@
 --
 -- In the order of a task's way:
 --   settings, priorities, queues, groups, limits    what an operator decides
+--   audit                       who did what
 --   tasks                       live tasks only; a finished task leaves the table
 --   dedup_keys                  one live task per key
 --   enqueue, enqueue_many       -> scheduled | blocked | pending
@@ -20,6 +21,7 @@
 --   take_schedules, tick        a fire is a run with a schedule and an instant: once, whoever ticks
 --   workers, worker_starts      who is alive, who ever was
 --   running, queue_status, history, why    what a person reads
+--   scale_hint                  what a scaler of workers reads
 --   roles                       who may do what
 --
 -- Every name is qualified and search_path is pg_catalog throughout, so that nothing a caller puts
@@ -40,7 +42,11 @@ BEGIN
         EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
         IF found <> 1 THEN
             RAISE EXCEPTION 'this database holds version % of the schema, this file is version 1', found
-                USING HINT = 'Use the schema.sql that belongs to your version of pgmill.';
+                USING HINT = CASE WHEN found < 1
+                    THEN format('Bring it forward with pgmill init, which applies migrations/%s_*.sql to '
+                        'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
+                        lpad((found + 1)::text, 3, '0'), lpad(1::text, 3, '0'))
+                    ELSE 'Use the schema.sql that belongs to your version of pgmill.' END;
         END IF;
     END IF;
 END
@@ -185,11 +191,14 @@ COMMENT ON TYPE mill.backoff IS 'How the wait before a retry grows: fixed, or do
 
 CREATE TABLE IF NOT EXISTS mill.schema_version (
     version integer NOT NULL,
+    works_with integer NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    CONSTRAINT works_with_itself CHECK (works_with <= version)
 );
-COMMENT ON TABLE mill.schema_version IS 'The version of this schema; a worker refuses one it does not know';
-INSERT INTO mill.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;
+COMMENT ON TABLE mill.schema_version IS 'The version of this schema; programs refuse one that they do not fit';
+COMMENT ON COLUMN mill.schema_version.works_with IS 'Programs that were built for this version of the schema, or a later one, may use it';
+INSERT INTO mill.schema_version (version, works_with) VALUES (1, 1) ON CONFLICT DO NOTHING;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
     statement_limit_bytes integer NOT NULL DEFAULT 16777216
@@ -198,6 +207,8 @@ CREATE TABLE IF NOT EXISTS mill.settings (
         CHECK (history_retention >= '1 day'),
     schedule_log_retention interval NOT NULL DEFAULT '30 days'
         CHECK (schedule_log_retention >= '1 day'),
+    audit_retention interval NOT NULL DEFAULT '365 days'
+        CHECK (audit_retention >= '1 day'),
     declaring_roles text[] NOT NULL DEFAULT '{}',
     hide_statements boolean NOT NULL DEFAULT false,
     max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
@@ -208,11 +219,52 @@ COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row: UPDATE 
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Longer statements are refused at enqueue';
 COMMENT ON COLUMN mill.settings.history_retention IS 'Days of attempts older than this are dropped, a partition at a time';
 COMMENT ON COLUMN mill.settings.schedule_log_retention IS 'Rows of mill.schedule_log older than this are deleted, some thousand at a time';
+COMMENT ON COLUMN mill.settings.audit_retention IS 'Rows of mill.audit older than this are deleted, some ten thousand an hour';
 COMMENT ON COLUMN mill.settings.declaring_roles IS 'Roles whose procedures may declare schedules in their comments, beside superusers and members of mill_operator: the code of these procedures runs under the login of the tasks';
 COMMENT ON COLUMN mill.settings.hide_statements IS 'Who may only view sees no statement, no parameter, no result and nothing that a statement said: notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'A task whose worker died this many times ends as lost';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve reserved tasks only: mill.reserve';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+-- Who did what. Written by the functions themselves, in their transaction: whoever acts from psql is on
+-- record like anybody else, and what was rolled back is not.
+CREATE TABLE IF NOT EXISTS mill.audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    login text NOT NULL DEFAULT session_user,
+    role text DEFAULT nullif(current_setting('role'), 'none'),
+    actor text DEFAULT left(nullif(current_setting('mill.actor', true), ''), 200),
+    application text DEFAULT nullif(current_setting('application_name'), ''),
+    act text NOT NULL,
+    subject text NOT NULL,
+    detail jsonb
+);
+COMMENT ON TABLE mill.audit IS 'What operators did, append-only, kept for settings.audit_retention';
+COMMENT ON COLUMN mill.audit.login IS 'The login of the session: what the database knows';
+COMMENT ON COLUMN mill.audit.role IS 'The role that it had taken by SET ROLE';
+COMMENT ON COLUMN mill.audit.actor IS 'Who a program says that it acts for, by SET mill.actor: claimed, and not known';
+COMMENT ON COLUMN mill.audit.act IS 'The function of schema mill; update_settings for a change of mill.settings';
+COMMENT ON COLUMN mill.audit.subject IS 'What it was done to: task 42, queue etl, run 12, schedule nightly, …';
+-- Who did this to that?
+CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
+
+CREATE OR REPLACE FUNCTION mill.record_act(act text, subject text, detail jsonb DEFAULT NULL) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO mill.audit (act, subject, detail) VALUES (act, subject, nullif(detail, '{}'))
+$$;
+COMMENT ON FUNCTION mill.record_act IS 'Part of what a person does: writes it to mill.audit. Open to nobody, so that nobody makes up acts';
+
+CREATE OR REPLACE FUNCTION mill.record_settings() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mill.record_act('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
+        FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.record_settings IS 'Trigger of mill.settings: what was changed, to what';
+CREATE OR REPLACE TRIGGER record_settings AFTER UPDATE ON mill.settings
+    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.record_settings();
 
 CREATE TABLE IF NOT EXISTS mill.priorities (
     priority mill.priority PRIMARY KEY,
@@ -313,6 +365,7 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     jitter boolean NOT NULL DEFAULT true,
     at_most_once boolean NOT NULL DEFAULT false,
     external boolean NOT NULL DEFAULT false,
+    explain boolean NOT NULL DEFAULT false,
     queue mill.queue_name NOT NULL DEFAULT 'default',
     name mill.label,
     key mill.label,
@@ -360,6 +413,7 @@ COMMENT ON COLUMN mill.tasks.crashes IS 'Attempts whose worker died; they use up
 COMMENT ON COLUMN mill.tasks.jitter IS 'Wait a random part of the retry interval';
 COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose end nobody saw ends as unknown and waits for a person';
 COMMENT ON COLUMN mill.tasks.external IS 'Has effects outside this cluster: its claim is made durable before it starts';
+COMMENT ON COLUMN mill.tasks.explain IS 'Its statement is run as EXPLAIN (ANALYZE, BUFFERS, WAL), and the plan kept in place of its rows';
 COMMENT ON COLUMN mill.tasks.key IS 'Unique among live tasks, see mill.dedup_keys';
 COMMENT ON COLUMN mill.tasks.concurrency_key IS 'Tasks with the same key run one at a time, or as many as its limit says';
 COMMENT ON COLUMN mill.tasks.run_id IS 'The run that it belongs to, or counts with for the limit of its group';
@@ -417,6 +471,7 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     jitter boolean NOT NULL,
     at_most_once boolean NOT NULL,
     external boolean NOT NULL,
+    explain boolean NOT NULL DEFAULT false,
     queue text NOT NULL,
     name text,
     key text,
@@ -431,6 +486,7 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     context text,
     notices jsonb,
     result jsonb,
+    plan jsonb,
     run_as text NOT NULL DEFAULT '',
     params jsonb,
     statement text NOT NULL
@@ -442,11 +498,17 @@ COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over 
 COMMENT ON COLUMN mill.attempts.position IS 'Character of the statement at which the error stands, from 1';
 COMMENT ON COLUMN mill.attempts.notices IS 'What the statement raised below error, bounded: [{"severity", "message", …}]';
 COMMENT ON COLUMN mill.attempts.result IS 'First rows that the statement returned, bounded: {"columns", "rows", "truncated"}';
+COMMENT ON COLUMN mill.attempts.plan IS 'Of a task with explain: what EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) said, bounded: {"Plan", "Planning Time", "Execution Time", …}';
 -- pgmill task show, mill.retry, queue/src/settle.rs
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
 -- queue/src/history.rs: the last hours of a day. Rows come in the order of time, so a summary per
 -- block range is enough and costs an insert next to nothing.
 CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
+-- mill.durations: the names that there are, and the last attempts of each. Nameless tasks pay nothing.
+CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finished_at) WHERE name IS NOT NULL;
+-- mill.failure_groups
+CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
+    WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
 
 CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
@@ -493,8 +555,13 @@ BEGIN
         EXECUTE format('DROP TABLE mill.%I', partition_name);
         dropped := dropped + 1;
     END LOOP;
+    -- Ids come in the order of time, nearly: the oldest ones are looked at.
+    DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
+        WHERE a.id = first.id AND a.at < now() - s.audit_retention;
     DELETE FROM mill.cancel_requests r
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
+    DELETE FROM mill.progress p
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id AND t.state = 'running');
     SELECT array_agg(r.id) INTO old_runs FROM (
         SELECT r.id FROM mill.runs r WHERE r.ended_at < oldest ORDER BY r.id LIMIT 1000
         FOR UPDATE SKIP LOCKED) AS r;
@@ -551,9 +618,12 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     started_at timestamptz NOT NULL DEFAULT now(),
     pid integer NOT NULL,
     host text NOT NULL,
-    version text NOT NULL
+    version text NOT NULL,
+    schema_version integer NOT NULL
 );
 COMMENT ON TABLE mill.worker_starts IS 'Which process a worker id was; history names workers through it';
+COMMENT ON COLUMN mill.worker_starts.version IS 'Of pgmill';
+COMMENT ON COLUMN mill.worker_starts.schema_version IS 'The version of the schema that it was built for';
 
 CREATE TABLE IF NOT EXISTS mill.cancel_requests (
     task_id bigint PRIMARY KEY,
@@ -561,6 +631,21 @@ CREATE TABLE IF NOT EXISTS mill.cancel_requests (
     requested_by text NOT NULL DEFAULT session_user
 );
 COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task; apart from tasks, because a write to a running task''s row would fail the finish of a REPEATABLE READ task';
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
+    task_id bigint PRIMARY KEY,
+    worker_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    said_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    percent double precision CONSTRAINT percent_range CHECK (percent BETWEEN 0 AND 100),
+    message text,
+    notices jsonb
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.progress IS 'What running tasks say of themselves, as their workers hear it, about once a second; apart from tasks, because a write to a running task''s row would fail the finish of a REPEATABLE READ task. A row of an attempt that is over says nothing: mill.running leaves it out';
+COMMENT ON COLUMN mill.progress.percent IS 'Of the last notice of the form progress: 40% loading';
+COMMENT ON COLUMN mill.progress.message IS 'The rest of that notice';
+COMMENT ON COLUMN mill.progress.notices IS 'The last notices of other forms, the newest last';
 
 -- Jobs and runs ----------------------------------------------------------------------------------
 --
@@ -696,8 +781,8 @@ COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of its j
 CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
 -- The history of one schedule, page by page.
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
--- mill.blocking_run
-CREATE INDEX IF NOT EXISTS runs_going_on ON mill.runs (schedule_id) WHERE state = 'running' AND schedule_id IS NOT NULL;
+-- mill.blocking_run; fleet.rs counts the runs that go on
+CREATE INDEX IF NOT EXISTS runs_going_on ON mill.runs (schedule_id) WHERE state = 'running';
 
 CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_id bigint NOT NULL,
@@ -1227,6 +1312,7 @@ BEGIN
         ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
             DO UPDATE SET max_running = excluded.max_running
         RETURNING l.id INTO changed;
+    PERFORM mill.record_act('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
     PERFORM mill.enforce(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
@@ -1255,6 +1341,7 @@ BEGIN
             SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
                 window_starts = excluded.window_starts, window_length = excluded.window_length
         RETURNING l.id INTO changed;
+    PERFORM mill.record_act('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
     PERFORM mill.enforce(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
@@ -1282,6 +1369,8 @@ BEGIN
             SET description = coalesce(excluded.description, g.description),
                 priority = coalesce(excluded.priority, g.priority),
                 max_concurrency = coalesce(set_group.max_concurrency, g.max_concurrency);
+    PERFORM mill.record_act('set_group', 'group ' || name,
+        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_concurrency', max_concurrency)));
     PERFORM mill.enforce(ARRAY(SELECT l.id FROM mill.limits l
         WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
 END
@@ -1303,6 +1392,8 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;
+    PERFORM mill.record_act('set_active_period', 'group ' || group_name,
+        jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
     PERFORM mill.enforce(ARRAY(SELECT l.id FROM mill.limits l
         WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
 END
@@ -1328,6 +1419,7 @@ BEGIN
     END IF;
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
     DELETE FROM mill.groups g WHERE g.name = drop_group.name;
+    PERFORM mill.record_act('drop_group', 'group ' || name);
     RETURN true;
 END
 $$;
@@ -1346,6 +1438,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
         RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023', HINT = 'At least one must be above it.';
     END IF;
+    PERFORM mill.record_act('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
+        'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
 END
 $$;
 COMMENT ON FUNCTION mill.set_weights IS 'Changes the weights that are given: 0 to 1000000, not all of them 0. Workers see it within two seconds';
@@ -1406,6 +1500,20 @@ END
 $$;
 COMMENT ON FUNCTION mill.check_statement IS 'Raises if the statement is empty or above the size limit, or if params is not a JSON array';
 
+CREATE OR REPLACE FUNCTION mill.check_explain(statement text, mode mill.mode) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF mode = 'autocommit' THEN
+        RAISE EXCEPTION 'a task in autocommit mode cannot be explained' USING ERRCODE = '22023',
+            HINT = 'Leave out the mode: the statement runs once, in a transaction, while it is explained.';
+    ELSIF statement !~* '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
+        RAISE EXCEPTION 'this statement has no plan to keep' USING ERRCODE = '22023',
+            HINT = 'explain is for one SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH; wrap nothing around it.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_explain IS 'Raises if EXPLAIN takes no such statement, by its first word, or the mode is not transaction; that there is only one statement is for who runs it to find';
+
 CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
@@ -1426,8 +1534,8 @@ CREATE OR REPLACE VIEW mill.shown_tasks AS
     -- A subquery is asked once, a function for each row.
     SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
         x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
-        x.failures, x.transients, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external, x.queue,
-        x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.waits_for, x.start_by,
+        x.failures, x.transients, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
+        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.waits_for, x.start_by,
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
@@ -1437,7 +1545,7 @@ COMMENT ON VIEW mill.shown_tasks IS 'mill.tasks without tokens, for who may view
 CREATE OR REPLACE VIEW mill.shown_attempts AS
     SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
         x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
-        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.queue, x.name, x.key,
+        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
         x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
@@ -1445,6 +1553,7 @@ CREATE OR REPLACE VIEW mill.shown_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.context END AS context,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.notices END AS notices,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
     FROM mill.attempts x;
@@ -1537,6 +1646,8 @@ BEGIN
         VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
         ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
             description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
+    PERFORM mill.record_act('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
+        jsonb_build_object('allowed', set_profile.allowed)));
 END
 $$;
 COMMENT ON FUNCTION mill.set_profile IS 'Makes or changes a profile: which roles'' members may have tasks run as it; what is null stays. For the owner of the queue only';
@@ -1556,7 +1667,11 @@ BEGIN
             HINT = 'Wait for its tasks, or cancel them; change its jobs, or disable them.';
     END IF;
     DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_act('drop_profile', 'profile ' || name);
+    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.drop_profile IS 'Removes a profile that no live task and no job uses; whether there was one. For the owner of the queue only';
@@ -1580,7 +1695,8 @@ CREATE OR REPLACE FUNCTION mill.enqueue_many(
     run_id bigint DEFAULT NULL,
     concurrency_key text DEFAULT NULL,
     concurrency integer DEFAULT NULL,
-    profile uuid DEFAULT NULL
+    profile uuid DEFAULT NULL,
+    explain boolean DEFAULT false
 ) RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -1604,6 +1720,9 @@ BEGIN
         PERFORM mill.check_statement(s.statement, s.params)
             FROM unnest(statements, enqueue_many.params) AS s(statement, params);
     END IF;
+    IF enqueue_many.explain THEN
+        PERFORM mill.check_explain(s.statement, enqueue_many.mode) FROM unnest(statements) AS s(statement);
+    END IF;
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
     THEN
@@ -1615,7 +1734,7 @@ BEGIN
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             waits_for, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, concurrency_key, group_name, run_id, limits, run_as)
+            external, explain, concurrency_key, group_name, run_id, limits, run_as)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
             coalesce(enqueue_many.due_at, clock_timestamp()), first_state,
@@ -1624,7 +1743,7 @@ BEGIN
             coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
-            coalesce(enqueue_many.external, false), enqueue_many.concurrency_key,
+            coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
             enqueue_many.group_name, enqueue_many.run_id, chain, profile_name
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
@@ -1655,6 +1774,7 @@ CREATE OR REPLACE FUNCTION mill.submit(
     concurrency_key text DEFAULT NULL,
     concurrency integer DEFAULT NULL,
     profile uuid DEFAULT NULL,
+    explain boolean DEFAULT NULL,
     OUT id bigint,
     OUT created boolean
 )
@@ -1676,6 +1796,9 @@ BEGIN
         chain := mill.limit_chain(queue, group_name, run_id, concurrency_key, concurrency);
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
     END IF;
+    IF explain THEN
+        PERFORM mill.check_explain(statement, mode);
+    END IF;
     first_state := mill.first_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
     created := true;
@@ -1694,7 +1817,7 @@ BEGIN
         END LOOP;
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, waits_for,
-        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, key,
+        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
         concurrency_key, group_name, run_id, limits, run_as)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
         coalesce(due_at, clock_timestamp()), first_state,
@@ -1702,7 +1825,7 @@ BEGIN
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
-        coalesce(at_most_once, false), coalesce(external, false), key, concurrency_key, group_name,
+        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false), key, concurrency_key, group_name,
         run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
 END
 $$;
@@ -1728,7 +1851,8 @@ CREATE OR REPLACE FUNCTION mill.enqueue(
     run_id bigint DEFAULT NULL,
     concurrency_key text DEFAULT NULL,
     concurrency integer DEFAULT NULL,
-    run_as text DEFAULT NULL
+    run_as text DEFAULT NULL,
+    explain boolean DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -1737,7 +1861,7 @@ BEGIN
     SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
         due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
         external, key, group_name, run_id, concurrency_key, concurrency,
-        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END) s;
+        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, explain) s;
     IF NOT submitted.created THEN
         RAISE NOTICE 'task % is live with key "%", no new task', submitted.id, key;
     END IF;
@@ -1758,18 +1882,18 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
         token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
-        session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
+        session_pid, final, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
         group_name, run_id, node, run_as, params, statement, rows, position, sqlstate, message, detail,
-        hint, context, notices, result)
+        hint, context, notices, result, plan)
     VALUES (clock_timestamp(), task.id, task.enqueued_at, task.due_at, task.claimed_at,
         task.claimed_by, task.token, task.retry_interval, task.timeout, task.attempt,
         record_attempt.outcome, task.priority, task.mode, task.backoff, task.max_attempts,
-        task.session_pid, record_attempt.final, task.jitter, task.at_most_once, task.external,
+        task.session_pid, record_attempt.final, task.jitter, task.at_most_once, task.external, task.explain,
         task.queue, task.name, task.key, task.concurrency_key, task.group_name, task.run_id,
         task.node, task.run_as, task.params, task.statement,
         (report->>'rows')::bigint, (report->>'position')::integer, report->>'sqlstate',
         report->>'message', report->>'detail', report->>'hint', report->>'context',
-        report->'notices', report->'result');
+        report->'notices', report->'result', report->'plan');
     IF record_attempt.final AND task.key IS NOT NULL THEN
         DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
     END IF;
@@ -1814,13 +1938,13 @@ BEGIN
     ), recorded AS (
         INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
             token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
-            session_pid, final, jitter, at_most_once, external, queue, name, key, concurrency_key,
-            group_name, run_id, node, run_as, params, statement, rows, notices, result)
+            session_pid, final, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
+            group_name, run_id, node, run_as, params, statement, rows, notices, result, plan)
         SELECT least(now() + make_interval(secs => ran_until[n]), clock_timestamp()), id, enqueued_at, due_at,
             claimed_at, claimed_by, token, retry_interval, timeout, attempt, 'succeeded', priority,
-            mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, queue,
+            mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, explain, queue,
             name, key, concurrency_key, group_name, run_id, node, run_as, params, statement, row_counts[n],
-            reports[n]->'notices', reports[n]->'result'
+            reports[n]->'notices', reports[n]->'result', reports[n]->'plan'
         FROM gone
         RETURNING attempts.task_id, attempts.key
     )
@@ -1848,7 +1972,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the transaction of the tasks: all that are named or none. ran_until: seconds from the begin of the transaction to the end of each task, null = now; reports hold notices and result. Opens only with the claims'' tokens, so everybody may call it. MT001: a claim is lost; MT002: not the transaction that was begun for the tasks';
+COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the transaction of the tasks: all that are named or none. ran_until: seconds from the begin of the transaction to the end of each task, null = now; reports hold notices, result and plan. Opens only with the claims'' tokens, so everybody may call it. MT001: a claim is lost; MT002: not the transaction that was begun for the tasks';
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1994,14 +2118,14 @@ COMMENT ON FUNCTION mill.reclaim IS 'Gives back the claims of a dead worker whos
 
 -- What a person says about one task --------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
+CREATE OR REPLACE FUNCTION mill.cancel_task(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
 BEGIN
-    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = cancel.id FOR NO KEY UPDATE;
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = cancel_task.id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RETURN CASE WHEN EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = cancel.id)
+        RETURN CASE WHEN EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = cancel_task.id)
             THEN 'finished' ELSE 'not found' END;
     END IF;
     IF task.state = 'running' AND NOT running THEN
@@ -2022,6 +2146,19 @@ BEGIN
     RETURN 'cancelled';
 END
 $$;
+COMMENT ON FUNCTION mill.cancel_task IS 'Part of mill.cancel and mill.cancel_open: what mill.cancel does, without a record of who did it';
+
+CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    answer text := mill.cancel_task(id, running);
+BEGIN
+    IF answer IN ('cancelled', 'requested') THEN
+        PERFORM mill.record_act('cancel', 'task ' || id, jsonb_build_object('result', answer));
+    END IF;
+    RETURN answer;
+END
+$$;
 COMMENT ON FUNCTION mill.cancel IS 'Cancels a task: cancelled (it waited), requested (it runs; its worker stops the statement), finished or not found. running => false leaves one that runs alone';
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
@@ -2035,6 +2172,7 @@ BEGIN
     IF live = 'scheduled' THEN
         UPDATE mill.tasks t SET state = mill.first_state(NULL, chain), waits_for = chain[1], due_at = now()
             WHERE t.id = retry.id;
+        PERFORM mill.record_act('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
         RETURN 'brought forward';
     ELSIF live IS NOT NULL THEN
         RETURN live::text;
@@ -2059,15 +2197,16 @@ BEGIN
     chain := mill.limit_chain(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
         last_attempt.concurrency_key);
     INSERT INTO mill.tasks (id, enqueued_at, retry_interval, timeout, priority, mode, backoff,
-        attempt, max_attempts, jitter, at_most_once, external, queue, name, key, concurrency_key,
+        attempt, max_attempts, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
         group_name, run_id, limits, state, waits_for, run_as, params, statement)
     VALUES (retry.id, last_attempt.enqueued_at, last_attempt.retry_interval, last_attempt.timeout,
         last_attempt.priority, last_attempt.mode, last_attempt.backoff, last_attempt.attempt,
         last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
-        last_attempt.external, last_attempt.queue, last_attempt.name, last_attempt.key,
+        last_attempt.external, last_attempt.explain, last_attempt.queue, last_attempt.name, last_attempt.key,
         last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
         mill.first_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
         last_attempt.statement);
+    PERFORM mill.record_act('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
 EXCEPTION WHEN unique_violation THEN
     -- Two people retried at the same moment: the other one's task is there.
@@ -2381,6 +2520,7 @@ CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     owner text;
+    changed boolean;
 BEGIN
     SELECT s.name INTO owner FROM mill.schedules s
         WHERE s.own_job AND s.removed_at IS NULL AND lower(s.jobs[1]) = lower(set_job.name) LIMIT 1;
@@ -2389,7 +2529,12 @@ BEGIN
             HINT = 'Change it where the schedule is declared, or take another name.';
     END IF;
     UPDATE mill.jobs j SET of_schedule = false WHERE lower(j.name) = lower(set_job.name) AND j.of_schedule;
-    RETURN mill.put_job(name, tasks, description, category, frequency, priority, enabled);
+    changed := mill.put_job(name, tasks, description, category, frequency, priority, enabled);
+    IF changed THEN
+        PERFORM mill.record_act('set_job', 'job ' || j.name, jsonb_build_object('version', j.version))
+            FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name);
+    END IF;
+    RETURN changed;
 END
 $$;
 COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted; enabled null leaves it as it is. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
@@ -2401,7 +2546,13 @@ BEGIN
             version = j.version + (enabled <> (j.disabled_at IS NULL))::integer,
             changed_at = now(), changed_by = session_user
         WHERE lower(j.name) = lower(enable_job.job);
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- That of a schedule goes with it.
+    PERFORM mill.record_act('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
+        FROM mill.jobs j WHERE lower(j.name) = lower(enable_job.job) AND NOT j.of_schedule;
+    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.enable_job IS 'Lets a job start runs, or not; false: there is none of that name';
@@ -2432,6 +2583,7 @@ BEGIN
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'the tasks would wait for each other: %', round_trip USING ERRCODE = '22023';
     END IF;
+    PERFORM mill.record_act('set_dependency', format('dependency %s > %s', parent, child), jsonb_build_object('expected', expected));
     RETURN true;
 END
 $$;
@@ -2442,7 +2594,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE mill.dependencies d SET disabled_at = now(), changed_at = now(), changed_by = session_user
         WHERE d.child = drop_dependency.child AND d.parent = drop_dependency.parent AND d.disabled_at IS NULL;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_act('drop_dependency', format('dependency %s > %s', parent, child));
+    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency; false: there is none';
@@ -2859,7 +3015,7 @@ BEGIN
     GET DIAGNOSTICS waited = ROW_COUNT;
     -- A task that somebody holds is being claimed, or is about to be attempted again and waits for this
     -- run's row: it is for the next pass. Each tells of its end by an event, as those do that run.
-    SELECT count(mill.cancel(s.id, running => false)) INTO live FROM (
+    SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running'
         ORDER BY t.id LIMIT most FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
@@ -3003,6 +3159,7 @@ BEGIN
     UPDATE mill.runs r SET open = r.open - c.waited
         FROM mill.cancel_open(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
     INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
+    PERFORM mill.record_act('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
     RETURN 'cancelling';
 END
 $$;
@@ -3062,6 +3219,8 @@ BEGIN
     UPDATE mill.runs r SET state = 'running', ended_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
         kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
     PERFORM mill.run_again(run.id, nodes);
+    PERFORM mill.record_act('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed, 'never_run', never_run,
+        'downstream', downstream, 'force', force, 'tasks', cardinality(nodes)));
     RETURN QUERY SELECT t.name::text FROM mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'impossible' ORDER BY t.node;
 END
@@ -3093,6 +3252,7 @@ BEGIN
     )
     SELECT array_agg(a.node) INTO nodes FROM after a;
     PERFORM mill.run_again(run.id, nodes);
+    PERFORM mill.record_act('retry_run_task', 'run ' || run.id, jsonb_build_object('task', task));
     RETURN 'retried';
 END
 $$;
@@ -3370,6 +3530,8 @@ BEGIN
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.in_force(put) <> mill.in_force(kept)) THEN
         PERFORM mill.plan_anew(put.id);
     END IF;
+    PERFORM mill.record_act('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
+        'timing', put.timing, 'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
     ELSIF kept.own_job AND kept.jobs <> wanted THEN
@@ -3413,6 +3575,7 @@ BEGIN
             WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
     LOOP
         PERFORM mill.retire_own_job(gone.jobs) WHERE gone.own_job;
+        PERFORM mill.record_act('remove_schedules', 'schedule ' || gone.name);
         RETURN NEXT gone.name;
     END LOOP;
 END
@@ -3432,6 +3595,7 @@ BEGIN
         UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
             version = s.version + 1 WHERE s.id = found_schedule.id;
         PERFORM mill.plan_anew(found_schedule.id);
+        PERFORM mill.record_act('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
     END IF;
     RETURN true;
 END
@@ -3456,7 +3620,11 @@ BEGIN
                 ELSE s.retry_interval END,
             jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
         WHERE s.name = adjust_schedule.name;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_act('adjust_schedule', 'schedule ' || name, settings);
+    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.adjust_schedule IS 'Sets what is a person''s and survives every declaration: {"attempts", "retry_interval", "jitter"}; null: as it is declared. False: there is no such schedule';
@@ -3766,6 +3934,7 @@ BEGIN
         FROM mill.make_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
     INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
         SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
+    PERFORM mill.record_act('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
     RETURN started;
 END
 $$;
@@ -3883,6 +4052,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
         ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
+    PERFORM mill.record_act('pause', 'queue ' || queue);
 END
 $$;
 COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue; running tasks go on';
@@ -3891,6 +4061,9 @@ CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
+    IF FOUND THEN
+        PERFORM mill.record_act('resume', 'queue ' || queue);
+    END IF;
     PERFORM pg_notify('mill', 'sweep');
 END
 $$;
@@ -3901,6 +4074,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
         ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
+    PERFORM mill.record_act('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
 END
 $$;
 COMMENT ON FUNCTION mill.share_commits IS 'Lets readers run short tasks of a queue one after another in one transaction, for up to this budget (1 to 100 ms); null: each task commits alone. Workers see it within two seconds';
@@ -3909,26 +4083,77 @@ CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT t
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE mill.workers w SET draining = drain.draining WHERE w.id = drain.worker_id;
-    IF FOUND THEN
-        PERFORM pg_notify('mill', 'beat');
+    IF NOT FOUND THEN
+        RETURN false;
     END IF;
-    RETURN FOUND;
+    PERFORM pg_notify('mill', 'beat');
+    PERFORM mill.record_act('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
+    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.drain IS 'Makes a worker stop claiming (or go on: draining => false); false if there is no such worker';
 
 -- What a person reads ----------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.backends() RETURNS TABLE (pid integer, backend_start timestamptz,
-    state text, wait_event_type text, wait_event text, query text, blocked_by integer[])
+CREATE OR REPLACE FUNCTION mill.command_progress() RETURNS TABLE (pid integer, message text,
+    percent double precision)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT a.pid, a.backend_start, a.state, a.wait_event_type, a.wait_event, a.query,
-        pg_blocking_pids(a.pid)
-    FROM mill.tasks t JOIN pg_stat_activity a
-        ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
-    WHERE t.state = 'running'
+    SELECT p.pid, format('%s: %s%s', p.command, p.phase, ' ' || floor(d.percent) || ' %'), d.percent
+    FROM (
+        SELECT v.pid, 'vacuum' AS command, v.phase,
+            CASE v.phase WHEN 'scanning heap' THEN v.heap_blks_scanned
+                WHEN 'vacuuming heap' THEN v.heap_blks_vacuumed END AS done,
+            v.heap_blks_total AS total
+        FROM pg_stat_progress_vacuum v
+        UNION ALL
+        SELECT a.pid, 'analyze', a.phase, a.sample_blks_scanned, a.sample_blks_total
+        FROM pg_stat_progress_analyze a
+        UNION ALL
+        -- Scans count blocks, sorts and merges tuples, and CONCURRENTLY waits for others in between.
+        SELECT i.pid, lower(i.command), i.phase,
+            CASE WHEN i.phase LIKE 'waiting %' THEN i.lockers_done WHEN i.blocks_total > 0 THEN i.blocks_done
+                ELSE i.tuples_done END,
+            CASE WHEN i.phase LIKE 'waiting %' THEN i.lockers_total WHEN i.blocks_total > 0 THEN i.blocks_total
+                ELSE i.tuples_total END
+        FROM pg_stat_progress_create_index i
+        UNION ALL
+        SELECT c.pid, lower(c.command), c.phase, CASE c.phase WHEN 'seq scanning heap' THEN c.heap_blks_scanned END,
+            c.heap_blks_total
+        FROM pg_stat_progress_cluster c
+        UNION ALL
+        SELECT c.pid, lower(c.command), c.tuples_processed || ' rows', c.bytes_processed, c.bytes_total
+        FROM pg_stat_progress_copy c) AS p
+        CROSS JOIN LATERAL (SELECT least(100, 100.0 * p.done / nullif(p.total, 0))::double precision AS percent) AS d
 $$;
-COMMENT ON FUNCTION mill.backends IS 'The backends of running tasks, and no others: what they do, wait for and are blocked by';
+COMMENT ON FUNCTION mill.command_progress IS 'Part of mill.backends: how far the server says that its VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER and COPY are, by backend; percent is of the phase';
+
+CREATE OR REPLACE FUNCTION mill.backends() RETURNS TABLE (pid integer, backend_start timestamptz,
+    state text, wait_event_type text, wait_event text, query text, blocked_by integer[], blockers jsonb,
+    message text, percent double precision)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH activity AS MATERIALIZED (
+        SELECT a.pid, a.backend_start, a.state, a.wait_event_type, a.wait_event, a.query, a.usename,
+            a.application_name, a.xact_start
+        FROM pg_stat_activity a
+    ), own AS MATERIALIZED (
+        -- Of tasks that share a commit there are several to a backend.
+        SELECT a.*, pg_blocking_pids(a.pid) AS blocked_by FROM activity a
+        WHERE (a.pid, a.backend_start) IN (SELECT t.session_pid, t.session_started_at FROM mill.tasks t
+            WHERE t.state = 'running')
+    )
+    SELECT o.pid, o.backend_start, o.state, o.wait_event_type, o.wait_event, o.query, o.blocked_by,
+        (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('pid', b.pid, 'task', t.id, 'name', t.name,
+                'application', CASE WHEN b.pid = 0 THEN 'a prepared transaction' ELSE a.application_name END,
+                'user', a.usename, 'state', a.state, 'transaction_started_at', a.xact_start)) ORDER BY b.pid)
+            FROM (SELECT DISTINCT u.pid FROM unnest(o.blocked_by) AS u(pid)) AS b
+                LEFT JOIN activity a ON a.pid = b.pid
+                LEFT JOIN LATERAL (SELECT r.id, r.name FROM mill.tasks r WHERE r.state = 'running'
+                    AND r.session_pid = b.pid AND r.session_started_at = a.backend_start
+                    ORDER BY r.id LIMIT 1) AS t ON true),
+        p.message, p.percent
+    FROM own o LEFT JOIN mill.command_progress() p ON p.pid = o.pid
+$$;
+COMMENT ON FUNCTION mill.backends IS 'The backends of running tasks, and no others: what they do, wait for and are blocked by, and how far the command is where the server tells. blockers: [{"pid", "task", "name", "application", "user", "state", "transaction_started_at"}], task and name of those that run a task';
 
 -- A set, so that one look at any number of workers reads the server's locks once.
 CREATE OR REPLACE FUNCTION mill.presences() RETURNS SETOF bigint
@@ -3943,13 +4168,18 @@ CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
         now() - t.claimed_at AS running_for, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,
         t.session_pid AS pid, b.state AS backend_state, b.wait_event_type, b.wait_event,
-        b.blocked_by, r.requested_at AS cancel_requested_at, t.statement
+        b.blocked_by, r.requested_at AS cancel_requested_at, t.statement,
+        -- What the task says of itself comes before what the server says of one command.
+        coalesce(CASE WHEN p.message IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.message END, b.message) AS progress,
+        CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent ELSE b.percent END AS percent,
+        p.said_at AS said_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices, b.blockers
     FROM mill.shown_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
         LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
+        LEFT JOIN mill.progress p ON p.task_id = t.id AND p.worker_id = t.claimed_by AND p.attempt = t.attempt
     WHERE t.state = 'running';
-COMMENT ON VIEW mill.running IS 'Running tasks: where, since when, what the backend waits for and who blocks it';
+COMMENT ON VIEW mill.running IS 'Running tasks: where, since when, what the backend waits for and who blocks it, how far it is, its last notices';
 
 CREATE OR REPLACE VIEW mill.queue_status AS
     SELECT name AS queue,
@@ -4013,9 +4243,86 @@ CREATE OR REPLACE VIEW mill.history AS
         coalesce(a.started_at, a.finished_at) - a.due_at AS wait,
         a.finished_at - a.started_at AS run,
         a.rows, a.sqlstate, a.message, a.detail, a.hint, a.context, a.position, a.notices, a.result,
-        a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params
+        a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params,
+        -- Per backend the server tells these of no other attempts: null there.
+        a.plan, (a.plan->'Plan'->>'WAL Bytes')::bigint AS wal_bytes,
+        (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
+        (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
+        (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written
     FROM mill.shown_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
-COMMENT ON VIEW mill.history IS 'Every attempt that ended: outcome, how long it waited and ran, error, notices, first rows';
+COMMENT ON VIEW mill.history IS 'Every attempt that ended: outcome, how long it waited and ran, error, notices, first rows; of tasks with explain the plan, and what it says of WAL and blocks';
+
+CREATE OR REPLACE FUNCTION mill.durations_of(queue text, name text) RETURNS TABLE (attempts bigint,
+    failures bigint, p50 interval, p95 interval, mean interval, last interval, last_at timestamptz, trend double precision)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*), count(*) FILTER (WHERE a.outcome NOT IN ('succeeded', 'cancelled')),
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run), percentile_cont(0.95) WITHIN GROUP (ORDER BY a.run),
+        avg(a.run), min(a.run) FILTER (WHERE a.n = 1), max(a.finished_at),
+        CASE WHEN count(a.run) >= 40 THEN
+            extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run) FILTER (WHERE a.n <= 20))
+            / nullif(extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run)
+                FILTER (WHERE a.n BETWEEN 21 AND 220)), 0) END::double precision
+    FROM (SELECT r.outcome, r.finished_at,
+            CASE WHEN r.outcome = 'succeeded' THEN r.finished_at - r.started_at END AS run,
+            CASE WHEN r.outcome = 'succeeded'
+                THEN row_number() OVER (PARTITION BY r.outcome = 'succeeded' ORDER BY r.finished_at DESC) END AS n
+        FROM (SELECT x.outcome, x.started_at, x.finished_at FROM mill.attempts x
+            WHERE x.queue = durations_of.queue AND x.name = durations_of.name AND x.started_at IS NOT NULL
+                AND x.finished_at >= date_trunc('day', now(), 'UTC') - interval '144 hours'
+                AND x.finished_at < now() + interval '1 hour'
+            ORDER BY x.finished_at DESC LIMIT 500) AS r) AS a
+$$;
+COMMENT ON FUNCTION mill.durations_of IS 'How long tasks of this name take: of the attempts of the last seven days (UTC) the last 500 at most. p50 to last: those that succeeded. trend: median of the last 20 of them over that of the up to 200 before; null if there are less than 40';
+
+-- A walk over the distinct names of the index, one probe each. Whole days, so that no name is looked for
+-- behind a day's worth of entries that are too old.
+CREATE OR REPLACE VIEW mill.durations AS
+    WITH RECURSIVE named (queue, name) AS (
+        (SELECT a.queue, a.name FROM mill.attempts a WHERE a.name IS NOT NULL
+            AND a.finished_at >= date_trunc('day', now(), 'UTC') - interval '144 hours'
+            AND a.finished_at < now() + interval '1 hour' ORDER BY a.queue, a.name LIMIT 1)
+        UNION ALL
+        SELECT next.queue, next.name FROM named x CROSS JOIN LATERAL (
+            SELECT a.queue, a.name FROM mill.attempts a
+            WHERE a.name IS NOT NULL AND (a.queue, a.name) > (x.queue, x.name)
+                AND a.finished_at >= date_trunc('day', now(), 'UTC') - interval '144 hours'
+                AND a.finished_at < now() + interval '1 hour' ORDER BY a.queue, a.name LIMIT 1) AS next
+    )
+    SELECT n.queue, n.name, d.* FROM (SELECT x.queue, x.name FROM named x LIMIT 1000) AS n
+        CROSS JOIN LATERAL mill.durations_of(n.queue, n.name) AS d
+    WHERE d.attempts > 0;
+COMMENT ON VIEW mill.durations IS 'How long tasks take, by queue and name, as mill.durations_of; the first 1000 names';
+
+CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
+LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
+    SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(message, 1000),
+        '\m[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\M', '#', 'g'),
+        '"[^"]*"', '"…"', 'g'),
+        '(^|[^[:alnum:]])''[^'']*''', '\1''…''', 'g'),
+        '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
+$$;
+COMMENT ON FUNCTION mill.message_pattern IS 'An error message without what differs from one time to the next: quoted names and values, numbers, dates, uuids';
+
+-- Reads with the rights of who asks, by the view that hides what messages say.
+CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
+    sqlstate text, message text, attempts bigint, tasks bigint, first_at timestamptz, last_at timestamptz,
+    queues text[], names text[], examples bigint[])
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT f.outcome, f.sqlstate, mill.message_pattern(f.message), count(*), count(DISTINCT f.task_id),
+        min(f.finished_at), max(f.finished_at), array_agg(DISTINCT f.queue),
+        (array_agg(DISTINCT f.name) FILTER (WHERE f.name IS NOT NULL))[1:10],
+        (array_agg(f.task_id ORDER BY f.finished_at DESC))[1:5]
+    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name FROM mill.shown_attempts a
+        WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
+        ORDER BY a.finished_at DESC LIMIT 10000) AS f
+    GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
+    ORDER BY count(*) DESC, max(f.finished_at) DESC
+$$;
+COMMENT ON FUNCTION mill.failure_groups IS 'Attempts that failed in this time, the last 10000 at most, by outcome, SQLSTATE and mill.message_pattern, the most frequent first; names: up to 10, examples: the last 5 tasks';
+
+CREATE OR REPLACE VIEW mill.failures AS
+    SELECT g.* FROM mill.failure_groups() AS g;
+COMMENT ON VIEW mill.failures IS 'What failed in the last day, by kind: mill.failure_groups';
 
 CREATE OR REPLACE FUNCTION mill.why_blocked(task mill.tasks) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4088,7 +4395,9 @@ BEGIN
             RETURN format('its worker %s has not been heard of: the task is about to be reclaimed', place);
         ELSIF cardinality(backend.blocked_by) > 0 THEN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
-                date_trunc('second', task.claimed_at), array_to_string(backend.blocked_by, ', '));
+                date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
+                    coalesce('task ' || (b->>'task'), concat_ws(', ', nullif(b->>'application', ''),
+                        'user ' || (b->>'user'), b->>'state'))), ', ') FROM jsonb_array_elements(backend.blockers) AS b));
         END IF;
         RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
             CASE WHEN backend.wait_event_type <> 'Client'
@@ -4149,6 +4458,39 @@ END
 $$;
 COMMENT ON FUNCTION mill.why(bigint) IS 'One sentence: why this task is not running now, or what it is doing; null if there is no such task';
 
+-- The distinct queues are a walk over the pending index, one probe each; then so many entries of each. A paused
+-- queue costs one probe, however much it holds. Scheduled tasks that are due, because where no worker is nobody
+-- promotes them.
+CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Statistics of a table that is empty one moment and full the next are no guide.
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    WITH RECURSIVE walk AS (
+        (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
+        UNION ALL
+        SELECT (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' AND t.queue > walk.queue
+            ORDER BY t.queue LIMIT 1)
+        FROM walk WHERE walk.queue IS NOT NULL
+    ), paused AS MATERIALIZED (
+        SELECT q.name FROM mill.queues q WHERE q.paused
+    ), waiting AS MATERIALIZED (
+        SELECT FROM walk CROSS JOIN LATERAL (
+            SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
+        WHERE (scale_hint.queues IS NULL OR walk.queue = ANY (scale_hint.queues))
+            AND walk.queue NOT IN (SELECT p.name FROM paused p)
+        LIMIT 100000
+    ), due AS MATERIALIZED (
+        SELECT t.queue FROM mill.tasks t WHERE t.state = 'scheduled' AND t.due_at <= now() LIMIT 100000
+    )
+    SELECT (SELECT count(*) FROM waiting)
+        + (SELECT count(*) FROM due d
+            WHERE (scale_hint.queues IS NULL OR d.queue = ANY (scale_hint.queues))
+                AND d.queue NOT IN (SELECT p.name FROM paused p))
+        + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
+            AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
+$$;
+COMMENT ON FUNCTION mill.scale_hint IS 'How many readers could work now, in all queues or in these: tasks that wait for one (pending, or scheduled and due) and tasks that run. Divide it by the readers of a worker to know how many workers to have. Not counted: tasks of paused queues, tasks that wait for a permit (blocked: no further worker helps them), tasks that are not due. What runs counts also in a paused queue, so that a busy fleet is not taken away. Waiting tasks beyond 100000 are not counted any more. No regard to profiles: a task whose profile no worker has counts, too';
+
 -- Who may do what --------------------------------------------------------------------------------
 
 -- Everybody may finish a claim whose token they hold, and nothing else.
@@ -4158,7 +4500,7 @@ REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
 
 GRANT SELECT, INSERT, UPDATE, DELETE
-    ON mill.tasks, mill.workers, mill.cancel_requests, mill.dedup_keys TO mill_worker;
+    ON mill.tasks, mill.workers, mill.cancel_requests, mill.dedup_keys, mill.progress TO mill_worker;
 GRANT SELECT, INSERT ON mill.attempts, mill.worker_starts TO mill_worker;
 GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_status, mill.running,
     mill.priorities, mill.priority_status, mill.groups, mill.limits, mill.limit_status TO mill_worker;
@@ -4189,10 +4531,11 @@ BEGIN
     FOR kept IN SELECT * FROM (VALUES
         ('tasks', ARRAY['token'], ARRAY['statement', 'params']),
         ('attempts', ARRAY['token'],
-            ARRAY['statement', 'params', 'notices', 'result', 'message', 'detail', 'hint', 'context']),
+            ARRAY['statement', 'params', 'notices', 'result', 'plan', 'message', 'detail', 'hint', 'context']),
         ('job_tasks', '{}', ARRAY['statement', 'params']),
         ('run_tasks', '{}', ARRAY['statement', 'params', 'result', 'message']),
         ('run_events', '{}', ARRAY['result', 'message']),
+        ('progress', '{}', ARRAY['percent', 'message', 'notices']),
         ('runs', '{}', ARRAY['params']),
         ('schedules', '{}', ARRAY['params', 'definition']),
         ('schedule_log', '{}', ARRAY['message']),
@@ -4211,10 +4554,11 @@ BEGIN
 END
 $$;
 GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
+GRANT EXECUTE ON FUNCTION mill.durations_of, mill.message_pattern, mill.failure_groups TO mill_viewer;
 GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
     mill.downstream, mill.presences, mill.backends, mill.reserved_readers,
     mill.active_period, mill.first_instant, mill.in_force, mill.schedule_test,
-    mill.decide, mill.judge_trigger, mill.blocking_run, mill.measure_query TO mill_viewer;
+    mill.decide, mill.judge_trigger, mill.blocking_run, mill.measure_query, mill.scale_hint TO mill_viewer;
 
 GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
     mill.drain, mill.set_max_running, mill.set_rate, mill.set_group, mill.set_active_period,

@@ -112,7 +112,7 @@ const MUTANTS: &[Mutant] = &[
         finds: &["limits_kept"],
     },
     Mutant {
-        function: "cancel",
+        function: "cancel_task",
         from: "DELETE FROM mill.tasks t WHERE t.id = task.id;",
         to: "",
         story: Story::Cancelled,

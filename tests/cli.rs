@@ -1,5 +1,7 @@
 //! The two commands that people use, against a working fleet.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::harness::{Database, Program, Worker};
@@ -113,6 +115,14 @@ async fn the_doctor_finds_drift() {
     let (drifted, report, _) = Program::pgmill(&database, &["doctor"]).run().await;
     assert!(report.contains("tasks_scheduled"), "{report}");
     assert_eq!(drifted, 1, "{report} {code}");
+    for sql in [
+        "ALTER TABLE mill.settings DISABLE TRIGGER record_settings",
+        "DROP TRIGGER record_settings ON mill.settings",
+    ] {
+        database.execute(sql).await;
+        let (drifted, report, _) = Program::pgmill(&database, &["doctor"]).run().await;
+        assert!(report.contains("record_settings") && drifted == 1, "{sql}: {report}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,4 +141,19 @@ async fn every_listing_is_json_too() {
     ] {
         json(Program::pgmill(&database, arguments)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completions_need_no_database_and_survive_a_closed_pipe() {
+    let database = Database::empty().await;
+    let nowhere = "postgres://postgres@127.0.0.1:1/postgres";
+    for shell in ["bash", "zsh", "fish"] {
+        let program = Program::pgmill(&database, &["completions", shell]).at(nowhere);
+        assert!(program.succeeds().await.contains("pgmill"));
+    }
+    let mut command = Program::pgmill(&database, &["completions", "bash"]).into_command();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }

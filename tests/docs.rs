@@ -10,23 +10,30 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// README.md and the pages of docs/.
+/// README.md and the pages of docs/, also those in its folders.
 fn pages() -> Vec<PathBuf> {
-    let docs = std::fs::read_dir(root().join("docs")).unwrap();
-    let mut pages: Vec<PathBuf> = docs.map(|entry| entry.unwrap().path()).collect();
-    pages.push(root().join("README.md"));
+    let mut pages = vec![root().join("README.md")];
+    let mut left = vec![root().join("docs")];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
     pages.sort();
     pages
 }
 
-/// The blocks that open with ```sh alone; "sh no-run" is for what a test cannot do.
-fn blocks(page: &Path) -> Vec<String> {
+/// The blocks that open with ```sh alone, or another language; "sh no-run" is for what a test cannot do.
+fn blocks(page: &Path, language: &str) -> Vec<String> {
+    let opening = format!("```{language}");
     let text = std::fs::read_to_string(page).unwrap();
     let mut blocks = Vec::new();
     let mut open: Option<String> = None;
     for line in text.lines() {
         match (&mut open, line) {
-            (None, "```sh") => open = Some(String::new()),
+            (None, line) if line == opening => open = Some(String::new()),
             (Some(_), "```") => blocks.extend(open.take()),
             (Some(block), line) => {
                 block.push_str(line);
@@ -47,7 +54,7 @@ async fn every_shell_block_of_the_documents_runs() {
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
     let mut ran = 0;
     for page in pages() {
-        for block in blocks(&page) {
+        for block in blocks(&page, "sh") {
             let mut shell = Command::new("sh");
             shell.args(["-eu", "-c", &block]).current_dir(root());
             shell.env("PATH", &path).env("DATABASE_URL", database.url());
@@ -64,6 +71,21 @@ async fn every_shell_block_of_the_documents_runs() {
         }
     }
     assert!(ran >= 3, "only {ran} blocks found");
+}
+
+/// Somebody who has just been woken pastes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_query_of_the_runbooks_runs() {
+    let database = Database::new().await;
+    let mut ran = 0;
+    for page in pages().iter().filter(|page| page.to_string_lossy().contains("/runbooks/")) {
+        for block in blocks(page, "sql") {
+            println!("{}", page.display());
+            database.execute(&block).await;
+            ran += 1;
+        }
+    }
+    assert!(ran >= 5, "only {ran} queries found");
 }
 
 #[tokio::test(flavor = "multi_thread")]

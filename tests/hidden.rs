@@ -17,6 +17,9 @@ async fn say_it_everywhere(database: &Database) -> i64 {
     let shown = format!("SELECT $1::text, 'a {SECRET}'");
     let params = format!(", params => '[\"a {SECRET}\"]'");
     database.enqueue(&shown, &params).await;
+    let explained =
+        format!("SELECT n FROM generate_series(1, 2) AS n WHERE n::text = 'a {SECRET}'");
+    database.enqueue(&explained, ", explain => true").await;
     database
         .execute(&format!(
             "SELECT mill.set_job('work', jsonb_build_array(jsonb_build_object('name', 't', 'statement',
@@ -51,6 +54,9 @@ async fn a_viewer_is_shown_no_statement_and_nothing_that_one_says() {
         vec!["task", "show", &failed],
         vec!["why", &failed],
         vec!["history"],
+        vec!["failures"],
+        vec!["audit"],
+        vec!["durations"],
         vec!["run", "list"],
         vec!["run", "show", "1"],
         vec!["run", "show", "2"],

@@ -69,8 +69,10 @@ async fn every_scenario_is_listed_and_described() {
         "schedules",
         "fleet",
         "idle",
+        "scale",
         "recovery",
         "memory",
+        "console",
         "chaos",
         "soak",
     ];

@@ -60,7 +60,8 @@ async fn busy_worker(database: &Database) -> (Worker, String) {
     let address = free_address().await;
     database
         .execute(
-            "SELECT mill.set_schedule('s', 'monthly(1, 00:00)', statement => 'SELECT 1');
+            "SELECT mill.set_max_running('queue', 'capped', 7);
+             SELECT mill.set_schedule('s', 'monthly(1, 00:00)', statement => 'SELECT 1');
              UPDATE mill.schedules SET next_fire_at = to_timestamp(4102444800), next_tick_at = to_timestamp(4102444800),
                  last_success_at = to_timestamp(7)",
         )
@@ -101,9 +102,14 @@ async fn metrics_move_with_what_the_worker_does() {
         ("pgmill_readers_busy", &[], 0.0),
         ("pgmill_draining", &[], 0.0),
         ("pgmill_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0),
+        ("pgmill_expected_schema_version", &[], f64::from(queue::schema::VERSION)),
         ("pgmill_queue_tasks", &[("queue", "later"), ("state", "scheduled")], 1.0),
         ("pgmill_queue_tasks", &[("queue", "later"), ("state", "pending")], 0.0),
         ("pgmill_workers", &[("status", "alive")], 1.0),
+        ("pgmill_queue_max_running", &[("queue", "capped")], 7.0),
+        ("pgmill_queue_max_running", &[], 7.0),
+        ("pgmill_runs", &[], 0.0),
+        ("pgmill_horizon_age_seconds", &[("kind", "prepared")], 0.0),
         ("pgmill_schema_version", &[], f64::from(queue::schema::VERSION)),
         ("pgmill_collect_success", &[], 1.0),
         ("pgmill_schedules", &[("status", "enabled")], 1.0),
@@ -116,6 +122,8 @@ async fn metrics_move_with_what_the_worker_does() {
         assert!((sum(&seen, name, labels) - value).abs() < 1e-9, "{name} {labels:?}: {seen:#?}");
     }
     assert!(sum(&seen, "pgmill_heartbeats_total", &[("result", "ok")]) >= 1.0);
+    let ready = sum(&seen, "pgmill_history_ready_seconds", &[]) / 86_400.0;
+    assert!(ready > 6.9 && ready <= 8.0, "history is ready for {ready} days");
     assert!(sum(&seen, "process_resident_memory_bytes", &[]) > 1e6);
 
     database.execute("SELECT pg_advisory_lock(1)").await;
@@ -192,6 +200,76 @@ fn documented() -> Described {
         Some((name, kind.to_owned(), quoted(labels)))
     };
     text.lines().filter(|line| line.starts_with("| `")).filter_map(row).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_fleet_stands_on_is_told_as_it_changes() {
+    let settings = [("max_prepared_transactions", "5"), ("wal_level", "logical")];
+    let private = PrivateDatabase::new(&settings).await;
+    let (database, address) = (&private.database, free_address().await);
+    let flags = ["--readers", "1", "--http", &address, "--collect", "100ms"];
+    let _worker = Worker::start(database, &flags);
+    let held =
+        |kind, least: f64, name| move |seen: &Families| sum(seen, name, &[("kind", kind)]) > least;
+    let (seconds, transactions) = ("pgmill_horizon_age_seconds", "pgmill_horizon_age_transactions");
+    let free = metrics(&address, "it is counted", |seen| seen.contains_key(transactions)).await;
+    assert!(sum(&free, seconds, &[("kind", "prepared")]) < 1e-9, "{free:#?}");
+    assert!(sum(&free, transactions, &[("kind", "slot")]) < 1e-9, "{free:#?}");
+    let most = sum(&free, "pgmill_database_connections_max", &[]);
+    let used = sum(&free, "pgmill_database_connections", &[]);
+    assert!(used > 3.0 && used < most, "{used} of {most} connections");
+    assert!(sum(&free, "pgmill_attempts_bytes", &[]) > 0.0);
+    assert!(sum(&free, "pgmill_database_frozen_age_transactions", &[]) > 0.0);
+
+    database.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')").await;
+    database.execute("BEGIN; CREATE TABLE mine (); PREPARE TRANSACTION 'p'").await;
+    for _ in 0..5 {
+        database.execute("SELECT pg_current_xact_id()").await;
+    }
+    metrics(&address, "the prepared one holds", held("prepared", 0.0, seconds)).await;
+    metrics(&address, "it holds transactions", held("prepared", 4.0, transactions)).await;
+    let slot = metrics(&address, "the slot holds", held("slot", 4.0, transactions)).await;
+    assert!(sum(&slot, "pgmill_replication_slot_bytes", &[]) > 0.0, "{slot:#?}");
+    database.execute("ROLLBACK PREPARED 'p'").await;
+    database.execute("SELECT pg_drop_replication_slot('s')").await;
+    let quiet = |seen: &Families| {
+        sum(seen, transactions, &[("kind", "slot")]) + sum(seen, seconds, &[("kind", "prepared")])
+            < 1e-9
+    };
+    metrics(&address, "nobody holds", quiet).await;
+
+    let other = database.connect().await;
+    other.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+    metrics(&address, "a session holds", held("session", 0.5, seconds)).await;
+    other.batch_execute("COMMIT").await.unwrap();
+
+    // Tomorrow has no place any more.
+    let tomorrow = "DO $$ BEGIN EXECUTE 'DROP TABLE mill.attempts_' ||
+        to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD'); END $$";
+    database.execute(tomorrow).await;
+    let short = |seen: &Families| sum(seen, "pgmill_history_ready_seconds", &[]) <= 86_400.0;
+    metrics(&address, "history ends today", short).await;
+
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    database
+        .execute(
+            "SELECT mill.set_job('j', '[{\"name\": \"t\", \"statement\": \"SELECT pg_advisory_xact_lock(1)\"}]');
+             SELECT mill.start_run(ARRAY['j'])",
+        )
+        .await;
+    let goes_on =
+        |state| move |seen: &Families| sum(seen, "pgmill_runs", &[("state", state)]) > 0.5;
+    metrics(&address, "a run goes on", goes_on("running")).await;
+    eventually("its task is in the queue", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.tasks").await == 1
+    })
+    .await;
+    database.until_held(database.value("SELECT id FROM mill.tasks").await).await;
+    database.execute("SELECT mill.cancel_run(id) FROM mill.run_status").await;
+    metrics(&address, "its task goes on", goes_on("cancelling")).await;
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    let over = |seen: &Families| sum(seen, "pgmill_runs", &[]) < 0.5;
+    metrics(&address, "no run goes on", over).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -90,6 +90,19 @@ async fn people_and_applications_may_pool_transactions() {
 }
 
 #[tokio::test]
+async fn the_pooler_as_it_is_shipped_serves_people_and_applications_and_no_worker() {
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/pgbouncer/pgbouncer.ini");
+    let shipped = std::fs::read_to_string(shipped).unwrap();
+    let database = Database::new().await;
+    let Some(pooler) = Pooler::start_as_in(&database, &shipped).await else { return };
+    let pooled = pooler.url(&database);
+    people_at_work(&database, &pooled).await;
+    let words = "leads through a connection pooler: it refuses the settings";
+    refuses(&pooled, &database.url(), words).await;
+    refuses(&database.url(), &pooled, words).await;
+}
+
+#[tokio::test]
 async fn people_and_applications_may_pool_sessions() {
     let database = Database::new().await;
     let Some(pooler) = Pooler::start(&database, "session", "default_pool_size = 20", "").await

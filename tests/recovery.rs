@@ -90,6 +90,54 @@ async fn tasks_of_a_killed_worker_run_again_within_five_seconds_once_its_backend
 }
 
 #[tokio::test]
+async fn of_thirty_two_workers_a_killed_one_is_noticed_as_fast_as_of_two() {
+    let database = holding().await;
+    let flags = ["--readers", "1"];
+    let mut doomed = Worker::start(&database, &flags);
+    let id = database.enqueue(LEAVES_A_MARK, "").await;
+    database.until_held(id).await;
+    let fleet: Vec<Worker> = (1..32).map(|_| Worker::start(&database, &flags)).collect();
+    let known = "SELECT count(*) FROM mill.workers";
+    eventually("all are there", async || database.value::<i64>(known).await == 32).await;
+    // By now each has looked at the others, and looks less often from then on.
+    for worker in &fleet {
+        worker.until_logged("ready").await;
+    }
+    database
+        .execute("CREATE TABLE settled AS SELECT min(w.beat) AS beat FROM mill.workers w")
+        .await;
+    eventually("everybody has beaten twice more", async || {
+        database
+            .value::<bool>(
+                "SELECT min(w.beat) >= (SELECT beat + 2 FROM settled) FROM mill.workers w",
+            )
+            .await
+    })
+    .await;
+    // The longest way: its last beat is as fresh as can be.
+    let fresh = "SELECT w.beat_at > clock_timestamp() - interval '0.2 s'
+                 FROM mill.workers w JOIN mill.tasks t ON t.claimed_by = w.id";
+    eventually("it has just beaten", async || database.value::<bool>(fresh).await).await;
+    database.execute("CREATE TABLE killed AS SELECT clock_timestamp() AS at").await;
+    doomed.kill();
+    eventually("the task is given back", async || {
+        !database.rows("SELECT FROM mill.attempts WHERE outcome = 'lost'", &[]).await.is_empty()
+    })
+    .await;
+    let seconds: f64 = database
+        .value(
+            "SELECT extract(epoch FROM max(finished_at) - (SELECT at FROM killed))::float8
+             FROM mill.attempts WHERE outcome = 'lost'",
+        )
+        .await;
+    println!("kill -9 to pending, of 32 workers: {seconds:.1} s");
+    assert!(seconds <= 5.0, "{seconds} s");
+    let_go(&database).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
 async fn a_worker_that_wakes_up_too_late_sees_its_loss_and_works_on() {
     let database = holding().await;
     let flags = ["--beat", "300ms", "--orphan-timeout", "2s"];

@@ -6,7 +6,7 @@ use crate::harness::Database;
 use crate::harness::login::{Login, answer};
 
 /// What somebody may want to do, with a statement that does it.
-const VERBS: [(&str, &str); 26] = [
+const VERBS: [(&str, &str); 29] = [
     (
         "finish a claim with its token",
         "SELECT mill.complete(ARRAY[1], ARRAY[gen_random_uuid()], NULL, NULL, NULL, NULL)",
@@ -26,6 +26,9 @@ const VERBS: [(&str, &str); 26] = [
         "SELECT FROM mill.run_status, mill.jobs, mill.schedule_status",
     ),
     ("ask why", "SELECT mill.why(1)"),
+    ("ask how many workers to have", "SELECT mill.scale_hint()"),
+    ("read who did what", "SELECT act, login, actor FROM mill.audit"),
+    ("make up acts", "SELECT mill.record_act('cancel', 'task 1')"),
     ("read tokens", "SELECT token FROM mill.tasks"),
     ("read keys of profiles", "SELECT key FROM mill.profiles"),
     ("cancel, retry", "SELECT mill.cancel(1), mill.retry(1)"),

@@ -94,13 +94,16 @@ async fn applying_the_schema_again_changes_nothing() {
 async fn another_version_of_the_schema_is_refused_with_what_to_do() {
     let database = Database::new().await;
     for (version, hint) in [(2, "that the rest of the fleet runs"), (0, "pgmill init")] {
-        database.execute(&format!("UPDATE mill.schema_version SET version = {version}")).await;
+        let set = format!(
+            "UPDATE mill.schema_version SET (version, works_with) = ({version}, {version})"
+        );
+        database.execute(&set).await;
         let error = schema::init(database.client()).await.unwrap_err();
         assert!(error.to_string().contains(&format!("holds version {version}")), "{error}");
         assert!(error.hint().unwrap().contains("your version of pgmill"), "{error}");
         // The session is not left in an aborted transaction.
-        let found = schema::found_version(database.client()).await.unwrap();
-        assert_eq!(found, Some(version));
+        let found = schema::found(database.client()).await.unwrap();
+        assert_eq!(found, Some(schema::Found { version, works_with: version }));
         let mut worker = Worker::start(&database, &["--readers", "1"]);
         assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
         let said = format!("holds schema version {version}");

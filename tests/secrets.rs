@@ -88,11 +88,13 @@ async fn a_worker_at_work_shows_no_password_anywhere() {
         );
     }
     // Sessions that end and come back are reported, and what they are told.
+    // In two transactions: a session that ends before the change has committed comes back.
+    database.execute(&format!("ALTER ROLE {} PASSWORD 'changed'", etl.name)).await;
     let end = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'",
         etl.name
     );
-    database.execute(&format!("ALTER ROLE {} PASSWORD 'changed'; {end}", etl.name)).await;
+    database.execute(&end).await;
     worker.until_logged("no session for tasks").await;
     assert_silent("the metrics", &get(&http, "/metrics").await.unwrap().body);
     let process = format!("/proc/{}/cmdline", worker.pid());
@@ -116,4 +118,133 @@ async fn a_worker_at_work_shows_no_password_anywhere() {
     for login in [control, tasks, etl] {
         login.drop().await;
     }
+}
+
+/// A file with a connection string; removed when dropped.
+struct UrlFile(std::path::PathBuf);
+
+impl UrlFile {
+    fn new(database: &Database, name: &str, contents: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("pgmill-{}-{name}", database.name()));
+        std::fs::write(&path, contents).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for UrlFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_program_reads_its_connection_string_from_a_file() {
+    let database = Database::new().await;
+    let tasks = Login::new(&database, "tasks", "").await;
+    let file = UrlFile::new(&database, "queue", &format!("{}\n", database.url()));
+    let task_file = UrlFile::new(&database, "tasks", &format!("{}\n", tasks.url()));
+    let config = UrlFile::new(
+        &database,
+        "worker.toml",
+        &format!("database_url_file = \"{}\"\n", file.path()),
+    );
+    let variables = [("PGMILL_TASK_URL_FILE", task_file.path())];
+    let mut worker =
+        Worker::start_with("", &["--config", config.path(), "--readers", "1"], &variables);
+    // A flag wins over a variable: nobody listens there.
+    let nowhere = "postgres://postgres@127.0.0.1:1/postgres";
+    let flags = ["--database-url-file", file.path(), "--wait", "SELECT current_user"];
+    let shown = Program::enqueue(&database, &flags).at(nowhere).succeeds().await;
+    assert!(shown.contains(&tasks.name), "{shown}");
+    let mut history = Program::pgmill(&database, &["history", "--json"]).at("").into_command();
+    let output = history.env("PGMILL_DATABASE_URL_FILE", file.path()).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("succeeded"), "{output:?}");
+    let flags = ["history", "--json", "--database-url-file", file.path()];
+    let shown = Program::pgmill(&database, &flags).at(nowhere).succeeds().await;
+    assert!(shown.contains("succeeded"), "{shown}");
+    assert!(worker.terminate().await.success());
+    tasks.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_string_and_a_file_from_the_same_place_are_refused_by_name() {
+    let database = Database::new().await;
+    let file = UrlFile::new(&database, "twice", &database.url());
+    let url = database.url();
+    let config = format!("task_url = \"{url}\"\ntask_url_file = \"{}\"\n", file.path());
+    let config = UrlFile::new(&database, "twice.toml", &config);
+    let exclude = |text: &str, file: &str| format!("{text} and {file} exclude each other");
+    let flags = ["--database-url", &url, "--database-url-file", file.path()];
+    let variables = [("PGMILL_DATABASE_URL_FILE", file.path())];
+    for (mut worker, names) in [
+        (Worker::start_at("", &flags), exclude("--database-url", "--database-url-file")),
+        (
+            Worker::start_with(&url, &[], &variables),
+            exclude("DATABASE_URL", "PGMILL_DATABASE_URL_FILE"),
+        ),
+        (Worker::start_at("", &["--config", config.path()]), exclude("task_url", "task_url_file")),
+    ] {
+        assert_eq!(worker.ended().await.code(), Some(2));
+        assert!(worker.log().contains(&names), "{}", worker.log());
+    }
+    for program in [
+        Program::enqueue(&database, &[&flags[..], &["SELECT 1"]].concat()),
+        Program::pgmill(&database, &[&["status"], &flags[..]].concat()),
+    ] {
+        let (code, _, stderr) = program.at("").run().await;
+        assert_eq!(code, 2);
+        assert!(stderr.contains(&exclude(flags[0], flags[2])), "{stderr}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_cannot_be_used_is_named_with_a_hint_and_nothing_of_its_contents() {
+    let database = Database::new().await;
+    let word = UrlFile::new(&database, "word", &format!("{SECRET}\n"));
+    let missing = word.path().to_owned() + ".none";
+    for path in [word.path(), &missing] {
+        let flags = ["--database-url-file", path];
+        let mut worker = Worker::start_at("", &flags);
+        assert_eq!(worker.ended().await.code(), Some(2));
+        let task_flags = ["--task-url-file", path];
+        let mut of_tasks = Worker::start(&database, &task_flags);
+        assert_eq!(of_tasks.ended().await.code(), Some(2));
+        let mut told = vec![worker.log(), of_tasks.log()];
+        for program in [
+            Program::enqueue(&database, &[&flags[..], &["SELECT 1"]].concat()),
+            Program::pgmill(&database, &[&["status"], &flags[..]].concat()),
+        ] {
+            let (code, stdout, stderr) = program.run().await;
+            assert_eq!(code, 2);
+            told.push(stdout + &stderr);
+        }
+        for text in told {
+            assert!(text.contains(path) && text.contains("hint: "), "{text}");
+            assert_silent(path, &text);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_configuration_names_the_file_and_keeps_its_contents() {
+    let database = Database::new().await;
+    let url = format!("postgres://postgres:{SECRET}@127.0.0.1/none");
+    let file = UrlFile::new(&database, "shown", &url);
+    let worker = Worker::program();
+    let output = std::process::Command::new(worker)
+        .args(["--print-config", "--database-url-file", file.path()])
+        .env("DATABASE_URL", &url)
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let line = shown.lines().find(|line| line.starts_with("database_url")).unwrap();
+    assert_eq!(
+        line.split_whitespace().collect::<Vec<_>>(),
+        ["database_url_file", file.path(), "flag"]
+    );
+    assert_silent("the configuration", &shown);
 }

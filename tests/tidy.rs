@@ -5,8 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates whose code is the product.
-const PRODUCT: &[&str] =
-    &["queue", "schedule", "worker", "enqueue", "pgmill", "cluster", "demo", "loadtest"];
+const PRODUCT: &[&str] = &[
+    "queue", "schedule", "worker", "enqueue", "pgmill", "console", "terminal", "cluster", "demo",
+    "loadtest",
+];
 
 const MOST_LINES: usize = 500;
 
@@ -15,7 +17,7 @@ fn root() -> PathBuf {
 }
 
 /// Every text file below these places, as path from the root and text.
-fn files(places: &[&str], endings: &[&str]) -> Vec<(String, String)> {
+pub(crate) fn files(places: &[&str], endings: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut left: Vec<PathBuf> = places.iter().map(|place| root().join(place)).collect();
     while let Some(path) = left.pop() {
@@ -39,7 +41,7 @@ fn assert_none(what: &str, found: &[String]) {
 }
 
 /// The text without its tests module.
-fn without_tests(text: &str) -> &str {
+pub(crate) fn without_tests(text: &str) -> &str {
     text.split("\n#[cfg(test)]\n").next().unwrap()
 }
 
@@ -57,7 +59,7 @@ fn places(path: &str, text: &str, word: &str) -> Vec<String> {
 }
 
 /// The string literals of Rust code with their lines; comments are left out.
-fn literals(text: &str) -> Vec<(usize, &str)> {
+pub(crate) fn literals(text: &str) -> Vec<(usize, &str)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
     let mut at = 0;
@@ -102,9 +104,9 @@ fn no_source_file_is_too_long() {
 /// Literals that name an object of the schema without being SQL on it.
 const NO_SQL: &[(&str, &str, &str)] = &[
     ("enqueue/src/source.rs", "mill.settings", "a hint for a person"),
-    ("pgmill/src/judge.rs", "mill.attempts", "a sentence for a person"),
-    ("pgmill/src/judge.rs", "mill.tasks", "a sentence for a person"),
-    ("pgmill/src/judge.rs", "mill.prepare_history", "a command for a person"),
+    ("terminal/src/judge.rs", "mill.attempts", "a sentence for a person"),
+    ("terminal/src/judge.rs", "mill.tasks", "a sentence for a person"),
+    ("terminal/src/judge.rs", "mill.prepare_history", "a command for a person"),
 ];
 
 /// Settings that a task can read; they are no part of the schema.

@@ -4,6 +4,7 @@
 //! lives in a directory of its own, listens on loopback only and goes away with its [`Cluster`] value.
 
 mod account;
+mod backup;
 mod binaries;
 mod command;
 mod directory;
@@ -14,6 +15,7 @@ mod server;
 mod signals;
 mod standby;
 
+pub use backup::{ARCHIVING, Backup};
 pub use binaries::Binaries;
 pub use command::main;
 pub use program::{arguments, beside};

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 
-use crate::directory::Directory;
 use crate::server::Cluster;
 
 /// What the standby is called where the primary names whom its commits wait for:
@@ -23,24 +22,10 @@ impl Cluster {
     ///
     /// If this server does not run, or the copy or its server fails; with the tail of its log.
     pub fn standby(&self) -> Result<Self> {
-        let directory = Directory::create(&self.account)?;
-        let mut standby = Self {
-            binaries: self.binaries.clone(),
-            account: self.account.clone(),
-            directory,
-            password: self.password.clone(),
-            port: 0,
-            kept: false,
-        };
-        let host = self.directory().to_string_lossy();
-        let primary = format!(
-            "host='{host}' port={} user=postgres application_name={NAME} connect_timeout=5",
-            self.port
-        );
-        let args = ["-D", "data", "-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", &primary];
-        let program = standby.binaries.program("pg_basebackup");
-        standby.account.run(&program, args, standby.directory())?;
-        standby.follow()?;
+        let primary = self.conninfo(NAME);
+        let mut standby = self.copy(&["-R", "-X", "stream", "-d", &primary])?;
+        // Commits of the primary may wait for this server: it has to be back soon.
+        standby.settle_in(&[("wal_retrieve_retry_interval", "100ms")])?;
         standby.start_on_free_port()?;
         Ok(standby)
     }
@@ -53,19 +38,5 @@ impl Cluster {
     /// If it is no standby, or not promoted after a minute.
     pub fn promote(&self) -> Result<()> {
         self.pg_ctl(&["promote"]).map_err(|error| self.with_log(&error))
-    }
-
-    /// What the copy has to have otherwise than the original.
-    fn follow(&self) -> Result<()> {
-        let directory = self.directory();
-        let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        let directory = directory.to_string_lossy();
-        let own = [
-            ("unix_socket_directories", &*directory),
-            ("cluster_name", &name),
-            // Commits of the primary may wait for this server: it has to be back soon.
-            ("wal_retrieve_retry_interval", "100ms"),
-        ];
-        self.set(own.into_iter())
     }
 }

@@ -7,6 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use queue::connect::{Given, Layer, Names};
 use queue::{Backoff, Mode, Priority};
 use serde_json::Value;
 use terminal::{label, queue_name};
@@ -47,8 +48,8 @@ Exit codes:
   124  --wait=DURATION: the time ran out, the task goes on
   130  --wait: interrupted, the task goes on
 
-Without --database-url and DATABASE_URL the connection is what psql would use: PGHOST, PGUSER,
-PGSERVICE, PGPASSFILE and so on.";
+Without --database-url, DATABASE_URL and the like the connection is what psql would use: PGHOST,
+PGUSER, PGSERVICE, PGPASSFILE and so on.";
 
 /// Submits SQL to a pgmill fleet, and waits for it if asked.
 #[derive(Debug, Parser)]
@@ -66,10 +67,13 @@ pub(crate) struct Args {
     pub(crate) json: bool,
     /// Where the fleet's database is: URL or key=value pairs, as for psql
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "CONNINFO")]
-    pub(crate) database_url: Option<String>,
-    /// Whether --database-url was written out, where every user of the machine can read it.
+    database_url: Option<String>,
+    /// The file that holds it, in place of --database-url
+    #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE")]
+    database_url_file: Option<PathBuf>,
+    /// What counts of these two; in arguments every user of the machine can read it.
     #[arg(skip)]
-    pub(crate) database_url_in_arguments: bool,
+    pub(crate) given: Option<(Given, Layer)>,
     // Last: its heading holds for every argument behind it.
     #[command(flatten)]
     pub(crate) how: How,
@@ -164,6 +168,10 @@ pub(crate) struct How {
     /// Never start the statement twice; needs --mode autocommit
     #[arg(long)]
     pub(crate) at_most_once: bool,
+    /// Run it as EXPLAIN (ANALYZE): it has its effects, and its plan is kept in place of its rows, for
+    /// pgmill task show --plan. One SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH
+    #[arg(long)]
+    pub(crate) explain: bool,
     /// It has effects outside of the database server: record durably that it starts
     #[arg(long)]
     pub(crate) external: bool,
@@ -193,12 +201,14 @@ impl Args {
 
     fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut args = Self::from_arg_matches(matches)?;
-        args.database_url_in_arguments =
-            matches.value_source("database_url") == Some(ValueSource::CommandLine);
-        // A variable that is set but empty is as good as not set.
-        args.database_url = args
-            .database_url
-            .filter(|conninfo| !conninfo.is_empty() || args.database_url_in_arguments);
+        let layer = |name| match matches.value_source(name) {
+            Some(ValueSource::EnvVariable) => Layer::Environment,
+            _ => Layer::Arguments,
+        };
+        let text = args.database_url.take().map(|text| (text, layer("database_url")));
+        let file = args.database_url_file.take().map(|file| (file, layer("database_url_file")));
+        args.given = Given::choose(Names::DATABASE, text, file)
+            .map_err(|error| Self::command().error(ErrorKind::ArgumentConflict, error))?;
         args.check()?;
         Ok(args)
     }
@@ -344,6 +354,6 @@ mod tests {
     #[test]
     fn a_password_in_the_arguments_is_noticed() {
         let args = parse(&["--database-url", "postgresql://u:p@h/d", "x"]).unwrap();
-        assert!(args.database_url_in_arguments);
+        assert!(matches!(args.given, Some((Given::Text(_), Layer::Arguments))));
     }
 }

@@ -46,6 +46,12 @@ use wait::Ended;
 /// Of a process that SIGINT ended, as a shell reports it.
 const INTERRUPTED: u8 = 130;
 
+/// The definition of the command line, for its man page and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// The whole program.
 pub fn main() -> ExitCode {
     let args = match Args::from_process() {
@@ -138,6 +144,7 @@ async fn options(how: &How, session: &Session) -> Result<TaskOptions, Failure> {
         timeout: how.timeout,
         mode: how.mode,
         at_most_once: how.at_most_once,
+        explain: how.explain,
         external: how.external,
         group: how.group.clone(),
         concurrency_key: how.concurrency_key.clone(),

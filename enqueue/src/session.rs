@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue::connect::{self, ConnectError, Environment, Target};
+use queue::connect::{self, ConnectError, Environment, Given, Layer, Target};
 use queue::{QueueError, schema};
 use terminal::tell;
 use tokio::task::JoinSet;
@@ -20,12 +20,14 @@ const RECONNECT_EVERY: Duration = Duration::from_millis(500);
 /// # Errors
 /// A malformed connection string, service file or variable.
 pub(crate) fn target(args: &Args) -> Result<Target, ConnectError> {
-    let target = Target::resolve(args.database_url.as_deref(), &Environment::from_process())?
+    let in_arguments = matches!(args.given, Some((Given::Text(_), Layer::Arguments)));
+    let url = args.given.clone().map(|(given, _)| given.read()).transpose()?;
+    let target = Target::resolve(url.as_deref(), &Environment::from_process())?
         .with_application_name("enqueue");
     for warning in target.warnings() {
         tell(format_args!("warning: {warning}"));
     }
-    if args.database_url_in_arguments && target.password_given_inline() {
+    if in_arguments && target.password_given_inline() {
         tell(
             "warning: every user of this machine can read the password in --database-url; put it \
              in ~/.pgpass, or name another such file in PGPASSFILE",

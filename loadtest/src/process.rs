@@ -15,13 +15,32 @@ pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
 
 /// Processor time it has used, of all its threads.
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    times(pid, 11)
+}
+
+/// User and system time, from this field of the kernel's line on.
+fn times(pid: u32, field: usize) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold spaces; after it come state, parent, …: utime is the 12th.
+    // The name in parentheses may hold spaces; after it come state, parent, …: utime is the 12th, cutime the
+    // 14th.
     let (_, after) = stat.rsplit_once(") ")?;
-    let mut fields = after.split_ascii_whitespace().skip(11);
+    let mut fields = after.split_ascii_whitespace().skip(field);
     let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     let per_second = rustix::param::clock_ticks_per_second();
     Some(Duration::from_millis(ticks * 1000 / per_second))
+}
+
+/// Processor time of its children that have ended, and of theirs.
+pub(crate) fn ended_children_time(pid: u32) -> Option<Duration> {
+    times(pid, 13)
+}
+
+/// Memory that no other process shares, in bytes; `None` if it is gone or the kernel does not tell.
+pub(crate) fn private_bytes(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let lines = text.lines().filter(|line| line.starts_with("Private_"));
+    let kb = lines.filter_map(|line| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
+    Some(kb.sum::<u64>() * 1024)
 }
 
 /// The processes that it started and that still run.

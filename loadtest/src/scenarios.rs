@@ -10,6 +10,7 @@ mod backlog;
 mod beside;
 mod capped;
 mod chaos;
+mod console;
 pub(crate) mod drain;
 mod enqueue;
 mod fleet;
@@ -22,6 +23,7 @@ mod pinned;
 mod program;
 mod recovery;
 mod runs;
+mod scale;
 mod scheduled;
 mod schedules;
 mod soak;
@@ -42,8 +44,10 @@ pub(crate) enum Kind {
     Schedules,
     Fleet,
     Idle,
+    Scale,
     Recovery,
     Memory,
+    Console,
     Chaos,
     Soak,
 }
@@ -65,8 +69,10 @@ impl Kind {
             Self::Schedules => "schedules",
             Self::Fleet => "fleet",
             Self::Idle => "idle",
+            Self::Scale => "scale",
             Self::Recovery => "recovery",
             Self::Memory => "memory",
+            Self::Console => "console",
             Self::Chaos => "chaos",
             Self::Soak => "soak",
         }
@@ -90,10 +96,12 @@ impl Kind {
             }
             Self::Fleet => "1 to 64 worker processes on one backlog",
             Self::Idle => "what a fleet costs that has nothing to do",
+            Self::Scale => "what grows with the fleet, up to 1,250 workers, and what a task costs",
             Self::Recovery => {
                 "until work goes on: a worker killed, stopped, the database restarted"
             }
             Self::Memory => "memory of a worker: a long drain, a huge result, many notices",
+            Self::Console => "the web console in front of many live tasks and a long history",
             Self::Chaos => "a drain with a worker killed every two seconds, exactly once",
             Self::Soak => "a mixed load for long: what is not flat",
         }
@@ -115,8 +123,10 @@ impl Kind {
             Self::Schedules => schedules::run(bench).await,
             Self::Fleet => fleet::run(bench).await,
             Self::Idle => idle::run(bench).await,
+            Self::Scale => scale::run(bench).await,
             Self::Recovery => recovery::run(bench).await,
             Self::Memory => memory::run(bench).await,
+            Self::Console => console::run(bench).await,
             Self::Chaos => chaos::run(bench).await,
             Self::Soak => soak::run(bench).await,
         }?;

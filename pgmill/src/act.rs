@@ -99,16 +99,20 @@ pub(crate) async fn cancel(
 /// # Errors
 /// As [`cancel`].
 pub(crate) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> Result<u8, Failure> {
-    let verb = Verb::Retry(args.outcome);
+    // What has succeeded meanwhile is not to be run again.
+    let outcome = args.outcome.or(args.sqlstate.as_ref().map(|_| Outcome::Failed));
+    let verb = Verb::Retry(outcome);
     if !args.ids.is_empty() {
         return run(client, out, verb, (&args.ids, args.consent.dry_run)).await;
     }
     let filter = HistoryFilter {
         task: None,
-        outcome: args.outcome,
+        outcome,
         queue: args.queue.clone(),
         name: args.name.clone(),
         since: Some(args.since.unwrap_or(LOOK_BACK)),
+        sqlstate: args.sqlstate.clone(),
+        message: args.message.clone(),
     };
     let ids = history::finished_ids(client, &filter, None).await?;
     if ids.is_empty() && args.since.is_none() {
@@ -204,10 +208,6 @@ fn exit_code(counts: &BTreeMap<String, usize>) -> u8 {
 fn summary(report: &Report) -> String {
     const MOST_LINES: usize = 20;
     let mut lines = Vec::new();
-    let told = |answer: &Answer| match &answer.message {
-        Some(message) => format!("task {}: refused: {}", answer.id, visible(message)),
-        None => format!("task {}: {}", answer.id, meaning(&answer.result)),
-    };
     if report.tasks.len() <= MOST_LINES {
         lines.extend(report.tasks.iter().map(told));
     } else {
@@ -227,6 +227,14 @@ fn summary(report: &Report) -> String {
         lines.push("dry run: nothing was changed".to_owned());
     }
     lines.join("\n")
+}
+
+/// What became of one task.
+pub(crate) fn told(answer: &Answer) -> String {
+    match &answer.message {
+        Some(message) => format!("task {}: refused: {}", answer.id, visible(message)),
+        None => format!("task {}: {}", answer.id, meaning(&answer.result)),
+    }
 }
 
 fn meaning(result: &str) -> String {

@@ -1,26 +1,37 @@
 //! The command line.
 
 mod capacity;
+mod console;
+mod fleet;
+mod insight;
 mod job;
 mod profile;
 mod run;
 mod schedule;
 mod task;
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgGroup, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use jiff::{Span, SpanRelativeTo};
+use queue::connect::{Given, Layer, Names};
 use queue::run::RunId;
 use queue::{Outcome, TaskId};
-use terminal::{label, queue_name};
+use terminal::label;
 
 pub(crate) use capacity::{
     GroupArgs, GroupName, GroupVerb, LimitArgs, LimitVerb, OrOff, PriorityVerb, ReserveArgs,
     SetArgs, Terms, WeightArgs,
 };
+pub(crate) use console::ConsoleArgs;
+pub(crate) use fleet::{DrainArgs, HealthArgs, QueueArgs, QueueVerb, TopArgs, WorkerVerb};
+pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs};
 pub(crate) use job::{
     ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, JobName, JobVerb, LineageArgs,
     Picture,
@@ -43,17 +54,18 @@ Examples:
   pgmill why 4711
   pgmill apply jobs --dry-run
   pgmill doctor
+  pgmill console
 
 Exit codes:
-    0  it worked; doctor: no problem
-    1  something failed that has no code of its own; doctor: at least one problem
+    0  it worked; doctor: no problem; health: the worker is well
+    1  something failed that has no code of its own; doctor: at least one problem; health: not well
     2  the command line or a file is wrong, or a question could not be asked
     4  no such task, queue, worker or job; or nothing matched
     5  refused: a value, a missing right, no schema or an unknown version of it
    75  the database cannot be reached: try again later
 
-Without --database-url and DATABASE_URL the connection is what psql would use: PGHOST, PGUSER,
-PGSERVICE, PGPASSFILE and so on. Reading takes the role mill_viewer, steering mill_operator.";
+Without --database-url, DATABASE_URL and the like the connection is what psql would use: PGHOST,
+PGUSER, PGSERVICE, PGPASSFILE and so on. Reading takes the role mill_viewer, steering mill_operator.";
 
 /// See, steer and examine a pgmill fleet.
 #[derive(Debug, Parser)]
@@ -74,7 +86,13 @@ pub(crate) struct Global {
     /// Where the fleet's database is: URL or key=value pairs, as for psql
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "CONNINFO")]
     #[arg(global = true)]
-    pub(crate) database_url: Option<String>,
+    database_url: Option<String>,
+    /// The file that holds it, in place of --database-url
+    #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE", global = true)]
+    database_url_file: Option<PathBuf>,
+    /// What counts of these two; in arguments every user of the machine can read it.
+    #[arg(skip)]
+    pub(crate) given: Option<(Given, Layer)>,
     /// Print one JSON document; times are RFC 3339 in UTC
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -82,6 +100,27 @@ pub(crate) struct Global {
     #[arg(long, env = "NO_COLOR", global = true, hide = true, num_args = 0..=1)]
     #[arg(require_equals = true, default_missing_value = "1")]
     pub(crate) no_color: Option<String>,
+}
+
+impl Args {
+    /// The process's command line.
+    ///
+    /// # Errors
+    /// What is wrong with it; also --help and --version.
+    pub(crate) fn from_process() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        let layer = |name| match matches.value_source(name) {
+            Some(ValueSource::EnvVariable) => Layer::Environment,
+            _ => Layer::Arguments,
+        };
+        let text = args.global.database_url.take().map(|text| (text, layer("database_url")));
+        let file = args.global.database_url_file.take();
+        let file = file.map(|file| (file, layer("database_url_file")));
+        args.global.given = Given::choose(Names::DATABASE, text, file)
+            .map_err(|error| Self::command().error(ErrorKind::ArgumentConflict, error))?;
+        Ok(args)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -99,6 +138,16 @@ psql -f schema.sql; running it again changes nothing.")]
     #[command(after_help = "Examples:\n  pgmill status\n  watch -n 5 pgmill status\n  \
                             pgmill status --json | jq '.queues[] | select(.paused)'")]
     Status,
+    /// The fleet on the terminal, looked at again and again; keys to cancel, pause, drain, drill down
+    #[command(after_help = "\
+Examples:
+  pgmill top
+  pgmill top --interval 500ms
+  NO_COLOR=1 pgmill top
+
+Works over ssh and in 80 columns; ? lists the keys. Looking takes the role mill_viewer, acting
+mill_operator. When the database goes away, the last look stays and top connects again.")]
+    Top(TopArgs),
     /// List, show, cancel and retry tasks
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill task list --queue etl\n  pgmill task show 4711")]
@@ -166,6 +215,15 @@ Examples:
 A task has one attempt per run, also those after which it was tried again. `pgmill task list
 --finished` lists tasks by their last one.")]
     History(HistoryArgs),
+    /// Who did what: cancelled, retried, paused, changed, and when
+    #[command(after_help = insight::AUDIT_HELP)]
+    Audit(AuditArgs),
+    /// What failed, by kind of error, and how to run a kind of it again
+    #[command(after_help = insight::FAILURES_HELP)]
+    Failures(FailuresArgs),
+    /// How long tasks take, by name: median, 95th percentile, mean, last, trend
+    #[command(after_help = insight::DURATIONS_HELP)]
+    Durations(DurationsArgs),
     /// One sentence: why this task is not running now, or what it is doing; why a schedule does not fire
     #[command(
         after_help = "Examples:\n  pgmill why 4711\n  pgmill why 12/raw_orders\n  pgmill why nightly"
@@ -175,6 +233,19 @@ A task has one attempt per run, also those after which it was tried again. `pgmi
         #[arg(value_name = "TASK|SCHEDULE", value_parser = subject, allow_negative_numbers = true)]
         task: Subject,
     },
+    /// Ask a worker whether it is well; exit code 1 if not. Needs no database
+    #[command(after_help = "\
+Examples:
+  pgmill health
+  pgmill health http://127.0.0.1:9187/livez --timeout 2s
+  pgmill health worker-1:9187 --json
+
+/readyz is 200 while the worker claims tasks, /livez while it lives. For containers without another
+program that could ask.")]
+    Health(HealthArgs),
+    /// Serve the web console: what an operator opens at night
+    #[command(after_help = console::CONSOLE_HELP)]
+    Console(ConsoleArgs),
     /// Check everything the fleet depends on; exit code 1 if something is wrong
     #[command(after_help = "\
 Examples:
@@ -185,17 +256,29 @@ To compare the schema with what it should be, it is applied under another name i
 that is rolled back. That needs CREATE on the database and membership in mill_owner; without them
 this check is skipped. Nothing is changed.")]
     Doctor,
+    /// Print what makes a shell complete pgmill's verbs and flags
+    #[command(after_help = "\
+Examples:
+  pgmill completions bash > ~/.local/share/bash-completion/completions/pgmill
+  pgmill completions zsh > \"${fpath[1]}/_pgmill\"
+  pgmill completions fish > ~/.config/fish/completions/pgmill.fish")]
+    Completions(CompletionsArgs),
 }
 
 impl Command {
     /// The role to grant to somebody who lacks the right for it.
     pub(crate) fn role(&self) -> Option<&'static str> {
         match self {
-            Self::Init(_) => None,
+            Self::Init(_) | Self::Health(_) | Self::Completions(_) => None,
             Self::Status
+            | Self::Top(_)
             | Self::History(_)
+            | Self::Audit(_)
+            | Self::Failures(_)
+            | Self::Durations(_)
             | Self::Why { .. }
             | Self::Doctor
+            | Self::Console(_)
             | Self::Task(TaskVerb::List(_) | TaskVerb::Show { .. })
             | Self::Queue(QueueVerb::List)
             | Self::Priority(PriorityVerb::List)
@@ -239,72 +322,13 @@ impl Command {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// Of this shell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct DryRun {
-    /// Say what would happen, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum QueueVerb {
-    /// List queues: those with live tasks, and those that were paused before
-    #[command(after_help = "Examples:\n  pgmill queue list")]
-    List,
-    /// Stop claims from a queue; running tasks go on
-    #[command(after_help = "Examples:\n  pgmill queue pause etl --dry-run")]
-    Pause(QueueArgs),
-    /// Let claims from a paused queue go on
-    #[command(after_help = "Examples:\n  pgmill queue resume etl")]
-    Resume(QueueArgs),
-    /// Change how a queue is served
-    #[command(after_help = "\
-Examples:
-  pgmill queue set etl --shared-commit 20ms
-  pgmill queue set etl --shared-commit off
-  pgmill queue set mail --max-running 10 --rate 100/1m
-
-With shared commits a reader takes short tasks one after another into one transaction, each behind a
-savepoint of its own, until the budget (1ms to 100ms) is used up. A task that fails is undone and run
-again alone. Workers see a change within two seconds. What that means for the tasks:
-docs/tasks.md. Limits hold for the whole fleet: docs/capacity.md.")]
-    Set(SetArgs),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct QueueArgs {
-    /// The queue
-    #[arg(value_parser = queue_name)]
-    pub(crate) name: String,
-    /// Say what would happen, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum WorkerVerb {
-    /// List workers that have neither left nor been reclaimed
-    #[command(after_help = "Examples:\n  pgmill worker list")]
-    List,
-    /// Make workers stop claiming; what they run goes on
-    #[command(after_help = "\
-Examples:
-  pgmill worker drain 3f2a
-  pgmill worker drain --host db-worker-2 --dry-run
-  pgmill worker drain --host db-worker-2 --undo")]
-    Drain(DrainArgs),
-}
-
-#[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("which").required(true).args(["id", "host"]))]
-pub(crate) struct DrainArgs {
-    /// The worker's id, or so many of its first digits that no other has them
-    pub(crate) id: Option<String>,
-    /// Every worker of this host
-    #[arg(long)]
-    pub(crate) host: Option<String>,
-    /// Let them claim again
-    #[arg(long)]
-    pub(crate) undo: bool,
     /// Say what would happen, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -377,8 +401,6 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -1,17 +1,18 @@
 //! `pgmill doctor`: gathers the facts and shows what `judge` thinks of them.
 
 use queue::drift::Difference;
+use queue::schema::Found;
 use queue::{doctor, drift, exit, priority, roster, schema};
-use schedule::show::health;
+use schedule::show::{Health, health};
 use serde_json::json;
+use terminal::judge::{self, Finding, Verdict};
 use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
-use crate::judge::{self, Finding, Verdict};
 use crate::output::{Output, Tone};
 use crate::session::Session;
-use crate::words::one_line;
+use crate::words::{counted, one_line, span};
 
 /// Characters of a definition that differs.
 const DEFINITION_CHARS: usize = 160;
@@ -23,7 +24,7 @@ const DEFINITION_CHARS: usize = 160;
 pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> {
     let client = &session.client;
     let mut findings = vec![judge::server(&doctor::server(client).await?)];
-    let found = match schema::found_version(client).await {
+    let found = match schema::found(client).await {
         Ok(found) => found,
         Err(error) => {
             let failure = Failure::from(error).lacking(Some("mill_viewer"), session.user());
@@ -32,13 +33,13 @@ pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> 
     };
     findings.push(judge::schema_version(found));
     let mut differences = None;
-    if found == Some(schema::VERSION) {
+    if found.is_some_and(|found| found.version == schema::VERSION) {
         let compared = drift::differences(client).await;
         findings.push(judge::drift(compared.as_ref()));
         differences = compared.ok().flatten();
     }
     findings.extend(judge::settings(&doctor::settings(client).await?));
-    findings.extend(surroundings(client, found.is_some()).await?);
+    findings.extend(surroundings(client, found).await?);
     let code = if findings.iter().any(|finding| finding.verdict == Verdict::Problem) {
         exit::FAILURE
     } else {
@@ -52,14 +53,15 @@ pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> 
     Ok(code)
 }
 
-async fn surroundings(client: &Client, schema: bool) -> Result<Vec<Finding>, Failure> {
+async fn surroundings(client: &Client, schema: Option<Found>) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
-    if schema {
+    if let Some(found) = schema {
         let workers = roster::workers(client).await?;
         findings.push(judge::workers(&workers));
+        findings.extend(judge::built_for(&workers, found));
         findings.push(judge::connections(&doctor::server(client).await?, &workers));
         findings.push(judge::priorities(&priority::priorities(client).await?));
-        findings.push(judge::schedules(&health(client).await?));
+        findings.push(schedules(&health(client).await?));
         findings.extend(judge::overrides(&doctor::overrides(client).await?));
         findings.extend(judge::memberships(&doctor::memberships(client).await?));
         findings.extend(judge::session_roles(&doctor::session_roles(client).await?));
@@ -70,6 +72,25 @@ async fn surroundings(client: &Client, schema: bool) -> Result<Vec<Finding>, Fai
     }
     findings.push(judge::horizon(&doctor::horizon(client).await?));
     Ok(findings)
+}
+
+/// A worker ticks within two seconds; this long is nobody.
+const LONG_OVERDUE_SECONDS: f64 = 60.0;
+
+fn schedules(health: &Health) -> Finding {
+    const CHECK: &str = "schedules";
+    let message = format!("{} enabled, {} disabled", health.enabled, health.disabled);
+    if health.overdue_seconds > LONG_OVERDUE_SECONDS {
+        let overdue = span(health.overdue_seconds);
+        return Finding::problem(CHECK, format!("{message}; one has waited {overdue} for a tick"))
+            .hint("start a worker, or one without --no-scheduler");
+    }
+    if health.errors + health.mistakes > 0 {
+        let mistakes = counted(health.mistakes, "mistake");
+        let wrong = format!("{message}; {} in error, {mistakes} in comments", health.errors);
+        return Finding::warning(CHECK, wrong).hint("pgmill schedule list");
+    }
+    Finding::ok(CHECK, message)
 }
 
 fn report(out: &Output, findings: &[Finding], differences: &[Difference]) -> String {

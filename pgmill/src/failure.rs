@@ -61,6 +61,14 @@ impl Failure {
         if self.lacks_right { self.hint(hint) } else { self }
     }
 
+    /// Message and hint on one line.
+    pub(crate) fn told(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{} ({hint})", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     /// Tells it on standard error, and returns the exit code.
     pub(crate) fn report(&self) -> u8 {
         tell(format_args!("pgmill: {}", visible(&self.message)));

@@ -35,6 +35,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
         queue: args.queue.clone(),
         name: args.name.clone(),
         since: args.since.or_else(|| args.task.is_none().then_some(LOOK_BACK)),
+        ..HistoryFilter::default()
     };
     let mut attempts = history::attempts(client, &filter, args.limit + 1).await?;
     if let Some(id) = args.task

@@ -1,46 +1,86 @@
 //! `pgmill init`.
 
-use queue::{exit, schema};
+use std::cmp::Ordering;
+
+use queue::schema::{self, Found, VERSION};
+use queue::upgrade::{self, MIGRATIONS, Upgrade};
+use queue::{QueueError, exit};
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
 
-/// Applies the schema, and says whether it was there.
+/// Applies the schema, brings an older one forward, and says what was there.
 ///
 /// # Errors
-/// Another version of the schema in place; missing rights; database trouble.
+/// A schema that is too new, or that no migration leads on from; missing rights; database trouble.
 pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Result<u8, Failure> {
     let client = &session.client;
-    let found = schema::found_version(client)
+    let found = schema::found(client)
         .await
         .map_err(|error| Failure::from(error).lacking(Some("mill_viewer"), session.user()))?;
-    if found.is_some_and(|version| version != schema::VERSION) {
-        schema::check_version(client).await?;
-    }
-    if !dry_run {
-        schema::init(client).await.map_err(|error| {
-            Failure::from(error).hint_if_lacking(
-                "apply it as superuser, or as a role with CREATEROLE and with CREATE on the \
-                 database",
-            )
-        })?;
-    }
-    let version = schema::VERSION;
-    if out.json {
-        let document = json!({ "dry_run": dry_run, "version": version, "found": found });
-        out.document(&document)?;
-    } else {
-        out.text(&match (found, dry_run) {
-            (None, false) => format!(
-                "applied schema version {version}\nnext: start a worker, then try: enqueue --wait \
-                 'SELECT 1'"
-            ),
-            (None, true) => format!("would apply schema version {version} and create its roles"),
-            (Some(_), false) => format!("schema version {version} was there already"),
-            (Some(_), true) => format!("schema version {version} is there already"),
-        })?;
-    }
+    let mut done = Upgrade::default();
+    let applied = match found.map(|found| found.version.cmp(&VERSION)) {
+        // The functions of this program would be those of yesterday.
+        Some(Ordering::Greater) => schema::check_version(client).await,
+        _ if dry_run => Ok(()),
+        Some(Ordering::Less) => match upgrade::upgrade(client, MIGRATIONS).await {
+            Ok(upgrade) => {
+                done = upgrade;
+                schema::check_version(client).await
+            }
+            Err(error) => Err(error),
+        },
+        Some(Ordering::Equal) | None => schema::init(client).await,
+    };
+    applied.map_err(lacking_rights)?;
+    report(out, found, dry_run, &done)?;
     Ok(exit::OK)
+}
+
+fn lacking_rights(error: QueueError) -> Failure {
+    Failure::from(error).hint_if_lacking(
+        "apply it as superuser, or as a role with CREATEROLE and with CREATE on the database",
+    )
+}
+
+fn report(
+    out: &Output,
+    found: Option<Found>,
+    dry_run: bool,
+    done: &Upgrade,
+) -> Result<(), Failure> {
+    let was = found.map(|found| found.version);
+    let ahead: Vec<_> = upgrade::pending(MIGRATIONS, was.unwrap_or(VERSION)).collect();
+    if out.json {
+        let migrations: Vec<&str> = ahead.iter().map(|migration| migration.name).collect();
+        return out.document(&json!({
+            "dry_run": dry_run, "version": VERSION, "found": was, "migrations": migrations,
+            "gave_way": done.gave_way,
+        }));
+    }
+    let text = match (was, dry_run) {
+        (None, false) => format!(
+            "applied schema version {VERSION}\nnext: start a worker, then try: enqueue --wait \
+             'SELECT 1'"
+        ),
+        (None, true) => format!("would apply schema version {VERSION} and create its roles"),
+        (Some(was), _) if was > VERSION => format!(
+            "schema version {was} is there already, and works with this program, which was built \
+             for version {VERSION}"
+        ),
+        (Some(was), false) if was < VERSION => format!(
+            "brought the schema from version {was} to {VERSION}: {} (gave way to the fleet {} \
+             times)",
+            done.applied.join(", "),
+            done.gave_way
+        ),
+        (Some(was), true) if was < VERSION => {
+            ahead.iter().map(|migration| upgrade::script(migration)).collect::<Vec<_>>().join("\n")
+        }
+        (Some(_), false) => format!("schema version {VERSION} was there already"),
+        (Some(_), true) => format!("schema version {VERSION} is there already"),
+    };
+    out.text(&text)
 }

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | the command line, its help and examples | `args` |
 //! | the connection | `session` |
-//! | one verb each | `init`, `status`, `task`, `show`, `act`, `queues`, `capacity`, `groups`, `worker`, `history`, `runs`, `steer_run`, `schedules`, `schedule_log`, `steer_schedule`, `jobs`, `dependencies`, `lineage`, `doctor` |
+//! | one verb each | `init`, `status`, `top`, `task`, `show`, `explained`, `act`, `queues`, `capacity`, `groups`, `worker`, `history`, `failures`, `durations`, `audit`, `runs`, `steer_run`, `schedules`, `schedule_log`, `steer_schedule`, `jobs`, `dependencies`, `lineage`, `console`, `health`, `doctor` |
 //! | jobs from files | `apply`, its difference `plan`; files `source`, `job_file` |
 //! | what a run of jobs would be, in order | `merge`, `graph`; pictures of graphs: `picture` |
-//! | what the doctor thinks of what it sees | `judge` |
+//! | what a shell completes | `completions` |
 //! | tables, documents, colours | `output`; words for times and sizes: `words` |
 //! | why it did not work, and the exit code | `failure` |
 //!
@@ -18,18 +18,23 @@
 mod act;
 mod apply;
 mod args;
+mod audit;
 mod capacity;
-mod critical_path;
+mod completions;
+mod console;
 mod dependencies;
 mod doctor;
+mod durations;
+mod explained;
 mod failure;
+mod failures;
 mod graph;
 mod groups;
+mod health;
 mod history;
 mod init;
 mod job_file;
 mod jobs;
-mod judge;
 mod lineage;
 mod merge;
 mod output;
@@ -47,14 +52,13 @@ mod status;
 mod steer_run;
 mod steer_schedule;
 mod task;
+mod top;
 mod words;
 mod worker;
 
 use std::process::ExitCode;
 
 use ::queue::exit;
-use clap::Parser;
-
 use args::{
     Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, ProfileVerb, QueueVerb, TaskVerb,
     WorkerVerb,
@@ -65,9 +69,15 @@ use failure::Failure;
 use output::Output;
 use session::Session;
 
+/// The definition of the command line, for its man pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// The whole program.
 pub fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::from_process() {
         Ok(args) => args,
         Err(error) => {
             // --help is one of these, too.
@@ -89,15 +99,24 @@ pub fn main() -> ExitCode {
 async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     let out = Output::new(global);
     let mut session = match command {
+        // These two ask no database.
+        Command::Health(args) => return health::run(&out, args).await,
+        Command::Completions(args) => return completions::run(&out, args),
+        // It has connections of its own.
+        Command::Console(args) => return console::run(global, args).await,
         // These two have something to say about a database without the schema.
         Command::Init(_) | Command::Doctor => Session::open(global).await?,
         _ => Session::open_checked(global).await?,
     };
     let done = match command {
         Command::Init(args) => init::run(&session, &out, args.dry_run).await,
+        Command::Top(args) => return top::run(session, global, &out, args).await,
         Command::Status => status::run(&session.client, &out).await,
         Command::Task(TaskVerb::List(args)) => task::list(&session.client, &out, args).await,
-        Command::Task(TaskVerb::Show { id }) => show::run(&session.client, &out, *id).await,
+        Command::Task(TaskVerb::Show { id, plan: true }) => {
+            explained::run(&session.client, &out, *id).await
+        }
+        Command::Task(TaskVerb::Show { id, .. }) => show::run(&session.client, &out, *id).await,
         Command::Task(TaskVerb::Cancel(args)) => act::cancel(&session.client, &out, args).await,
         Command::Task(TaskVerb::Retry(args)) => act::retry(&session.client, &out, args).await,
         Command::Queue(QueueVerb::List) => queues::list(&session.client, &out).await,
@@ -141,8 +160,12 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
             worker::drain(&session.client, &out, args).await
         }
         Command::History(args) => history::run(&session.client, &out, args).await,
+        Command::Audit(args) => audit::run(&session.client, &out, args).await,
+        Command::Failures(args) => failures::run(&session.client, &out, args).await,
+        Command::Durations(args) => durations::run(&session.client, &out, args).await,
         Command::Why { task } => show::why(&mut session.client, &out, task).await,
         Command::Doctor => doctor::run(&session, &out).await,
+        Command::Health(_) | Command::Console(_) | Command::Completions(_) => Ok(exit::OK),
     };
     done.map_err(|failure| failure.lacking(command.role(), session.user()))
 }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use queue::exit;
-use queue::job::{self, Dependency};
+use queue::job;
+use queue::lineage::{self, Link};
 use queue::run::Expected;
-use serde_json::{Value, json};
+use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
@@ -25,14 +26,14 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Re
     // None of the two means both.
     let (up, down) = (args.up || !args.down, args.down || !args.up);
     let edges = job::lineage(client, &args.name, up, down).await?;
-    if edges.is_empty() && !known(client, &args.name).await? {
+    if edges.is_empty() && !lineage::known(client, &args.name).await? {
         let message = format!("no job and no dependency has a task {}", args.name);
         return Err(Failure::not_found(message).hint("pgmill job show lists the tasks of a job"));
     }
-    let edges = merged(&edges);
+    let edges = lineage::links(&edges);
     if out.json {
-        out.document(&json!({ "task": args.name, "nodes": names(&args.name, &edges),
-            "edges": edges.iter().map(document).collect::<Vec<_>>() }))?;
+        out.document(&json!({ "task": args.name, 
+            "nodes": lineage::names(&args.name, &edges), "edges": edges }))?;
         return Ok(exit::OK);
     }
     out.text(&match args.format.unwrap_or(Picture::Text) {
@@ -49,61 +50,21 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Re
     Ok(exit::OK)
 }
 
-async fn known(client: &Client, name: &str) -> Result<bool, Failure> {
-    let has = |job: &Value| {
-        let tasks = job["tasks"].as_array();
-        tasks.is_some_and(|tasks| tasks.iter().any(|task| task["name"] == name))
-    };
-    let edge = |it: &Dependency| it.child == name || it.parent == name;
-    Ok(job::definitions(client).await?.iter().any(has)
-        || job::dependencies(client).await?.iter().any(edge))
-}
-
-/// One edge, whoever says it.
-struct Said<'a> {
-    parent: &'a str,
-    child: &'a str,
-    expected: Expected,
-    /// `None` stands for everywhere.
-    jobs: Vec<Option<&'a str>>,
-}
-
-fn merged(edges: &[Dependency]) -> Vec<Said<'_>> {
-    let mut found: BTreeMap<(&str, &str, Expected), Vec<Option<&str>>> = BTreeMap::new();
-    for edge in edges {
-        let key = (edge.parent.as_str(), edge.child.as_str(), edge.expected);
-        found.entry(key).or_default().push(edge.job.as_deref());
-    }
-    let said = |((parent, child, expected), jobs)| Said { parent, child, expected, jobs };
-    found.into_iter().map(said).collect()
-}
-
-fn document(edge: &Said<'_>) -> Value {
-    let jobs: Vec<&str> = edge.jobs.iter().copied().flatten().collect();
-    json!({ "parent": edge.parent, "child": edge.child, "expected": edge.expected,
-        "everywhere": edge.jobs.contains(&None), "jobs": jobs })
-}
-
-fn names<'a>(name: &'a str, edges: &[Said<'a>]) -> BTreeSet<&'a str> {
-    let ends = edges.iter().flat_map(|edge| [edge.parent, edge.child]);
-    ends.chain([name]).collect()
-}
-
-fn drawn(name: &str, edges: &[Said<'_>]) -> (Vec<Node>, Vec<Edge>) {
+fn drawn(name: &str, edges: &[Link]) -> (Vec<Node>, Vec<Edge>) {
     let node = |id: &str| Node {
         id: id.to_owned(),
         label: id.to_owned(),
         state: (id == name).then(|| "here".to_owned()),
     };
-    let edge = |it: &Said<'_>| Edge {
-        from: it.parent.to_owned(),
-        to: it.child.to_owned(),
+    let edge = |it: &Link| Edge {
+        from: it.parent.clone(),
+        to: it.child.clone(),
         label: (it.expected != Expected::Succeeded).then(|| it.expected.to_string()),
     };
-    (names(name, edges).into_iter().map(node).collect(), edges.iter().map(edge).collect())
+    (lineage::names(name, edges).into_iter().map(node).collect(), edges.iter().map(edge).collect())
 }
 
-fn text(name: &str, edges: &[Said<'_>], (up, down): (bool, bool)) -> String {
+fn text(name: &str, edges: &[Link], (up, down): (bool, bool)) -> String {
     let mut lines = vec![visible(name)];
     for (wanted, heading, upwards) in [(up, "waits for", true), (down, "is waited for by", false)] {
         if !wanted {
@@ -121,18 +82,18 @@ fn text(name: &str, edges: &[Said<'_>], (up, down): (bool, bool)) -> String {
 }
 
 /// Everything in one direction, a line each. What was there before is marked and not repeated.
-fn tree(name: &str, edges: &[Said<'_>], upwards: bool) -> Vec<String> {
-    let mut next: BTreeMap<&str, Vec<&Said<'_>>> = BTreeMap::new();
+fn tree(name: &str, edges: &[Link], upwards: bool) -> Vec<String> {
+    let mut next: BTreeMap<&str, Vec<&Link>> = BTreeMap::new();
     for edge in edges {
-        next.entry(if upwards { edge.child } else { edge.parent }).or_default().push(edge);
+        next.entry(if upwards { &edge.child } else { &edge.parent }).or_default().push(edge);
     }
     let of = |node: &str| next.get(node).into_iter().flatten().rev().copied();
     let mut lines = Vec::new();
     let mut seen = BTreeSet::from([name]);
     // A stack and no recursion: chains may be long.
-    let mut left: Vec<(usize, &Said<'_>)> = of(name).map(|edge| (2, edge)).collect();
+    let mut left: Vec<(usize, &Link)> = of(name).map(|edge| (2, edge)).collect();
     while let Some((depth, edge)) = left.pop() {
-        let node = if upwards { edge.parent } else { edge.child };
+        let node = if upwards { edge.parent.as_str() } else { edge.child.as_str() };
         let first = seen.insert(node);
         let ends = !next.contains_key(node);
         let again = if first || ends { "" } else { " (see above)" };
@@ -149,17 +110,20 @@ fn tree(name: &str, edges: &[Said<'_>], upwards: bool) -> Vec<String> {
     lines
 }
 
-fn line(node: &str, edge: &Said<'_>) -> String {
+fn line(node: &str, edge: &Link) -> String {
     let expected = match edge.expected {
         Expected::Succeeded => String::new(),
         expected => format!(" {expected}"),
     };
-    let jobs: Vec<&str> = edge.jobs.iter().map(|job| job.unwrap_or("every job")).collect();
+    let everywhere = edge.everywhere.then_some("every job");
+    let jobs: Vec<&str> = edge.jobs.iter().map(String::as_str).chain(everywhere).collect();
     format!("{node}{expected}  [{}]", jobs.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
+    use queue::job::Dependency;
+
     use super::*;
 
     fn edge(parent: &str, child: &str, job: Option<&str>) -> Dependency {
@@ -182,7 +146,7 @@ mod tests {
             edge("mart", "report", Some("sunday")),
             edge("mart", "alert", None),
         ];
-        let shown = text("raw", &merged(&edges), (true, true));
+        let shown = text("raw", &lineage::links(&edges), (true, true));
         assert_eq!(
             shown,
             "raw\n  waits for nothing\n  is waited for by\n    a  [daily, every job]\n      \
@@ -194,7 +158,7 @@ mod tests {
     #[test]
     fn tasks_that_wait_for_each_other_come_to_an_end() {
         let edges = [edge("a", "b", Some("x")), edge("b", "a", Some("y"))];
-        let shown = text("a", &merged(&edges), (false, true));
+        let shown = text("a", &lineage::links(&edges), (false, true));
         assert_eq!(shown, "a\n  is waited for by\n    b  [x]\n      a  [y] (see above)");
     }
 }

@@ -37,6 +37,16 @@ impl Output {
         Self { json: global.json, colour: !plain && io::stdout().is_terminal() }
     }
 
+    /// Text without colours.
+    pub(crate) fn plain() -> Self {
+        Self { json: false, colour: false }
+    }
+
+    /// Whether colours are wanted and seen.
+    pub(crate) fn colour(&self) -> bool {
+        self.colour
+    }
+
     /// Prints one JSON document.
     ///
     /// # Errors
@@ -141,10 +151,6 @@ impl Field {
 mod tests {
     use super::*;
 
-    fn plain() -> Output {
-        Output { json: false, colour: false }
-    }
-
     #[test]
     fn a_table_has_no_frame_and_no_trailing_blanks() {
         let rows = vec![
@@ -152,13 +158,13 @@ mod tests {
             vec![Field::new("default").tone(Tone::Bad), Field::count(0)],
         ];
         assert_eq!(
-            plain().table(&["queue", "pending"], rows),
+            Output::plain().table(&["queue", "pending"], rows),
             "QUEUE    PENDING\netl      12\ndefault"
         );
     }
 
     #[test]
     fn nothing_is_coloured_off_a_terminal() {
-        assert_eq!(plain().paint("failed", Tone::Bad), "failed");
+        assert_eq!(Output::plain().paint("failed", Tone::Bad), "failed");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use queue::critical_path::critical_path;
 use queue::exit;
 use queue::graph::{self, Edge, Run, RunTask};
 use queue::run::{Expected, RunId, RunState};
@@ -12,7 +13,7 @@ use terminal::{move_bar, run_bar, run_outcome, tell, visible};
 use tokio_postgres::Client;
 
 use crate::args::{Picture, RunGraph, RunList, RunShow, RunVerb};
-use crate::critical_path::critical_path;
+
 use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
 use crate::words::{local, one_line, span};

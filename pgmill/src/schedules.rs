@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use queue::{QueueError, exit};
 use schedule::show::{self, CommentMistake, Status, Test, Wanted};
-use schedule::{Cadence, Timing};
+use schedule::{Cadence, Timing, in_words};
 use serde_json::json;
 use terminal::{tell, visible};
 use tokio_postgres::Client;
@@ -95,11 +95,6 @@ fn row(it: &Status, now: Timestamp) -> Vec<Field> {
     ]
 }
 
-/// The timing as a person would say it; what cannot be read as it is written.
-fn in_words(timing: &str) -> String {
-    Timing::parse(timing).map_or_else(|_| timing.to_owned(), |timing| timing.describe())
-}
-
 /// The schedule, which has to be there.
 ///
 /// # Errors
@@ -121,7 +116,7 @@ async fn show_one(client: &Client, out: &Output, name: &str) -> Result<u8, Failu
         Ok(Timing::Scheduled(cadence)) => Some(cadence),
         _ => None,
     };
-    let next = cadence.iter().flat_map(|it| fires(it, now, 5)).collect::<Vec<_>>();
+    let next = cadence.iter().flat_map(|it| it.fires(now).take(5)).collect::<Vec<_>>();
     let wanted = Wanted { schedule: Some(name.to_owned()), limit: LATEST, ..Wanted::default() };
     let history = show::history(client, &wanted).await?;
     let log = show::log(client, Some(name), None, None, LATEST).await?.unwrap_or_default();
@@ -198,11 +193,6 @@ fn heading(it: &Status) -> String {
     text.lines().map(visible).collect::<Vec<_>>().join("\n")
 }
 
-fn fires(cadence: &Cadence, after: Timestamp, count: u16) -> Vec<Timestamp> {
-    let next = |at: &Timestamp| cadence.next_fire(*at);
-    std::iter::successors(cadence.next_fire(after), next).take(count.into()).collect()
-}
-
 /// In the cadence's zone, and how long until then.
 fn table_of_fires(out: &Output, cadence: &Cadence, fires: &[Timestamp], now: Timestamp) -> String {
     let row = |at: &Timestamp| {
@@ -228,7 +218,7 @@ async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> Result<u8, 
         return Err(Failure::usage(message));
     };
     let now = queue::show::now(client).await?;
-    let next = fires(cadence, now, args.count);
+    let next: Vec<Timestamp> = cadence.fires(now).take(args.count.into()).collect();
     if out.json {
         out.document(&json!({ "timing": timing, "words": parsed.describe(), "fires": next }))?;
         return Ok(exit::OK);

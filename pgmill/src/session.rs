@@ -1,6 +1,6 @@
 //! The connection of one command.
 
-use queue::connect::{self, Environment, Target};
+use queue::connect::{self, Environment, Given, Layer, Target};
 use queue::{QueueError, schema};
 use terminal::tell;
 use tokio::task::JoinSet;
@@ -22,18 +22,7 @@ impl Session {
     /// # Errors
     /// A malformed connection string or variable; no connection.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
-        let given = global.database_url.as_deref().filter(|conninfo| !conninfo.is_empty());
-        let target =
-            Target::resolve(given, &Environment::from_process())?.with_application_name("pgmill");
-        for warning in target.warnings() {
-            tell(format_args!("warning: {warning}"));
-        }
-        if given.is_some() && given_as_argument() && target.password_given_inline() {
-            tell(
-                "warning: every user of this machine can read the password in --database-url; put \
-                 it in ~/.pgpass, or name another such file in PGPASSFILE",
-            );
-        }
+        let target = target(global)?.with_application_name("pgmill");
         let (client, connection) = connect::open(&target).await?;
         let mut driver = JoinSet::new();
         // Its error reaches whoever waits for an answer.
@@ -59,12 +48,26 @@ impl Session {
     }
 }
 
-/// Whether the string stood in the arguments, which every user of the machine can read, and not in
-/// the environment.
-fn given_as_argument() -> bool {
-    std::env::args_os()
-        .any(|argument| argument.to_str().is_some_and(|text| text.starts_with("--database-url")))
+/// Where to connect.
+///
+/// # Errors
+/// A malformed connection string or variable, or a file of one that cannot be read.
+pub(crate) fn target(global: &Global) -> Result<Target, Failure> {
+    let in_arguments = matches!(global.given, Some((Given::Text(_), Layer::Arguments)));
+    let url = global.given.clone().map(|(given, _)| given.read()).transpose()?;
+    let target = Target::resolve(url.as_deref(), &Environment::from_process())?;
+    for warning in target.warnings() {
+        tell(format_args!("warning: {warning}"));
+    }
+    if in_arguments && target.password_given_inline() {
+        tell(
+            "warning: every user of this machine can read the password in --database-url; put it \
+             in ~/.pgpass, or name another such file in PGPASSFILE",
+        );
+    }
+    Ok(target)
 }
+
 /// Ends a transaction: as if it had not been, with `--dry-run`.
 ///
 /// # Errors

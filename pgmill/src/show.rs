@@ -7,12 +7,14 @@ use queue::attempt::{self, Attempt};
 use queue::graph::{self, Run};
 use queue::roster::place;
 use queue::show::{self, Running, Task};
-use queue::{TaskId, exit};
+use queue::{QueueError, TaskId, exit, insight};
+use serde::Serialize;
 use serde_json::{Value, json};
 use terminal::{HIDDEN, fault, notices, value, visible};
 use tokio_postgres::Client;
 
 use crate::args::Subject;
+use crate::durations::beside_others;
 use crate::failure::Failure;
 use crate::output::{Field, Output};
 use crate::runs::fire;
@@ -53,39 +55,87 @@ pub(crate) async fn why(client: &mut Client, out: &Output, task: &Subject) -> Re
     Ok(exit::OK)
 }
 
+/// What is known of a task.
+#[derive(Serialize)]
+struct Known {
+    task: Task,
+    run: Option<Run>,
+    why: Option<String>,
+    running: Option<Running>,
+    attempts: Vec<Attempt>,
+    durations: Option<insight::Durations>,
+    #[serde(skip)]
+    now: Timestamp,
+}
+
 /// Prints everything about a task.
 ///
 /// # Errors
 /// No such task; database trouble.
 pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
-    let Some(task) = show::task(client, id).await? else { return Err(unknown(id)) };
-    let why = show::why(client, id).await?;
-    let attempts = attempt::attempts(client, id).await?;
-    let running = show::running(client, Some(id)).await?.pop();
+    let Some(known) = known(client, id).await? else { return Err(unknown(id)) };
+    if out.json {
+        out.document(&known)?;
+    } else {
+        out.text(&page(out, &known))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Everything about a task, as it is printed. `None`: there is no such task.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn text(
+    client: &Client,
+    out: &Output,
+    id: TaskId,
+) -> Result<Option<String>, QueueError> {
+    Ok(known(client, id).await?.map(|known| page(out, &known)))
+}
+
+async fn known(client: &Client, id: TaskId) -> Result<Option<Known>, QueueError> {
+    let Some(task) = show::task(client, id).await? else { return Ok(None) };
+    let durations = match &task.name {
+        Some(name) => insight::durations_of(client, &task.queue, name).await?,
+        None => None,
+    };
     let run = match task.run {
         Some(run) => graph::run(client, run).await?,
         None => None,
     };
-    if out.json {
-        out.document(&json!({
-            "task": task, "run": run, "why": why, "running": running, "attempts": attempts,
-        }))?;
-        return Ok(exit::OK);
-    }
-    let now = show::now(client).await?;
-    let mut text = head(out, &task, why.as_deref(), now);
-    if let Some(run) = &run {
+    Ok(Some(Known {
+        task,
+        run,
+        why: show::why(client, id).await?,
+        running: show::running(client, Some(id)).await?.pop(),
+        attempts: attempt::attempts(client, id).await?,
+        durations,
+        now: show::now(client).await?,
+    }))
+}
+
+fn page(out: &Output, known: &Known) -> String {
+    let Known { task, run, why, running, attempts, durations, now } = known;
+    let mut text = head(out, task, why.as_deref(), *now);
+    if let Some(run) = run {
         let _ = write!(text, "\n{}", of_run(run));
     }
-    if let Some(running) = &running {
-        let _ = write!(text, "\n\n{}", backend(running, now));
+    let took = match running {
+        Some(running) => Some(now.duration_since(running.started_at).as_secs_f64()),
+        None => attempts.last().and_then(|attempt| attempt.run_seconds),
+    };
+    if let Some(usual) = durations.as_ref().and_then(|others| beside_others(others, took)) {
+        let _ = write!(text, "\n{:<10}{usual}", "usual");
+    }
+    if let Some(running) = running {
+        let _ = write!(text, "\n\n{}", backend(running, *now));
     }
     let _ = write!(text, "\n\n{}", visible(task.statement.as_deref().unwrap_or(HIDDEN).trim_end()));
-    for attempt in &attempts {
+    for attempt in attempts {
         let _ = write!(text, "\n\n{}", told(out, attempt));
     }
-    out.text(&text)?;
-    Ok(exit::OK)
+    text
 }
 
 fn unknown(id: TaskId) -> Failure {
@@ -168,14 +218,49 @@ fn backend(running: &Running, now: Timestamp) -> String {
             let _ = write!(text, ", which is {state}");
         }
     }
-    if !running.blocked_by.is_empty() {
-        let pids: Vec<String> = running.blocked_by.iter().map(ToString::to_string).collect();
-        let _ = write!(text, "\nblocked by backend {}", pids.join(", "));
+    for blocker in running.blockers.iter().filter_map(Value::as_array).flatten() {
+        let _ = write!(text, "\nblocked by {}", visible(&who_blocks(blocker)));
+    }
+    if let Some(progress) = progress(running) {
+        let _ = write!(text, "\nprogress: {}", visible(&progress));
+    }
+    for notice in running.notices.iter().flat_map(notices) {
+        let _ = write!(text, "\n{notice}");
     }
     if let Some(time) = running.cancel_requested_at {
         let _ = write!(text, "\ncancel requested {}", distance(time, now));
     }
     text
+}
+
+/// A backend that holds what a task waits for, by what it runs.
+pub(crate) fn who_blocks(blocker: &Value) -> String {
+    let text = |key: &str| blocker.get(key).map(value).filter(|text| !text.is_empty());
+    let backend = format!("backend {}", text("pid").unwrap_or_default());
+    let what: Vec<String> = match text("task") {
+        Some(task) => {
+            let name = text("name").map(|name| format!(" ({name})")).unwrap_or_default();
+            vec![format!("task {task}{name}")]
+        }
+        None => {
+            let user = text("user").map(|user| format!("user {user}"));
+            [text("application"), user, text("state")].into_iter().flatten().collect()
+        }
+    };
+    if what.is_empty() { backend } else { format!("{backend}: {}", what.join(", ")) }
+}
+
+/// How far it is, in words and percent.
+pub(crate) fn progress(running: &Running) -> Option<String> {
+    let percent = running.percent.map(|percent| format!("{:.0} %", percent.floor()));
+    match (&running.progress, percent) {
+        // What the server says has its number in it.
+        (Some(words), Some(percent)) if !words.contains(&percent) => {
+            Some(format!("{percent} {words}"))
+        }
+        (Some(words), _) => Some(words.clone()),
+        (None, percent) => percent,
+    }
 }
 
 /// One attempt: facts, error with its place, notices, first rows.

@@ -7,39 +7,61 @@ use queue::backlog::{self, QueueStatus};
 use queue::history::{self, OutcomeCount};
 use queue::roster::{self, Worker};
 use queue::show::{self, Running};
-use queue::{Outcome, exit};
+use queue::{Outcome, QueueError, exit};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
+use crate::show::who_blocks;
 use crate::words::{counted, outcome_tone, span};
 use crate::{queues, worker};
 
-const LAST: Duration = Duration::from_secs(60 * 60);
+/// Of this much time the ends of tasks are counted.
+pub(crate) const LAST: Duration = Duration::from_secs(60 * 60);
 
 /// A worker sees a request to cancel at its next beat at the latest; this is longer than that.
 const CANCEL_PATIENCE_SECONDS: f64 = 60.0;
 
 /// Something that somebody should look at.
 #[derive(Debug, PartialEq, Serialize)]
-struct Problem {
+pub(crate) struct Problem {
     /// How long it has lasted.
-    age_seconds: f64,
-    message: String,
+    pub(crate) age_seconds: f64,
+    pub(crate) message: String,
     /// A command that shows more or mends it.
     next: String,
 }
 
 /// What the screen is made of.
-struct Scene {
-    now: Timestamp,
-    queues: Vec<QueueStatus>,
-    workers: Vec<Worker>,
-    running: Vec<Running>,
-    ended: Vec<OutcomeCount>,
+pub(crate) struct Scene {
+    pub(crate) now: Timestamp,
+    pub(crate) queues: Vec<QueueStatus>,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) running: Vec<Running>,
+    /// Within [`LAST`].
+    pub(crate) ended: Vec<OutcomeCount>,
+}
+
+impl Scene {
+    /// Looks at everything but how tasks ended, which takes longest.
+    ///
+    /// # Errors
+    /// Database trouble.
+    pub(crate) async fn look(
+        client: &Client,
+        ended: Vec<OutcomeCount>,
+    ) -> Result<Self, QueueError> {
+        Ok(Self {
+            now: show::now(client).await?,
+            queues: backlog::queues(client).await?,
+            workers: roster::workers(client).await?,
+            running: show::running(client, None).await?,
+            ended,
+        })
+    }
 }
 
 /// Prints the screen. What it finds does not change the exit code: `pgmill doctor` is for that.
@@ -47,13 +69,7 @@ struct Scene {
 /// # Errors
 /// Database trouble.
 pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let scene = Scene {
-        now: show::now(client).await?,
-        queues: backlog::queues(client).await?,
-        workers: roster::workers(client).await?,
-        running: show::running(client, None).await?,
-        ended: history::outcomes(client, LAST).await?,
-    };
+    let scene = Scene::look(client, history::outcomes(client, LAST).await?).await?;
     let problems = problems(&scene);
     if out.json {
         out.document(&json!({
@@ -66,7 +82,8 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn problems(scene: &Scene) -> Vec<Problem> {
+/// What somebody should look at, the oldest first.
+pub(crate) fn problems(scene: &Scene) -> Vec<Problem> {
     let mut problems: Vec<Problem> = scene
         .queues
         .iter()
@@ -119,8 +136,9 @@ fn stuck(task: &Running, now: Timestamp) -> Option<Problem> {
     } else if task.blocked_by.is_empty() {
         return None;
     } else {
-        let pids: Vec<String> = task.blocked_by.iter().map(ToString::to_string).collect();
-        let message = format!("task {}{what} is blocked by backend {}", task.id, pids.join(", "));
+        let blockers = task.blockers.iter().filter_map(Value::as_array).flatten();
+        let blockers: Vec<String> = blockers.map(who_blocks).collect();
+        let message = format!("task {}{what} is blocked by {}", task.id, blockers.join("; "));
         (age(task.started_at), message)
     };
     Some(Problem { age_seconds, message, next: format!("pgmill task show {}", task.id) })
@@ -171,7 +189,8 @@ fn screen(out: &Output, scene: &Scene, problems: &[Problem]) -> String {
     parts.join("\n\n")
 }
 
-fn fleet(workers: &[Worker]) -> String {
+/// How many workers there are, and how many of their readers are busy.
+pub(crate) fn fleet(workers: &[Worker]) -> String {
     let alive: Vec<&Worker> = workers.iter().filter(|worker| worker.alive).collect();
     let readers: i64 = alive.iter().map(|worker| i64::from(worker.readers)).sum();
     let busy: i64 = alive.iter().map(|worker| worker.running.min(worker.readers.into())).sum();
@@ -182,7 +201,8 @@ fn fleet(workers: &[Worker]) -> String {
     )
 }
 
-fn ended(out: &Output, ended: &[OutcomeCount]) -> String {
+/// How the tasks of the last hour ended.
+pub(crate) fn ended(out: &Output, ended: &[OutcomeCount]) -> String {
     if ended.is_empty() {
         return "no task ended in the last hour".to_owned();
     }

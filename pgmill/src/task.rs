@@ -29,6 +29,7 @@ pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Resu
             queue: args.queue.clone(),
             name: args.name.clone(),
             since: Some(args.since.unwrap_or(LOOK_BACK)),
+            ..HistoryFilter::default()
         };
         // One more than shown, to know whether there are more.
         let tasks = history::finished_tasks(client, &filter, args.limit + 1).await?;

@@ -11,8 +11,10 @@ use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
 use crate::words::{counted, span};
 
-const HEADINGS: [&str; 10] =
-    ["id", "worker", "state", "readers", "reserved", "running", "beat", "up", "version", "queues"];
+const HEADINGS: [&str; 11] = [
+    "id", "worker", "state", "readers", "reserved", "running", "beat", "up", "version", "schema",
+    "queues",
+];
 
 /// Lists workers.
 ///
@@ -46,6 +48,7 @@ pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
             Field::new(format!("{} ago", span(worker.beat_age_seconds))),
             Field::or_blank(up),
             Field::or_blank(worker.version.as_deref()),
+            Field::or_blank(worker.schema_version),
             Field::new(
                 worker.queues.as_ref().map_or_else(|| "all".to_owned(), |all| all.join(", ")),
             ),
@@ -55,7 +58,7 @@ pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
 }
 
 /// A worker whose control session is gone, but whose beat is young, may be about to connect again.
-fn state(worker: &Worker) -> (&'static str, Tone) {
+pub(crate) fn state(worker: &Worker) -> (&'static str, Tone) {
     match (worker.alive, worker.present, worker.draining) {
         (false, false, _) => ("dead", Tone::Bad),
         (false, true, _) => ("silent", Tone::Bad),

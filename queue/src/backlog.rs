@@ -13,14 +13,6 @@ SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
     extract(epoch FROM s.rate_period)::float8
 FROM mill.queue_status s ORDER BY s.queue";
 
-const FLEET: &str = "/* queue.fleet */
-SELECT count(*) FILTER (WHERE now() - w.beat_at < w.orphan_timeout),
-    count(*) FILTER (WHERE now() - w.beat_at >= w.orphan_timeout),
-    coalesce(pg_total_relation_size('mill.tasks'), 0),
-    coalesce((SELECT s.n_dead_tup FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass), 0),
-    (SELECT v.version FROM mill.schema_version v)
-FROM mill.workers w";
-
 /// The advisory lock of the one worker that publishes what is true for the whole table.
 const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
 
@@ -51,21 +43,6 @@ pub struct QueueStatus {
     pub rate: Option<Rate>,
 }
 
-/// The fleet and its table.
-#[derive(Clone, Copy, Debug)]
-pub struct Fleet {
-    /// Workers that beat.
-    pub alive: i64,
-    /// Workers that do not, and have not been reclaimed yet.
-    pub stale: i64,
-    /// Size of the tasks table with indexes and out-of-row data, in bytes.
-    pub table_bytes: i64,
-    /// Dead rows in it, as the statistics know.
-    pub dead_tuples: i64,
-    /// Version of the schema.
-    pub schema_version: i32,
-}
-
 /// Every queue that has live tasks or a setting. Reads the whole live table.
 ///
 /// # Errors
@@ -89,21 +66,6 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, Que
             })
         })
         .collect()
-}
-
-/// The fleet as a whole.
-///
-/// # Errors
-/// Database trouble.
-pub async fn fleet(client: &impl GenericClient) -> Result<Fleet, QueueError> {
-    let row = &client.query_typed(FLEET, &[]).await?[0];
-    Ok(Fleet {
-        alive: row.try_get(0)?,
-        stale: row.try_get(1)?,
-        table_bytes: row.try_get(2)?,
-        dead_tuples: row.try_get(3)?,
-        schema_version: row.try_get(4)?,
-    })
 }
 
 /// Whether this session is the fleet's publisher now; it stays so until it ends.

@@ -16,7 +16,7 @@ use crate::task::{TaskId, Token, WorkerId};
 /// still keeps the old session.
 const REGISTER: &str = "/* queue.register */
 WITH started AS (
-    INSERT INTO mill.worker_starts (id, pid, host, version) VALUES ($1, $2, $3, $4)
+    INSERT INTO mill.worker_starts (id, pid, host, version, schema_version) VALUES ($1, $2, $3, $4, $11)
     ON CONFLICT DO NOTHING
 ), presence AS (
     SELECT pg_advisory_lock_shared($5)
@@ -96,6 +96,7 @@ pub async fn register(
                 (&introduction.beat.as_secs_f64(), Type::FLOAT8),
                 (&introduction.orphan_timeout.as_secs_f64(), Type::FLOAT8),
                 (&Json(&introduction.profiles), Type::JSONB),
+                (&crate::schema::VERSION, Type::INT4),
             ],
         )
         .await?;

@@ -116,24 +116,39 @@ pub async fn retry_chunk(
     ids: &[TaskId],
     outcome: Option<Outcome>,
 ) -> Result<Vec<Answer>, QueueError> {
-    let outcome = outcome.map(Outcome::as_str);
-    match many(client, RETRY_MANY, ids, outcome).await {
+    match retry_together(client, ids, outcome).await {
         Err(error) if error.refused() => {}
         answered => return answered,
     }
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
-        match many(client, RETRY_MANY, &[*id], outcome).await {
+        match retry_together(client, &[*id], outcome).await {
             Ok(answer) => answers.extend(answer),
-            Err(error) if error.refused() => answers.push(Answer {
-                id: *id,
-                result: "refused".to_owned(),
-                message: Some(error.to_string()),
-            }),
+            Err(error) if error.refused() => answers.push(Answer::refused(*id, &error)),
             Err(error) => return Err(error),
         }
     }
     Ok(answers)
+}
+
+/// Retries these tasks, or none of them: for who has a transaction open, which a refusal ends.
+///
+/// # Errors
+/// Database trouble; one of them is refused, because its key belongs to another live task.
+pub async fn retry_together(
+    client: &impl GenericClient,
+    ids: &[TaskId],
+    outcome: Option<Outcome>,
+) -> Result<Vec<Answer>, QueueError> {
+    many(client, RETRY_MANY, ids, outcome.map(Outcome::as_str)).await
+}
+
+impl Answer {
+    /// What became of a task that was refused.
+    #[must_use]
+    pub fn refused(id: TaskId, error: &QueueError) -> Self {
+        Self { id, result: "refused".to_owned(), message: Some(error.to_string()) }
+    }
 }
 
 fn known<T: FromStr>(

@@ -70,7 +70,7 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.t
     extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.mode::text, t.at_most_once, t.external, t.queue,
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
-    CASE WHEN t.node IS NOT NULL THEN t.run_id END, t.run_as";
+    CASE WHEN t.node IS NOT NULL THEN t.run_id END, t.run_as, t.explain";
 
 /// The session that claims. A plan made while the table was small or empty reads the whole table and
 /// sorts it, and stays in the cache while the table grows: here only index ranges are left to choose
@@ -288,6 +288,7 @@ fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
         mode: word(row, 11, "mode")?,
         at_most_once: row.try_get(12)?,
         external: row.try_get(13)?,
+        explain: row.try_get(24)?,
         queue: queue.clone(),
         name: row.try_get(16)?,
         statement: row.try_get(17)?,

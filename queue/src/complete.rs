@@ -78,10 +78,11 @@ fn rows(report: &Report) -> Option<i64> {
     report.rows.map(|rows| i64::try_from(rows).unwrap_or(i64::MAX))
 }
 
-/// Notices and first rows; most tasks have neither.
+/// Notices, first rows, plan; most tasks have none of them.
 fn left_behind(report: &Report) -> Option<Value> {
     let mut object = Map::new();
-    for (key, value) in [("notices", &report.notices), ("result", &report.result)] {
+    let parts = [("notices", &report.notices), ("result", &report.result), ("plan", &report.plan)];
+    for (key, value) in parts {
         if let Some(value) = value {
             object.insert(key.to_owned(), value.clone());
         }

@@ -5,6 +5,7 @@
 //! | step | file |
 //! |---|---|
 //! | the process environment as a value | `environment` |
+//! | the string itself, or the file that holds it | `given` |
 //! | text → settings: URI, `key=value` or a bare database name | `conninfo`, `uri` |
 //! | which settings exist, which are refused | `keyword` |
 //! | the gaps filled from service file, then `PG*` variables | `service`, `settings` |
@@ -31,6 +32,7 @@ mod conninfo;
 mod endpoint;
 mod environment;
 mod error;
+mod given;
 mod keyword;
 mod open;
 mod passfile;
@@ -47,6 +49,7 @@ mod verify;
 pub use attempt::Connection;
 pub use environment::Environment;
 pub use error::ConnectError;
+pub use given::{Given, Layer, Names};
 pub use open::{cancel, open};
 pub use pool::{PoolConnect, pool_error, pool_manager};
 pub use settings::Origin;

@@ -56,6 +56,7 @@ SELECT 'index', i.relname, pg_get_indexdef(x.indexrelid)
 FROM relation c JOIN pg_index x ON x.indrelid = c.oid JOIN pg_class i ON i.oid = x.indexrelid
 UNION ALL
 SELECT 'trigger', format('%s.%s', c.relname, g.tgname), pg_get_triggerdef(g.oid)
+    || CASE g.tgenabled WHEN 'O' THEN '' ELSE ' (fires not as usual: ' || g.tgenabled::text || ')' END
 FROM relation c JOIN pg_trigger g ON g.tgrelid = c.oid AND NOT g.tgisinternal
 UNION ALL
 SELECT 'view', c.relname, pg_get_viewdef(c.oid) || coalesce(array_to_string(c.reloptions, ', '), '')

@@ -12,6 +12,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::scan;
 use crate::task::{Backoff, Mode, Priority, TaskId};
 
 const SUBMIT: &str = "/* queue.submit */ SELECT s.id, s.created FROM mill.submit";
@@ -70,6 +71,8 @@ pub struct TaskOptions {
     pub concurrency: Option<i32>,
     /// Profile whose login it runs as: the one of all tasks if none.
     pub run_as: Option<String>,
+    /// Run it as EXPLAIN (ANALYZE), and keep the plan in place of its rows.
+    pub explain: bool,
 }
 
 /// One statement to run.
@@ -102,6 +105,7 @@ pub async fn enqueue(
     options: &TaskOptions,
     key: Option<&str>,
 ) -> Result<Enqueued, QueueError> {
+    check_explain(task, options)?;
     let mut call = Call::default();
     call.give("statement", "$", &task.statement, Type::TEXT);
     call.give_some("params", "$", task.params.clone().map(Value::Array), Type::JSONB);
@@ -121,6 +125,7 @@ pub async fn enqueue_many(
     tasks: &[NewTask],
     options: &TaskOptions,
 ) -> Result<Vec<TaskId>, QueueError> {
+    tasks.iter().try_for_each(|task| check_explain(task, options))?;
     let statements: Vec<&str> = tasks.iter().map(|task| task.statement.as_str()).collect();
     let params: Option<Vec<Option<Value>>> = tasks
         .iter()
@@ -137,6 +142,17 @@ pub async fn enqueue_many(
     call.give_options(options);
     let rows = call.of(client, ENQUEUE_MANY).await?;
     rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
+}
+
+/// The schema looks at the first word only.
+fn check_explain(task: &NewTask, options: &TaskOptions) -> Result<(), QueueError> {
+    if !options.explain || scan::explainable(&task.statement) {
+        return Ok(());
+    }
+    Err(QueueError::Refused {
+        message: "there is no plan to keep of this SQL".to_owned(),
+        hint: Some(scan::EXPLAINABLE.to_owned()),
+    })
 }
 
 /// Rings the doorbell of the fleet. Call it after the enqueue has committed.
@@ -228,6 +244,7 @@ impl<'a> Call<'a> {
         self.give_some("mode", "$::text::mill.mode", mode, Type::TEXT);
         self.give_some("at_most_once", "$", options.at_most_once.then_some(true), Type::BOOL);
         self.give_some("external", "$", options.external.then_some(true), Type::BOOL);
+        self.give_some("explain", "$", options.explain.then_some(true), Type::BOOL);
         self.give_some("group_name", "$", options.group.as_deref(), Type::TEXT);
         self.give_some("concurrency_key", "$", options.concurrency_key.as_deref(), Type::TEXT);
         self.give_some("concurrency", "$", options.concurrency, Type::INT4);

@@ -24,6 +24,8 @@ pub struct Report {
     pub notices: Option<Value>,
     /// `{"columns", "rows", "truncated"}`.
     pub result: Option<Value>,
+    /// As EXPLAIN tells it.
+    pub plan: Option<Value>,
     /// The error, if there was one.
     pub error: Option<Fault>,
 }

@@ -30,6 +30,10 @@ const EDGES: &str = "/* queue.run_edges */
 SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e WHERE e.run_id = $1
 ORDER BY e.parent, e.child";
 
+const EDGES_AMONG: &str = "/* queue.run_edges_among */
+SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e
+WHERE e.run_id = $1 AND e.parent = ANY ($2) AND e.child = ANY ($2) ORDER BY e.parent, e.child LIMIT $3";
+
 /// A run and how far it is.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
@@ -212,6 +216,24 @@ pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTas
     rows.iter().map(task_from_row).collect()
 }
 
+/// These tasks of a run, by [`RunTask::node`].
+///
+/// # Errors
+/// Database trouble.
+pub async fn tasks_at(
+    client: &impl GenericClient,
+    run: RunId,
+    nodes: &[i64],
+) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_tasks_at */
+         SELECT {TASK} FROM mill.run_task_status t
+         WHERE t.run_id = $1 AND t.node = ANY ($2) ORDER BY t.node"
+    );
+    let params = [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY)];
+    client.query_typed(&sql, &params).await?.iter().map(task_from_row).collect()
+}
+
 /// Tasks of a run that ended and did not succeed, at most so many; first those that failed.
 ///
 /// # Errors
@@ -252,14 +274,30 @@ pub async fn running(
 /// Database trouble.
 pub async fn edges(client: &impl GenericClient, run: RunId) -> Result<Vec<Edge>, QueueError> {
     let rows = client.query_typed(EDGES, &[(&run.0, Type::INT8)]).await?;
-    let edge = |row: &Row| {
-        Ok(Edge {
-            parent: row.try_get(0)?,
-            child: row.try_get(1)?,
-            expected: word(row, 2, "expected")?,
-        })
-    };
-    rows.iter().map(edge).collect()
+    rows.iter().map(edge_from_row).collect()
+}
+
+/// The edges between these tasks of a run, at most so many.
+///
+/// # Errors
+/// Database trouble.
+pub async fn edges_among(
+    client: &impl GenericClient,
+    run: RunId,
+    nodes: &[i64],
+    most: i64,
+) -> Result<Vec<Edge>, QueueError> {
+    let params =
+        [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY), (&most as _, Type::INT8)];
+    client.query_typed(EDGES_AMONG, &params).await?.iter().map(edge_from_row).collect()
+}
+
+fn edge_from_row(row: &Row) -> Result<Edge, QueueError> {
+    Ok(Edge {
+        parent: row.try_get(0)?,
+        child: row.try_get(1)?,
+        expected: word(row, 2, "expected")?,
+    })
 }
 
 fn run_from_row(row: &Row) -> Result<Run, QueueError> {

@@ -25,6 +25,8 @@ FROM mill.shown_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
 WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
     AND ($3 IS NULL OR a.queue = $3) AND ($4 IS NULL OR a.name LIKE $4)
     AND ($5 IS NULL OR a.finished_at > now() - make_interval(secs => $5))
+    AND ($7 IS NULL OR a.sqlstate = $7)
+    AND ($8 IS NULL OR mill.message_pattern(a.message) = $8)
 ",
             $rest
         )
@@ -95,6 +97,10 @@ pub struct HistoryFilter {
     pub name: Option<String>,
     /// That ended at most this long ago.
     pub since: Option<Duration>,
+    /// With this SQLSTATE.
+    pub sqlstate: Option<String>,
+    /// With a message of this pattern, as [`crate::insight::failures`] tells it.
+    pub message: Option<String>,
 }
 
 /// An attempt that ended, in a list. [`crate::attempt::Attempt`] is the whole of it.
@@ -218,13 +224,15 @@ async fn filtered(
     let outcome = filter.outcome.map(Outcome::as_str);
     let name = filter.name.as_deref().map(like);
     let since = filter.since.map(|since| since.as_secs_f64());
-    let values: [(&(dyn ToSql + Sync), Type); 6] = [
+    let values: [(&(dyn ToSql + Sync), Type); 8] = [
         (&task, Type::INT8),
         (&outcome, Type::TEXT),
         (&filter.queue, Type::TEXT),
         (&name, Type::TEXT),
         (&since, Type::FLOAT8),
         (&limit, Type::INT8),
+        (&filter.sqlstate, Type::TEXT),
+        (&filter.message, Type::TEXT),
     ];
     Ok(client.query_typed(statement, &values).await?)
 }

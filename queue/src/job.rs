@@ -76,6 +76,24 @@ pub struct Job {
     pub last_started_at: Option<Timestamp>,
 }
 
+impl Job {
+    pub(crate) fn from_row(row: &Row) -> Result<Self, QueueError> {
+        Ok(Self {
+            name: row.try_get(0)?,
+            description: row.try_get(1)?,
+            frequency: row.try_get(2)?,
+            enabled: row.try_get(3)?,
+            version: row.try_get(4)?,
+            changed_at: row.try_get(5)?,
+            changed_by: row.try_get(6)?,
+            tasks: row.try_get(7)?,
+            last_run: row.try_get(8)?,
+            last_state: row.try_get(9)?,
+            last_started_at: row.try_get(10)?,
+        })
+    }
+}
+
 /// That one task waits for another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Dependency {
@@ -125,22 +143,7 @@ pub async fn definition(
 /// Database trouble.
 pub async fn jobs(client: &impl GenericClient) -> Result<Vec<Job>, QueueError> {
     let rows = client.query_typed(JOBS, &[]).await?;
-    let job = |row: &Row| {
-        Ok(Job {
-            name: row.try_get(0)?,
-            description: row.try_get(1)?,
-            frequency: row.try_get(2)?,
-            enabled: row.try_get(3)?,
-            version: row.try_get(4)?,
-            changed_at: row.try_get(5)?,
-            changed_by: row.try_get(6)?,
-            tasks: row.try_get(7)?,
-            last_run: row.try_get(8)?,
-            last_state: row.try_get(9)?,
-            last_started_at: row.try_get(10)?,
-        })
-    };
-    rows.iter().map(job).collect()
+    rows.iter().map(Job::from_row).collect()
 }
 
 /// Lets a job start runs, or not; `false`: there is none of that name.
@@ -207,7 +210,7 @@ pub async fn lineage(
     client.query_typed(LINEAGE, &params).await?.iter().map(dependency).collect()
 }
 
-fn dependency(row: &Row) -> Result<Dependency, QueueError> {
+pub(crate) fn dependency(row: &Row) -> Result<Dependency, QueueError> {
     Ok(Dependency {
         child: row.try_get(0)?,
         parent: row.try_get(1)?,

@@ -15,7 +15,7 @@ use crate::task::WorkerId;
 /// `tasks_running`): after a crash of the server nobody is registered.
 const LOOK: &str = "/* queue.look */
 WITH RECURSIVE holder (id) AS (
-    (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $3
+    (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $5
      ORDER BY t.claimed_by LIMIT 1)
     UNION ALL
     SELECT next.claimed_by FROM holder CROSS JOIN LATERAL (
@@ -69,7 +69,7 @@ pub struct Look {
     pub weights: Vec<f64>,
     /// Runs that have something to take in, up to 100.
     pub runs: Vec<RunId>,
-    /// Every other worker that is registered or holds claims; `None`: not asked for.
+    /// Every other worker that is registered or, if asked for, holds claims; `None`: not asked for.
     pub peers: Option<Vec<Peer>>,
 }
 
@@ -78,6 +78,9 @@ pub struct Look {
 pub struct Wanted {
     /// The other workers: in proportion to their number.
     pub peers: bool,
+    /// With them those that hold claims without being registered: in proportion to all that hold claims, and
+    /// thrice as much.
+    pub unlisted: bool,
     /// Whether a task is pending: behind an old snapshot, in proportion to what died since. Without
     /// it, the answer is yes.
     pub pending: bool,
@@ -93,11 +96,12 @@ pub async fn look(
     queues: Option<&[String]>,
     wanted: Wanted,
 ) -> Result<Look, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+    let params: [(&(dyn ToSql + Sync), Type); 5] = [
         (&me.0, Type::UUID),
         (&queues, Type::TEXT_ARRAY),
         (&wanted.peers, Type::BOOL),
         (&wanted.pending, Type::BOOL),
+        (&(wanted.peers && wanted.unlisted), Type::BOOL),
     ];
     let rows = client.query_typed(LOOK, &params).await?;
     let row = &rows[0];

@@ -15,6 +15,9 @@ const RESERVE: &str = "/* queue.reserve */ SELECT mill.reserve($1::text::mill.re
 const CAPACITY: &str = "/* queue.reserved_capacity */
 SELECT s.reserved_capacity::text FROM mill.settings s";
 
+const WEIGHTS: &str = "/* queue.priority_weights */
+SELECT p.priority::text, p.weight FROM mill.priorities p ORDER BY p.priority";
+
 const STATUS: &str = "/* queue.priority_status */
 SELECT s.priority::text, s.weight, s.pending, s.running,
     extract(epoch FROM s.oldest_pending_age)::float8
@@ -33,6 +36,25 @@ pub struct PriorityStatus {
     pub running: i64,
     /// Seconds since the oldest pending one was due.
     pub oldest_pending_age: Option<f64>,
+}
+
+/// A priority and its weight.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Weight {
+    /// Which.
+    pub priority: Priority,
+    /// Its share of the picks while all have work, relative to the others.
+    pub weight: f64,
+}
+
+/// The weights alone, without counting tasks; lowest priority first.
+///
+/// # Errors
+/// Database trouble.
+pub async fn weights(client: &impl GenericClient) -> Result<Vec<Weight>, QueueError> {
+    let weight =
+        |row: &Row| Ok(Weight { priority: word(row, 0, "priority")?, weight: row.try_get(1)? });
+    client.query_typed(WEIGHTS, &[]).await?.iter().map(weight).collect()
 }
 
 /// Sets the weights that are given, in the order of [`Priority::ALL`].

@@ -14,7 +14,7 @@ SELECT w.id, s.host, s.pid, s.version, s.started_at, w.beat_at,
     extract(epoch FROM now() - w.beat_at)::float8, extract(epoch FROM w.orphan_timeout)::float8,
     now() - w.beat_at < w.orphan_timeout, w.presence IN (SELECT mill.presences()), w.draining, w.readers,
     (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id), w.queues,
-    mill.reserved_readers(w.id)
+    mill.reserved_readers(w.id), s.schema_version
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
 ORDER BY s.host, s.pid, w.id";
 
@@ -29,6 +29,8 @@ pub struct Worker {
     pub pid: Option<i32>,
     /// Version of pgmill.
     pub version: Option<String>,
+    /// Version of the schema that it was built for.
+    pub schema_version: Option<i32>,
     /// When it started.
     pub started_at: Option<Timestamp>,
     /// When it last gave a sign of life.
@@ -102,5 +104,6 @@ fn worker(row: &Row) -> Result<Worker, QueueError> {
         running: row.try_get(12)?,
         queues: row.try_get(13)?,
         reserved: row.try_get(14)?,
+        schema_version: row.try_get(15)?,
     })
 }

@@ -13,10 +13,12 @@
 //!
 //! Limit: `standard_conforming_strings` is taken to be on, the server's default.
 
+mod pieces;
 mod tokens;
 
 use std::fmt;
 
+pub use pieces::{Piece, PieceKind, pieces};
 use tokens::{Kind, Token, Tokens};
 
 /// One statement of a script: its text without the semicolon, and where it stands.
@@ -127,6 +129,25 @@ impl fmt::Display for Forbidden {
 /// dropped. One pass over the bytes.
 pub fn statements(sql: &str) -> Vec<Statement<'_>> {
     Splitter::new(sql).collect()
+}
+
+/// What a task has to be for its plan to be kept.
+pub const EXPLAINABLE: &str = "explain is for one statement that EXPLAIN takes: SELECT, INSERT, UPDATE, \
+                               DELETE, MERGE, VALUES, TABLE or WITH";
+
+/// Whether the script is one statement that EXPLAIN takes, by its first word; what is in parentheses
+/// is for the server to judge.
+pub fn explainable(sql: &str) -> bool {
+    const WORDS: [&str; 8] =
+        ["select", "insert", "update", "delete", "merge", "with", "values", "table"];
+    let [statement] = statements(sql)[..] else { return false };
+    match statement.tokens().next() {
+        Some(first) => {
+            let text = &statement.text()[first.start..first.end];
+            text == "(" || WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
+        }
+        None => false,
+    }
 }
 
 /// Whether a statement after `sql`, a line break and a semicolon is one of its own: nothing in `sql`

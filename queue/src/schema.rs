@@ -8,10 +8,29 @@ use crate::error::QueueError;
 /// `schema.sql` as it was when this program was built.
 pub const SCHEMA: &str = include_str!("../../schema.sql");
 
-/// The version this program works with.
+/// The version of the schema that this program was built for.
 pub const VERSION: i32 = 1;
 
-const FOUND: &str = "/* queue.schema_version */ SELECT v.version FROM mill.schema_version v";
+const FOUND: &str = "/* queue.schema_version */
+SELECT v.version, v.works_with FROM mill.schema_version v";
+
+/// What a database says of its schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its version.
+    pub version: i32,
+    /// Programs that were built for this version, or a later one, may use it.
+    pub works_with: i32,
+}
+
+impl Found {
+    /// Whether a program that was built for this version of the schema may use it: during an upgrade
+    /// the schema goes first, and the programs follow one after the other.
+    #[must_use]
+    pub fn serves(self, program: i32) -> bool {
+        (self.works_with..=self.version).contains(&program)
+    }
+}
 
 /// Applies the schema, or finds it applied. Does the same as `psql -f schema.sql`.
 ///
@@ -26,13 +45,16 @@ pub async fn init(client: &Client) -> Result<(), QueueError> {
     applied.map_err(QueueError::from)
 }
 
-/// The version of the schema in this database; `None` if there is none.
+/// The schema in this database; `None` if there is none.
 ///
 /// # Errors
 /// Database trouble; no right to read it.
-pub async fn found_version(client: &impl GenericClient) -> Result<Option<i32>, QueueError> {
+pub async fn found(client: &impl GenericClient) -> Result<Option<Found>, QueueError> {
     match client.query_typed(FOUND, &[]).await {
-        Ok(rows) => rows.first().map(|row| row.try_get(0)).transpose().map_err(QueueError::from),
+        Ok(rows) => {
+            let Some(row) = rows.first() else { return Ok(None) };
+            Ok(Some(Found { version: row.try_get(0)?, works_with: row.try_get(1)? }))
+        }
         Err(error)
             if [Some(&SqlState::UNDEFINED_TABLE), Some(&SqlState::INVALID_SCHEMA_NAME)]
                 .contains(&error.code()) =>
@@ -43,27 +65,42 @@ pub async fn found_version(client: &impl GenericClient) -> Result<Option<i32>, Q
     }
 }
 
-/// Refuses a database whose schema this program does not know, and says what to do.
+/// Refuses a database whose schema this program does not fit, and says what to do.
 ///
 /// # Errors
-/// No schema, another version, or database trouble.
+/// No schema, one that does not work with this program, or database trouble.
 pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError> {
-    let (message, hint) = match found_version(client).await? {
-        Some(VERSION) => return Ok(()),
+    let (message, hint) = match found(client).await? {
+        Some(found) if found.serves(VERSION) => return Ok(()),
         None => (
             "this database has no pgmill schema".to_owned(),
             "Apply it: pgmill init, or psql -f schema.sql.".to_owned(),
         ),
-        Some(found) if found > VERSION => (
+        Some(Found { version, works_with }) if version > VERSION => (
             format!(
-                "this database holds schema version {found}, this program knows up to {VERSION}"
+                "this database holds schema version {version}, this program knows up to {VERSION}"
             ),
-            "Use the version of pgmill that the rest of the fleet runs.".to_owned(),
+            format!(
+                "It works with programs of version {works_with} of the schema and later. Use the \
+                 version of pgmill that the rest of the fleet runs."
+            ),
         ),
-        Some(found) => (
-            format!("this database holds schema version {found}, this program needs {VERSION}"),
+        Some(Found { version, .. }) => (
+            format!("this database holds schema version {version}, this program needs {VERSION}"),
             "Apply the migrations from that version on: pgmill init.".to_owned(),
         ),
     };
     Err(QueueError::Refused { message, hint: Some(hint) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_serves_programs_from_the_oldest_it_names_up_to_its_own() {
+        let found = Found { version: 4, works_with: 3 };
+        let served: Vec<i32> = (1..6).filter(|program| found.serves(*program)).collect();
+        assert_eq!(served, [3, 4]);
+    }
 }

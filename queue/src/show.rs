@@ -55,7 +55,8 @@ ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
 const RUNNING: &str = "/* queue.running */
 SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.worker_pid, r.pid,
-    r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at
+    r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at,
+    r.progress, r.percent, r.said_at, r.notices, r.blockers
 FROM mill.running r WHERE ($1 IS NULL OR r.id = $1) ORDER BY r.started_at";
 
 /// Which live tasks. Nothing set means all of them.
@@ -192,6 +193,17 @@ pub struct Running {
     pub blocked_by: Vec<i32>,
     /// Somebody asked to cancel it.
     pub cancel_requested_at: Option<Timestamp>,
+    /// How far it is: as it says itself, or as the server says of its command.
+    pub progress: Option<String>,
+    /// The same as a number, 0 to 100.
+    pub percent: Option<f64>,
+    /// When it last said something of itself.
+    pub said_at: Option<Timestamp>,
+    /// Its last notices: `[{"severity", "message"}]`.
+    pub notices: Option<Value>,
+    /// Who they are that block it: `[{"pid", "task", "name", "application", "user", "state",
+    /// "transaction_started_at"}]`.
+    pub blockers: Option<Value>,
 }
 
 /// One sentence: why the task is not running now, or what it does. `None`: there is no such task.
@@ -358,6 +370,11 @@ fn running_task(row: &Row) -> Result<Running, QueueError> {
         wait_event: row.try_get(11)?,
         blocked_by: row.try_get::<_, Option<_>>(12)?.unwrap_or_default(),
         cancel_requested_at: row.try_get(13)?,
+        progress: row.try_get(14)?,
+        percent: row.try_get(15)?,
+        said_at: row.try_get(16)?,
+        notices: row.try_get(17)?,
+        blockers: row.try_get(18)?,
     })
 }
 

@@ -206,6 +206,7 @@ pub struct Claim {
     pub(crate) mode: Mode,
     pub(crate) at_most_once: bool,
     pub(crate) external: bool,
+    pub(crate) explain: bool,
     pub(crate) queue: String,
     pub(crate) name: Option<String>,
     pub(crate) statement: String,
@@ -274,6 +275,12 @@ impl Claim {
     #[must_use]
     pub fn external(&self) -> bool {
         self.external
+    }
+
+    /// Whether its plan is wanted in place of its rows.
+    #[must_use]
+    pub fn explain(&self) -> bool {
+        self.explain
     }
 
     /// The queue it was claimed from.

@@ -59,6 +59,11 @@ impl Cadence {
         }
     }
 
+    /// The instants at which it fires after this one, in their order.
+    pub fn fires(&self, after: Timestamp) -> impl Iterator<Item = Timestamp> {
+        std::iter::successors(self.next_fire(after), |at| self.next_fire(*at))
+    }
+
     /// The name of the zone on whose wall clock it fires.
     #[must_use]
     pub fn zone_name(&self) -> &str {

@@ -20,6 +20,12 @@ impl Timing {
     }
 }
 
+/// A timing as it is written, in words; as it is, if it cannot be read.
+#[must_use]
+pub fn in_words(timing: &str) -> String {
+    Timing::parse(timing).map_or_else(|_| timing.to_owned(), |timing| timing.describe())
+}
+
 fn of_cadence(cadence: &Cadence) -> String {
     let filter = &cadence.filter;
     let count = cadence.interval.map(|interval| interval.count).filter(|count| *count > 1);

@@ -1,7 +1,8 @@
 //! Schedules: when a job fires, from the text that says so to the instants.
 //!
 //! Most of it is pure: texts in, instants out. No clock and no zone of the machine is asked; whoever
-//! calls brings the time. `tick`, `declare`, `reconcile`, `show` and `probe` talk to the database.
+//! calls brings the time. `tick`, `declare`, `reconcile`, `show`,
+//! `page` and `probe` talk to the database.
 
 pub mod annotation;
 mod cadence;
@@ -16,6 +17,7 @@ mod key;
 pub mod kinds;
 mod mistake;
 mod named;
+pub mod page;
 pub mod probe;
 mod read;
 pub mod reconcile;
@@ -29,6 +31,7 @@ mod words;
 mod zone;
 
 pub use cadence::Cadence;
+pub use describe::in_words;
 pub use mistake::Mistake;
 pub use timing::Timing;
 pub use trigger::Trigger;

@@ -10,13 +10,11 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::kinds::{DeclaredIn, Event, FireMode, Overlap};
 
-const STATUS: &str = "/* schedule.status */
-SELECT s.name, s.mode::text, s.timing, s.jobs, s.declared_in::text, s.declared_as, s.enabled, s.status,
+pub(crate) const COLUMNS: &str = "s.name, s.mode::text, s.timing, s.jobs, s.declared_in::text, s.declared_as, s.enabled, s.status,
     s.next_fire_at, s.last_fire_at, s.last_end_at, s.last_state::text, s.last_success_at, s.error, s.running,
     s.overlap::text, s.catch_up, extract(epoch FROM s.max_lateness)::float8, extract(epoch FROM s.jitter)::float8,
     s.max_attempts::integer, extract(epoch FROM s.retry_interval)::float8, s.params, s.version, s.changed_at,
-    s.changed_by, s.removed_at, s.queued_fire_at
-FROM mill.schedule_status s WHERE $1::text IS NULL OR s.name = $1 ORDER BY s.name";
+    s.changed_by, s.removed_at, s.queued_fire_at";
 
 const LOG: &str = "/* schedule.log */
 SELECT l.id, l.logged_at, s.name, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count, l.run_id,
@@ -256,7 +254,11 @@ pub async fn status(
     client: &impl GenericClient,
     name: Option<&str>,
 ) -> Result<Vec<Status>, QueueError> {
-    client.query_typed(STATUS, &[(&name, Type::TEXT)]).await?.iter().map(read_status).collect()
+    let sql = format!(
+        "/* schedule.status */
+         SELECT {COLUMNS} FROM mill.schedule_status s WHERE $1::text IS NULL OR s.name = $1 ORDER BY s.name"
+    );
+    client.query_typed(&sql, &[(&name, Type::TEXT)]).await?.iter().map(read_status).collect()
 }
 
 /// What happened, newest first: of one schedule, of one kind, before an id.
@@ -380,7 +382,7 @@ pub async fn instants(client: &impl GenericClient, most: i64) -> Result<Vec<Inst
     rows.iter().map(instants).collect()
 }
 
-fn read_status(row: &Row) -> Result<Status, QueueError> {
+pub(crate) fn read_status(row: &Row) -> Result<Status, QueueError> {
     Ok(Status {
         name: row.try_get(0)?,
         mode: word(row, 1, "mode")?,

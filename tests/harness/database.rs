@@ -35,6 +35,12 @@ impl Database {
         database
     }
 
+    /// One of the same name in another cluster, which is a copy of this one's.
+    pub(crate) async fn in_copy(&self, cluster: String) -> Self {
+        let client = open(&target(&url(&cluster, &self.name))).await;
+        Self { name: self.name.clone(), cluster, client }
+    }
+
     /// A new one without the schema.
     pub(crate) async fn empty() -> Self {
         Self::create(cluster_url(), "").await

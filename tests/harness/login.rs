@@ -2,7 +2,7 @@
 
 use tokio_postgres::Client;
 
-use super::{Database, open_url};
+use super::{Database, eventually, open_url};
 
 /// Of every login.
 pub(crate) const PASSWORD: &str = "only-for-a-test";
@@ -34,6 +34,13 @@ impl<'a> Login<'a> {
     /// A session.
     pub(crate) async fn connect(&self) -> Client {
         open_url(&self.url()).await
+    }
+
+    /// As [`Self::drop`], once the sessions of programs that were ended are gone.
+    pub(crate) async fn gone(self, database: &Database) {
+        let left = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", self.name);
+        eventually("its sessions are gone", async || database.value::<i64>(&left).await == 0).await;
+        self.drop().await;
     }
 
     /// Sessions have to be gone by then.

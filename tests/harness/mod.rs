@@ -1,5 +1,6 @@
 //! What every test needs: a database of its own, workers, and a way to wait for a condition.
 
+pub(crate) mod console;
 pub(crate) mod database;
 pub(crate) mod exposition;
 pub(crate) mod http;
@@ -7,7 +8,9 @@ pub(crate) mod login;
 pub(crate) mod pooler;
 pub(crate) mod private;
 pub(crate) mod program;
+pub(crate) mod prometheus;
 pub(crate) mod record;
+pub(crate) mod terminal;
 pub(crate) mod worker;
 
 use std::time::{Duration, Instant};
@@ -16,6 +19,7 @@ pub(crate) use database::{Database, open_url};
 pub(crate) use pooler::Pooler;
 pub(crate) use private::PrivateDatabase;
 pub(crate) use program::Program;
+pub(crate) use prometheus::Prometheus;
 pub(crate) use worker::{Fleet, Worker};
 
 /// Far longer than anything takes: a test that reaches it has failed, however slow the machine.

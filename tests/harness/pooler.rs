@@ -28,6 +28,37 @@ impl Pooler {
         settings: &str,
         for_database: &str,
     ) -> Option<Self> {
+        let configuration = |server: &str, port: u16, users: &Path| {
+            format!(
+                "[databases]\n* = {server} {for_database}\n\
+                 [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+                 auth_type = trust\nauth_file = {}\npool_mode = {mode}\n{settings}\n",
+                users.display()
+            )
+        };
+        Self::launch(database, configuration).await
+    }
+
+    /// The same with a whole configuration file, as it is but for its places: the server, the port and
+    /// the list of users. The database may have any name.
+    pub(crate) async fn start_as_in(database: &Database, file: &str) -> Option<Self> {
+        let configuration = |server: &str, port: u16, users: &Path| {
+            let placed = |line: &str| match line.split_once(" = ").unwrap_or((line, "")).0 {
+                "app" => format!("* = {server}"),
+                "listen_port" => format!("listen_port = {port}"),
+                "unix_socket_dir" => "unix_socket_dir =".to_owned(),
+                "auth_file" => format!("auth_file = {}", users.display()),
+                _ => line.to_owned(),
+            };
+            file.lines().flat_map(|line| [placed(line), "\n".to_owned()]).collect()
+        };
+        Self::launch(database, configuration).await
+    }
+
+    async fn launch(
+        database: &Database,
+        configuration: impl FnOnce(&str, u16, &Path) -> String,
+    ) -> Option<Self> {
         let places = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
         let Some(program) = places.into_iter().find(|place| Path::new(place).exists()) else {
             println!("skipped: there is no pgbouncer");
@@ -43,17 +74,10 @@ impl Pooler {
         let (host, server_port) = place.split_once('/').unwrap().0.split_once(':').unwrap();
         let users = folder.join("users");
         fs::write(&users, format!("\"{user}\" \"{password}\"\n")).unwrap();
+        let server = format!("host={host} port={server_port}");
+        let text = configuration(&server, port, &users);
         let configuration = folder.join("pgbouncer.ini");
-        fs::write(
-            &configuration,
-            format!(
-                "[databases]\n* = host={host} port={server_port} {for_database}\n\
-                 [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
-                 auth_type = trust\nauth_file = {}\npool_mode = {mode}\n{settings}\n",
-                users.display()
-            ),
-        )
-        .unwrap();
+        fs::write(&configuration, text).unwrap();
         // It refuses to be root, and the user that it becomes has to read them.
         for (path, mode) in [(&folder, 0o755), (&users, 0o644), (&configuration, 0o644)] {
             fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();

@@ -23,6 +23,11 @@ impl Worker {
         Self::start_at(&database.url(), flags)
     }
 
+    /// The program's file.
+    pub(crate) fn program() -> &'static str {
+        env!("CARGO_BIN_EXE_test-worker")
+    }
+
     /// Starts a worker with a connection string.
     pub(crate) fn start_at(url: &str, flags: &[&str]) -> Self {
         Self::start_with(url, flags, &[])
@@ -33,7 +38,7 @@ impl Worker {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = std::env::temp_dir().join(format!("pgmill-test-{}-{n}.log", std::process::id()));
         let file = File::create(&log).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_test-worker"))
+        let child = Command::new(Self::program())
             .args(["--log-format", "text"])
             .args(if flags.contains(&"--log") {
                 &[][..]

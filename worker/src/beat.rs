@@ -11,8 +11,13 @@ use tokio_postgres::Client;
 use crate::bell::Bell;
 use crate::control::{Backoff, Control, Own};
 use crate::held::Held;
+use crate::manager::Manager;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
+
+/// For a session, and for a registration on it. With a server that accepts connections and then says
+/// nothing, an attempt would otherwise take for ever.
+const REGISTRATION: Duration = Duration::from_secs(60);
 
 /// The beating heart and all that it is given.
 pub(crate) struct Beat {
@@ -22,6 +27,7 @@ pub(crate) struct Beat {
     pub(crate) bell: Arc<Bell>,
     pub(crate) metrics: Metrics,
     pub(crate) shutdown: Shutdown,
+    pub(crate) manager: Manager,
 }
 
 impl Beat {
@@ -31,10 +37,11 @@ impl Beat {
         // Short steps: to the others a worker without this session is about to be dead.
         let steps = || Backoff::up_to(Duration::from_secs(1));
         let mut backoff = steps();
+        self.manager.check(self.longest_silence());
         while !self.shutdown.end.is_cancelled() {
             let beaten = match session.take() {
                 Some(session) => self.on_session(&session).await,
-                None => match self.register().await {
+                None => match bounded(REGISTRATION, self.register()).await {
                     Ok(session) => {
                         self.metrics.reconnects.inc();
                         tracing::info!("the control session is back");
@@ -49,6 +56,7 @@ impl Beat {
                 Err(error) => {
                     self.metrics.beat("error");
                     tracing::warn!(%error, "the beat failed");
+                    self.manager.alive("the database does not answer, trying again");
                 }
             }
             tokio::select! {
@@ -73,8 +81,10 @@ impl Beat {
         let every = self.introduction.beat;
         loop {
             let begun = Instant::now();
-            self.once(client, every.max(Duration::from_secs(5))).await?;
+            self.once(client, self.patience()).await?;
             self.metrics.beaten();
+            let (readers, busy) = (self.introduction.readers, self.held.busy_readers());
+            self.manager.alive(&format!("{readers} readers, {busy} busy"));
             tokio::select! {
                 () = self.shutdown.end.cancelled() => {
                     return leave(client, self.introduction.worker).await;
@@ -87,15 +97,20 @@ impl Beat {
         }
     }
 
+    /// For one beat.
+    fn patience(&self) -> Duration {
+        self.introduction.beat.max(Duration::from_secs(5))
+    }
+
+    /// The longest time between two ends of attempts, successful or not.
+    fn longest_silence(&self) -> Duration {
+        self.introduction.beat + REGISTRATION + 2 * self.patience()
+    }
+
     async fn once(&self, client: &Client, patience: Duration) -> Result<(), QueueError> {
         let worker = self.introduction.worker;
         let (busy, held) = (self.held.busy_readers(), self.held.list());
-        let answer = timeout(patience, beat(client, worker, busy, &held)).await;
-        let orders = answer.map_err(|_| QueueError::Refused {
-            message: format!("no answer to a beat in {patience:?}"),
-            hint: None,
-        })??;
-        match orders {
+        match bounded(patience, beat(client, worker, busy, &held)).await? {
             Some(orders) => {
                 self.metrics.beat("ok");
                 self.obey(&orders);
@@ -105,8 +120,8 @@ impl Beat {
                 // was reclaimed shows as lost in the next beat.
                 self.metrics.beat("unknown");
                 tracing::warn!("the fleet had taken this worker for dead; registering again");
-                register(client, &self.introduction).await?;
-                if let Some(orders) = beat(client, worker, busy, &held).await? {
+                bounded(REGISTRATION, register(client, &self.introduction)).await?;
+                if let Some(orders) = bounded(patience, beat(client, worker, busy, &held)).await? {
                     self.obey(&orders);
                 }
             }
@@ -124,4 +139,18 @@ impl Beat {
             self.held.lose(*token);
         }
     }
+}
+
+/// What it says within this time.
+///
+/// # Errors
+/// Its own, and that the time is over.
+async fn bounded<T>(
+    limit: Duration,
+    asked: impl Future<Output = Result<T, QueueError>>,
+) -> Result<T, QueueError> {
+    timeout(limit, asked).await.map_err(|_| QueueError::Refused {
+        message: format!("no answer to a beat in {limit:?}"),
+        hint: None,
+    })?
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser, ValueEnum};
+use queue::connect::{Given, Layer, Names};
 use queue::retry::FATAL_CLASSES;
 use serde::Deserialize;
 
+use crate::gauges;
 use crate::login::Profile;
 use crate::look;
 use crate::span::Span;
@@ -23,9 +25,15 @@ pub(crate) struct Args {
     /// Where the queue is: URI or key=value, as psql takes it; else the PG* variables
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
+    /// The file that holds it, in place of --database-url
+    #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE")]
+    database_url_file: Option<PathBuf>,
     /// The login that task SQL runs as, best one without rights on the queue [default: the same]
     #[arg(long, env = "PGMILL_TASK_URL", hide_env_values = true, value_name = "URL")]
     task_url: Option<String>,
+    /// The file that holds it, in place of --task-url
+    #[arg(long, env = "PGMILL_TASK_URL_FILE", value_name = "FILE")]
+    task_url_file: Option<PathBuf>,
     /// Tasks to run at once [default: 8]
     #[arg(long, env = "PGMILL_READERS", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -62,6 +70,9 @@ pub(crate) struct Args {
     /// Serve /metrics, /livez and /readyz here, as 127.0.0.1:9187 [default: off]
     #[arg(long, env = "PGMILL_HTTP", value_name = "ADDR")]
     http: Option<SocketAddr>,
+    /// Time between two counts of what /metrics tells of the whole fleet [default: 15s]
+    #[arg(long, env = "PGMILL_COLLECT", value_name = "DURATION")]
+    collect: Option<Span>,
     /// Form of the log on stderr [default: text on a terminal, else json]
     #[arg(long, env = "PGMILL_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -94,7 +105,9 @@ missing right); 75 database unreachable at the start.";
 #[serde(deny_unknown_fields)]
 struct File {
     database_url: Option<String>,
+    database_url_file: Option<PathBuf>,
     task_url: Option<String>,
+    task_url_file: Option<PathBuf>,
     readers: Option<u32>,
     queues: Option<Vec<String>>,
     beat: Option<Span>,
@@ -106,6 +119,7 @@ struct File {
     no_scheduler: Option<bool>,
     fatal_sqlstates: Option<Vec<String>>,
     http: Option<SocketAddr>,
+    collect: Option<Span>,
     log_format: Option<LogFormat>,
     log: Option<String>,
     #[serde(default)]
@@ -125,8 +139,8 @@ pub(crate) enum LogFormat {
 /// Every setting, decided.
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) database_url: Option<String>,
-    pub(crate) task_url: Option<String>,
+    pub(crate) database_url: Option<Given>,
+    pub(crate) task_url: Option<Given>,
     pub(crate) readers: u32,
     pub(crate) queues: Option<Vec<String>>,
     pub(crate) beat: Duration,
@@ -138,6 +152,7 @@ pub(crate) struct Config {
     pub(crate) no_scheduler: bool,
     pub(crate) fatal_sqlstates: Vec<String>,
     pub(crate) http: Option<SocketAddr>,
+    pub(crate) collect: Duration,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log: String,
     /// By name.
@@ -161,10 +176,45 @@ struct Picker<'a> {
     origins: Vec<Origin>,
 }
 
+/// What one place may say of a connection string: itself, and the name of its file.
+type Said = (Option<String>, Option<PathBuf>);
+
 impl Picker<'_> {
     /// The file, as an origin.
     fn place(&self) -> String {
         format!("file {}", self.file.unwrap_or(Path::new("")).display())
+    }
+
+    /// The place that a value of the command line's definition comes from.
+    fn layer(&self, name: &str) -> Layer {
+        match self.matches.value_source(name) {
+            Some(ValueSource::EnvVariable) => Layer::Environment,
+            _ => Layer::Arguments,
+        }
+    }
+
+    /// A connection string, here or in a file. What counts is remembered, a string without its text.
+    fn url(&mut self, names: Names, flag: Said, file: Said) -> anyhow::Result<Option<Given>> {
+        let (key, file_key) = (names.key, format!("{}_file", names.key));
+        let (here, there) = (self.layer(key), self.layer(&file_key));
+        let texts = [flag.0.map(|it| (it, here)), file.0.map(|it| (it, Layer::File))];
+        let files = [flag.1.map(|it| (it, there)), file.1.map(|it| (it, Layer::File))];
+        let chosen =
+            Given::choose(names, texts.into_iter().flatten(), files.into_iter().flatten())?;
+        let origin = match chosen.as_ref().map(|(_, layer)| layer) {
+            Some(Layer::Arguments) => "flag".to_owned(),
+            Some(Layer::Environment) => "environment".to_owned(),
+            Some(Layer::File) => self.place(),
+            None => "default".to_owned(),
+        };
+        let given = chosen.map(|(given, _)| given);
+        let (name, value) = match &given {
+            Some(Given::File(path)) => (file_key, path.display().to_string()),
+            Some(Given::Text(_)) => (key.to_owned(), "(set)".to_owned()),
+            None => (key.to_owned(), String::new()),
+        };
+        self.origins.push(Origin { name, value, origin });
+        Ok(given)
     }
 
     fn pick<T>(
@@ -207,20 +257,27 @@ impl Config {
     ///
     /// # Errors
     /// A file that cannot be read, has an unknown key or a value of the wrong kind; settings that
-    /// contradict each other.
+    /// contradict each other. Files with connection strings are not read here.
     pub(crate) fn decide(args: Args, matches: &ArgMatches) -> anyhow::Result<Self> {
         let file = match &args.config {
             Some(path) => read(path)?,
             None => File::default(),
         };
         let mut p = Picker { matches, file: args.config.as_deref(), origins: Vec::new() };
-        let secret = |_: &String| "(set)".to_owned();
         let list = |names: &Vec<String>| names.join(",");
         let orphan = Span::seconds(30);
         let default_fatal = FATAL_CLASSES.iter().map(|code| (*code).to_owned()).collect::<Vec<_>>();
         let mut config = Self {
-            database_url: p.pick("database_url", args.database_url, file.database_url, secret),
-            task_url: p.pick("task_url", args.task_url, file.task_url, secret),
+            database_url: p.url(
+                Names::DATABASE,
+                (args.database_url, args.database_url_file),
+                (file.database_url, file.database_url_file),
+            )?,
+            task_url: p.url(
+                Names::TASK,
+                (args.task_url, args.task_url_file),
+                (file.task_url, file.task_url_file),
+            )?,
             readers: p.or("readers", args.readers, file.readers, 8),
             queues: p.pick("queues", args.queues, file.queues, list),
             beat: p.or("beat", args.beat, file.beat, Span::seconds(5)).0,
@@ -248,6 +305,7 @@ impl Config {
                 .pick("fatal_sqlstates", args.fatal_sqlstates, file.fatal_sqlstates, list)
                 .unwrap_or(default_fatal),
             http: p.pick("http", args.http, file.http, SocketAddr::to_string),
+            collect: p.or("collect", args.collect, file.collect, Span(gauges::EVERY)).0,
             log_format: p.pick("log_format", args.log_format, file.log_format, |format| {
                 format!("{format:?}").to_lowercase()
             }),
@@ -281,6 +339,10 @@ impl Config {
             (Duration::from_millis(10)..=look::EVERY).contains(&self.poll),
             "poll has to be between 10ms and {:?}",
             look::EVERY
+        );
+        ensure!(
+            self.collect >= Duration::from_millis(100),
+            "collect has to be at least 100ms: each count reads the whole live table"
         );
         ensure!(
             self.orphan_timeout >= 3 * self.beat,
@@ -365,6 +427,7 @@ mod tests {
             ["worker", "--readers=0"],
             ["worker", "--poll=-1s"],
             ["worker", "--queues=a b"],
+            ["worker", "--collect=0s"],
             ["worker", "--fatal-sqlstates=42p01"],
             ["worker", "--grace=soon"],
         ] {

@@ -12,6 +12,7 @@ use tokio_postgres::Error;
 use crate::control::{Backoff, Control};
 use crate::guard::{Guard, Guarded, Reason};
 use crate::held::{Stop, Work};
+use crate::progress::Sayings;
 use crate::rows::Rows;
 use crate::session::Session;
 use crate::statement;
@@ -33,6 +34,7 @@ pub(crate) enum Ending {
 pub(crate) struct Executor {
     pub(crate) control: Control,
     pub(crate) fatal_sqlstates: Vec<String>,
+    pub(crate) sayings: Sayings,
 }
 
 /// A transaction whose statement is through.
@@ -61,6 +63,16 @@ impl Executor {
             let fault = refusal(&work.claim, &forbidden);
             return failed(Outcome::Failed, Verdict::Final, fault);
         }
+        if work.claim.explain() && !scan::explainable(work.claim.statement()) {
+            let fault = Fault {
+                sqlstate: Some("0A000".to_owned()),
+                message: "there is no plan to keep of this SQL".to_owned(),
+                hint: Some(scan::EXPLAINABLE.to_owned()),
+                ..Fault::default()
+            };
+            return failed(Outcome::Failed, Verdict::Final, fault);
+        }
+        let _listening = self.sayings.listen(&work.claim, session.notices());
         match work.claim.mode() {
             Mode::Transaction => self.in_transaction(session, work).await,
             Mode::Autocommit => self.autocommit(session, work).await,
@@ -314,8 +326,9 @@ pub(crate) fn completion_trouble(error: Error) -> Completion {
     }
 }
 
-fn report(session: &Session, rows: Rows) -> Report {
+fn report(session: &Session, mut rows: Rows) -> Report {
     Report {
+        plan: rows.take_plan(),
         rows: Some(rows.count()),
         notices: session.notices().take(),
         result: rows.into_result(),

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use prometheus::{Gauge, GaugeVec, IntGauge, Opts, Registry};
 use queue::QueueError;
-use queue::backlog::{fleet, publisher, queues};
+use queue::backlog::{publisher, queues};
+use queue::fleet::{Fleet, fleet};
 use queue::priority::{PriorityStatus, priorities};
 use schedule::show::{Health, Instants, health, instants};
 use tokio::time::sleep;
@@ -16,19 +17,26 @@ use crate::control::Control;
 use crate::metrics::add;
 use crate::shutdown::Shutdown;
 
-/// Between two counts. A worker that is not the publisher asks as often whether it may be.
-const EVERY: Duration = Duration::from_secs(15);
+/// Between two counts, unless `--collect` says otherwise. A worker that is not the publisher asks as
+/// often whether it may be.
+pub(crate) const EVERY: Duration = Duration::from_secs(15);
 
 /// Schedules that have series of their own: more of them would be a burden to who collects them.
 const NAMED_SCHEDULES: i64 = 1000;
 
 /// The fleet's gauges, there only while this worker is the publisher.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Gauges {
+    every: Duration,
     published: Arc<Mutex<Option<Registry>>>,
 }
 
 impl Gauges {
+    /// None yet.
+    pub(crate) fn new(every: Duration) -> Self {
+        Self { every, published: Arc::default() }
+    }
+
     /// What to show along with the worker's own metrics.
     pub(crate) fn published(&self) -> Option<Registry> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -51,7 +59,7 @@ impl Gauges {
             }
             tokio::select! {
                 () = shutdown.end.cancelled() => return,
-                () = sleep(EVERY) => {}
+                () = sleep(self.every) => {}
             }
         }
     }
@@ -59,11 +67,11 @@ impl Gauges {
     async fn on_session(&self, control: &Control) -> Result<(), QueueError> {
         let client = control.own("pgmill publisher").await?.client;
         while !publisher(&client).await? {
-            sleep(EVERY).await;
+            sleep(self.every).await;
         }
         loop {
             self.publish(Some(collect(&client).await?));
-            sleep(EVERY).await;
+            sleep(self.every).await;
         }
     }
 }
@@ -93,6 +101,11 @@ async fn collect(client: &Client) -> Result<Registry, QueueError> {
             &["queue"],
         )?;
         let paused = by_queue("pgmill_queue_paused", "1 when no task is claimed", &["queue"])?;
+        let most = by_queue(
+            "pgmill_queue_max_running",
+            "Tasks that may run at once, of queues that have such a limit",
+            &["queue"],
+        )?;
         for queue in &counted {
             let name = queue.queue.as_str();
             let states = [
@@ -107,21 +120,16 @@ async fn collect(client: &Client) -> Result<Registry, QueueError> {
             oldest.with_label_values(&[name]).set(queue.oldest_pending_seconds.unwrap_or(0.0));
             longest.with_label_values(&[name]).set(queue.longest_running_seconds.unwrap_or(0.0));
             paused.with_label_values(&[name]).set(f64::from(u8::from(queue.paused)));
+            if let Some(max_running) = queue.max_running {
+                most.with_label_values(&[name]).set(max_running.into());
+            }
         }
         fill_priorities(&registry, &by_priority)?;
         fill_schedules(&registry, schedules.0, &schedules.1)?;
-        let workers = by_queue("pgmill_workers", "Workers of the fleet", &["status"])?;
-        workers.with_label_values(&["alive"]).set(fleet.alive as f64);
-        workers.with_label_values(&["stale"]).set(fleet.stale as f64);
-        let whole = |name: &str, help: &str, value: i64| {
-            IntGauge::new(name, help)
-                .and_then(|gauge| add(&registry, gauge))
-                .map(|gauge| gauge.set(value))
-        };
-        whole("pgmill_table_bytes", "Size of the tasks table with its indexes", fleet.table_bytes)?;
-        whole("pgmill_table_dead_tuples", "Dead rows in the tasks table", fleet.dead_tuples)?;
-        whole("pgmill_schema_version", "Version of the schema", fleet.schema_version.into())?;
-        whole("pgmill_collect_success", "1: these gauges were counted just now", 1)?;
+        fill_fleet(&registry, &fleet)?;
+        let success =
+            IntGauge::new("pgmill_collect_success", "1: these gauges were counted just now")?;
+        add(&registry, success)?.set(1);
         let took = Gauge::new("pgmill_collect_duration_seconds", "Time the count took")?;
         add(&registry, took)?.set(begun.elapsed().as_secs_f64());
         Ok(registry)
@@ -145,6 +153,72 @@ fn fill_priorities(registry: &Registry, priorities: &[PriorityStatus]) -> promet
         pending.with_label_values(&name).set(status.pending as f64);
         oldest.with_label_values(&name).set(status.oldest_pending_age.unwrap_or(0.0));
         weight.with_label_values(&name).set(status.weight);
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+fn fill_fleet(registry: &Registry, fleet: &Fleet) -> prometheus::Result<()> {
+    let labelled = |name: &str, help: &str, label: &str| {
+        GaugeVec::new(Opts::new(name, help), &[label]).and_then(|gauge| add(registry, gauge))
+    };
+    let workers = labelled("pgmill_workers", "Workers of the fleet", "status")?;
+    workers.with_label_values(&["alive"]).set(fleet.alive as f64);
+    workers.with_label_values(&["stale"]).set(fleet.stale as f64);
+    let runs = labelled("pgmill_runs", "Runs that have not ended", "state")?;
+    runs.with_label_values(&["running"]).set(fleet.runs_running as f64);
+    runs.with_label_values(&["cancelling"]).set(fleet.runs_cancelling as f64);
+    let whole = [
+        ("pgmill_table_bytes", "Size of the tasks table with its indexes", fleet.table_bytes),
+        ("pgmill_table_dead_tuples", "Dead rows in the tasks table", fleet.dead_tuples),
+        ("pgmill_attempts_bytes", "Size of history with its indexes", fleet.attempts_bytes),
+        ("pgmill_schema_version", "Version of the schema", fleet.schema_version.into()),
+        ("pgmill_database_connections", "Client connections to the server", fleet.connections),
+        (
+            "pgmill_database_connections_max",
+            "Client connections that roles without superuser may open",
+            fleet.connections_max,
+        ),
+        (
+            "pgmill_database_frozen_age_transactions",
+            "Transaction ids since the oldest row that is not frozen",
+            fleet.frozen_age,
+        ),
+        (
+            "pgmill_replication_lag_bytes",
+            "WAL that the standby furthest behind has not replayed",
+            fleet.replication_lag_bytes,
+        ),
+        (
+            "pgmill_replication_slot_bytes",
+            "WAL that the replication slot furthest behind keeps",
+            fleet.slot_bytes,
+        ),
+    ];
+    for (name, help, value) in whole {
+        add(registry, IntGauge::new(name, help)?)?.set(value);
+    }
+    let history = Gauge::new(
+        "pgmill_history_ready_seconds",
+        "Until the first day that history has no partition for",
+    )?;
+    add(registry, history)?.set(fleet.history_seconds);
+    let seconds = labelled(
+        "pgmill_horizon_age_seconds",
+        "Since the transaction began that keeps dead rows from being removed; 0 without one",
+        "kind",
+    )?;
+    let transactions = labelled(
+        "pgmill_horizon_age_transactions",
+        "Transaction ids that have passed since the oldest snapshot; 0 without one",
+        "kind",
+    )?;
+    for pinned in &fleet.horizon {
+        transactions.with_label_values(&[&pinned.kind]).set(pinned.transactions as f64);
+        // A standby and a slot tell no time.
+        if ["session", "prepared"].contains(&pinned.kind.as_str()) {
+            seconds.with_label_values(&[&pinned.kind]).set(pinned.seconds);
+        }
     }
     Ok(())
 }

@@ -68,6 +68,7 @@ pub(crate) fn may_share(work: &Work) -> bool {
     claim.mode() == Mode::Transaction
         && !claim.external()
         && claim.params().is_none()
+        && !claim.explain()
         && claim.timeout().is_none_or(|timeout| timeout > budget * PATIENCE_BUDGETS)
         && scan::forbidden(claim.statement()).is_none()
         && scan::can_be_followed(claim.statement())
@@ -287,6 +288,7 @@ fn sort(session: &Session, runs: Vec<Run>) -> (Vec<Through>, Grouped) {
                     rows: Some(rows.count()),
                     notices: (!own.is_empty()).then_some(Value::Array(own)),
                     result: rows.into_result(),
+                    plan: None,
                     error: None,
                 };
                 let ran = until.saturating_sub(before);

@@ -4,7 +4,7 @@
 //! the reader's `session` under a `guard`, `finish` brings the ending into the queue. Beside them
 //! `beat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
 //! `promoter`, `granter`, `listener` and `maintenance` keep the queue moving, `scheduler` fires
-//! schedules, `shutdown` ends it all.
+//! schedules, `progress` tells what running tasks say, `shutdown` ends it all; `manager` tells who started it.
 
 mod advancer;
 mod beat;
@@ -15,8 +15,10 @@ mod control;
 pub mod decode;
 mod direct;
 mod execute;
+mod explain;
 mod finish;
 mod gauges;
+mod glance;
 mod granter;
 mod group;
 mod guard;
@@ -28,6 +30,7 @@ mod log;
 mod login;
 mod look;
 mod maintenance;
+mod manager;
 mod metrics;
 mod notices;
 mod pace;
@@ -35,6 +38,7 @@ pub mod params;
 mod pick;
 mod privileges;
 mod process;
+mod progress;
 mod promoter;
 mod reader;
 mod reclaimer;
@@ -57,6 +61,12 @@ use queue::{QueueError, exit};
 
 use crate::config::{Args, Config};
 
+/// The definition of the command line, for its man page and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Args::command()
+}
+
 /// The program: reads the command line, runs the worker, says how it went.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -73,7 +83,7 @@ pub fn main() -> ExitCode {
     };
     if print_config {
         for origin in &config.origins {
-            println!("{:<16} {:<28} {}", origin.name, origin.value, origin.origin);
+            println!("{:<18} {:<28} {}", origin.name, origin.value, origin.origin);
         }
         return ExitCode::SUCCESS;
     }

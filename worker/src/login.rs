@@ -4,12 +4,11 @@
 //! it comes from there, and there it goes back to.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use queue::connect::{Environment, Target};
+use queue::connect::{Environment, Given, Target};
 use serde::Deserialize;
 
 use crate::config::Config;
@@ -75,9 +74,7 @@ impl Profile {
     #[expect(clippy::disallowed_methods, reason = "the variable's name is a setting")]
     fn target(&self, environment: &Environment) -> anyhow::Result<Target> {
         let url = if let Some(path) = &self.url_file {
-            let text = fs::read_to_string(path)
-                .with_context(|| format!("could not read {}", path.display()))?;
-            Some(text.trim().to_owned())
+            Some(Given::File(path.clone()).read()?)
         } else if let Some(name) = &self.url_env {
             Some(std::env::var(name).with_context(|| format!("the variable {name}"))?)
         } else {
@@ -98,7 +95,7 @@ pub(crate) fn logins(
 ) -> anyhow::Result<Vec<Login>> {
     let superuser_allowed = config.allow_superuser;
     let target = match &config.task_url {
-        Some(url) => Target::resolve(Some(url), environment)?,
+        Some(given) => Target::resolve(Some(&given.clone().read()?), environment)?,
         None => control.clone(),
     };
     let (profile, readers) = (Arc::from(""), config.readers);

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::bell::Bell;
 use crate::control::Control;
+use crate::glance::Glance;
 use crate::pick::Weights;
 use crate::shutdown::Shutdown;
 use crate::watch::{Sight, Trust};
@@ -19,12 +20,6 @@ use crate::watch::{Sight, Trust};
 /// Between looks, unless `--poll` asks for more: with the beats, 58 statements a minute. A killed
 /// worker's tasks are pending again within grace + this + a moment.
 pub(crate) const EVERY: Duration = Duration::from_millis(1300);
-
-/// Looks between two looks at the peers, by their number: a fleet looks a few times a second at each
-/// worker, however many there are, and does not spend its time with looking.
-fn looks_between(peers: usize) -> usize {
-    (peers / 8).min(3)
-}
 
 /// The looker and all that it is given.
 pub(crate) struct Looker {
@@ -50,16 +45,12 @@ pub(crate) struct Looker {
 impl Looker {
     /// Runs until the worker has ended.
     pub(crate) async fn run(self) {
-        let mut without_peers = 0;
+        let mut glance = Glance::default();
         let mut trust = Trust { unbroken_since: Instant::now(), after_outage: false };
         loop {
-            match self.run_once(without_peers == 0, trust).await {
-                Ok(Some(peers)) => without_peers = looks_between(peers),
-                Ok(None) => without_peers -= 1,
-                Err(error) => {
-                    trust = Trust { unbroken_since: Instant::now(), after_outage: true };
-                    tracing::warn!(%error, "looking for work and at the other workers failed");
-                }
+            if let Err(error) = self.run_once(&mut glance, trust).await {
+                trust = Trust { unbroken_since: Instant::now(), after_outage: true };
+                tracing::warn!(%error, "looking for work and at the other workers failed");
             }
             let jitter = rand::rng().random_range(0.95..1.05);
             tokio::select! {
@@ -69,13 +60,13 @@ impl Looker {
         }
     }
 
-    /// Returns how many peers there are, if they are wanted.
-    async fn run_once(&self, peers: bool, trust: Trust) -> Result<Option<usize>, QueueError> {
+    async fn run_once(&self, glance: &mut Glance, trust: Trust) -> Result<(), QueueError> {
         let client = self.control.get().await?;
         let asked = Instant::now();
         // A claimer that finds tasks needs nobody to tell it that there are some.
         let busy = self.bell.take_found() && !self.bell.is_idle();
-        let wanted = Wanted { peers, pending: !busy };
+        let (peers, unlisted) = glance.next(rand::rng().random());
+        let wanted = Wanted { peers, unlisted, pending: !busy };
         let look = look(&**client, self.worker, self.queues.as_deref(), wanted).await?;
         if look.pending && wanted.pending {
             self.bell.sweep();
@@ -83,7 +74,7 @@ impl Looker {
         self.bell.runs.add(look.runs);
         self.limited.send_replace(look.limits && (look.pending || look.blocked));
         self.weights.send_replace(Weights::new(look.weights));
-        let count = look.peers.as_ref().map(Vec::len);
+        glance.saw(look.peers.as_deref(), rand::rng().random());
         // An answer that took this long says little about now: the server had stalled.
         if asked.elapsed() <= EVERY * 2 {
             self.next_due.send_replace(look.next_due_in.map(|wait| asked + wait));
@@ -92,6 +83,6 @@ impl Looker {
                 self.sights.send_replace(Sight { peers, trust });
             }
         }
-        Ok(count)
+        Ok(())
     }
 }

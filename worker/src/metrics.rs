@@ -72,6 +72,11 @@ impl Metrics {
                 .const_label("version", env!("CARGO_PKG_VERSION")),
         )?;
         add(r, info)?.set(1);
+        let built_for = IntGauge::new(
+            "pgmill_expected_schema_version",
+            "Version of the schema that this worker was built for",
+        )?;
+        add(r, built_for)?.set(queue::schema::VERSION.into());
         let capacity = IntGauge::new("pgmill_readers", "Transactions this worker runs at once")?;
         add(r, capacity)?.set(readers.into());
         let metrics = Self {

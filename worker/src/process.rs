@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use queue::beat::Introduction;
-use queue::connect::{Environment, Target};
+use queue::connect::{Environment, Given, Target};
 use queue::{WorkerId, schema};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -25,15 +25,20 @@ use crate::held::Held;
 use crate::http::{self, Http};
 use crate::login::{Login, logins, readers_by_profile, spread};
 use crate::look::Looker;
+use crate::manager::Manager;
 use crate::metrics::Metrics;
 use crate::pace::Paces;
 use crate::pick::Weights;
+use crate::progress::Sayings;
 use crate::reader::Reader;
 use crate::reclaimer::Reclaimer;
 use crate::scheduler::Scheduler;
-use crate::shutdown::{Shutdown, Signals, wind_down};
+use crate::shutdown::{LAST_PATIENCE, Shutdown, Signals, wind_down};
 use crate::watch::Sight;
 use crate::{direct, listener, maintenance, privileges, promoter, reconciler};
+
+/// How long the end waits for the last beat.
+const LAST_BEAT: Duration = Duration::from_secs(5);
 
 /// Everything that the parts share.
 struct Process {
@@ -47,7 +52,9 @@ struct Process {
     weights: watch::Sender<Weights>,
     metrics: Metrics,
     gauges: Gauges,
+    sayings: Sayings,
     shutdown: Shutdown,
+    manager: Manager,
 }
 
 /// Runs until a signal, or until idle for long enough if the configuration says so.
@@ -57,14 +64,15 @@ struct Process {
 /// Later trouble with the database is waited out.
 pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("could not install the signal handlers")?;
-    let target = Target::resolve(config.database_url.as_deref(), environment)?;
+    let url = config.database_url.clone().map(Given::read).transpose()?;
+    let target = Target::resolve(url.as_deref(), environment)?;
     let logins = logins(&config, &target, environment)?;
     if target.password_given_inline() && config.on_command_line("database_url")
         || logins[0].target.password_given_inline() && config.on_command_line("task_url")
     {
         tracing::warn!(
             "everybody on this machine can read a password in an argument: put it into DATABASE_URL, \
-             PGMILL_TASK_URL, the configuration file or ~/.pgpass"
+             PGMILL_TASK_URL, a file (--database-url-file, --task-url-file) or ~/.pgpass"
         );
     }
     let of_tasks = logins.iter().flat_map(|login| login.target.warnings());
@@ -81,8 +89,10 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         bell,
         weights: watch::Sender::default(),
         metrics,
-        gauges: Gauges::default(),
+        gauges: Gauges::new(config.collect),
+        sayings: Sayings::default(),
         shutdown: Shutdown::default(),
+        manager: Manager::from_process(),
         config,
     };
     process.live(&mut signals).await
@@ -105,16 +115,18 @@ impl Process {
             worker = %self.worker, readers = self.readers_in_all(), database = %self.control.target(),
             tasks_as = self.logins[0].target.user(), profiles = self.profiles()[1..].join(","), "ready"
         );
+        self.manager.ready(self.readers_in_all());
         tokio::select! {
             signal = signals.next() => tracing::info!(signal, "told to end"),
             () = self.idle_for_long() => tracing::info!("idle, ending"),
         }
         self.shutdown.drain.cancel();
+        self.manager.stopping(self.held.count(), self.config.grace + LAST_PATIENCE + LAST_BEAT);
         wind_down(&readers, &self.held, signals, self.config.grace).await;
         self.shutdown.end.cancel();
         background.close();
         // The last beat leaves the list of the living; an unreachable database does not keep us.
-        let _ = tokio::time::timeout(Duration::from_secs(5), background.wait()).await;
+        let _ = tokio::time::timeout(LAST_BEAT, background.wait()).await;
         tracing::info!("ended");
         Ok(())
     }
@@ -191,6 +203,7 @@ impl Process {
             bell: Arc::clone(&self.bell),
             metrics: self.metrics.clone(),
             shutdown: self.shutdown.clone(),
+            manager: self.manager.clone(),
         }
     }
 
@@ -222,6 +235,8 @@ impl Process {
         tasks.spawn(promoted);
         tasks.spawn(maintenance::run(control.clone(), shutdown.clone()));
         tasks.spawn(self.schedules(ticks));
+        let sayings = self.sayings.clone();
+        tasks.spawn(sayings.run(self.worker, control.clone(), shutdown.clone()));
         let reclaimer = Reclaimer {
             orphan_timeout: self.config.orphan_timeout,
             control: control.clone(),
@@ -303,6 +318,7 @@ impl Process {
         let executor = Arc::new(Executor {
             control: self.control.clone(),
             fatal_sqlstates: self.config.fatal_sqlstates.clone(),
+            sayings: self.sayings.clone(),
         });
         for (number, login) in (1..).zip(spread(&self.logins)) {
             let reader = Reader {

@@ -24,6 +24,7 @@ pub(crate) struct Rows {
     kept: Vec<Value>,
     bytes: usize,
     truncated: bool,
+    plan: Option<Value>,
 }
 
 impl Rows {
@@ -38,6 +39,17 @@ impl Rows {
     /// A statement is through, with this many rows returned or affected.
     pub(crate) fn end(&mut self, count: u64) {
         self.count += count;
+    }
+
+    /// The statement was explained: this is its plan, and these are its rows.
+    pub(crate) fn explained(&mut self, plan: Value, count: u64) {
+        self.plan = Some(plan);
+        self.count += count;
+    }
+
+    /// The plan, if the statement was explained.
+    pub(crate) fn take_plan(&mut self) -> Option<Value> {
+        self.plan.take()
     }
 
     /// A row in text format.

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 use crate::held::Held;
 
 /// How long cancelled statements may take to end, and their tasks to go back.
-const LAST_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const LAST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The steps, each told to everybody who waits for it.
 #[derive(Clone, Default)]

@@ -5,8 +5,9 @@ use std::pin::pin;
 
 use futures_util::{TryStreamExt, future};
 use queue::{Claim, scan};
-use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream};
+use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream, Statement};
 
+use crate::explain;
 use crate::params::Param;
 use crate::rows::Rows;
 use crate::session::{BORDER, Session};
@@ -24,6 +25,11 @@ pub(crate) async fn in_transaction(
     claim: &Claim,
     rows: &mut Rows,
 ) -> Result<String, Trouble> {
+    if claim.explain() {
+        let xact = session.begin(claim).await?;
+        explain::run(session, claim, rows).await?;
+        return Ok(xact);
+    }
     if claim.params().is_some() {
         let xact = session.begin(claim).await?;
         with_params(session, claim.statement(), claim, rows).await?;
@@ -86,6 +92,32 @@ pub(crate) async fn drain(stream: SimpleQueryStream, rows: &mut Rows) -> Result<
     Ok(())
 }
 
+/// Prepares one statement, for so many values.
+///
+/// # Errors
+/// The server's or the connection's; another number of values than the statement takes.
+pub(crate) async fn prepare(
+    session: &mut Session,
+    sql: &str,
+    given: usize,
+) -> Result<Statement, Trouble> {
+    let statement = session.client().prepare(sql).await?;
+    let wanted = statement.params().len();
+    if wanted != given {
+        return Err(Trouble::refused(
+            "42P02",
+            &format!("the statement has {wanted} parameters, {given} values are given"),
+            "Give one --param for each of $1, $2, …",
+        ));
+    }
+    // Of a type it does not know the client keeps prepared statements, which the reset drops.
+    let types = statement.params().iter().chain(statement.columns().iter().map(Column::type_));
+    if types.into_iter().any(|ty| ty.oid() >= FIRST_CUSTOM_OID) {
+        session.spend();
+    }
+    Ok(statement)
+}
+
 /// Parameters need the extended protocol: one statement, its types asked of the server first.
 async fn with_params(
     session: &mut Session,
@@ -94,21 +126,8 @@ async fn with_params(
     rows: &mut Rows,
 ) -> Result<(), Trouble> {
     let values = claim.params().unwrap_or_default();
-    let statement = session.client().prepare(sql).await?;
-    let (wanted, given) = (statement.params().len(), values.len());
-    if wanted != given {
-        return Err(Trouble::refused(
-            "42P02",
-            &format!("the statement has {wanted} parameters, {given} values are given"),
-            "Give one --param for each of $1, $2, …",
-        ));
-    }
+    let statement = prepare(session, sql, values.len()).await?;
     let columns = statement.columns();
-    // Of a type it does not know the client keeps prepared statements, which the reset drops.
-    let types = statement.params().iter().chain(columns.iter().map(Column::type_));
-    if types.into_iter().any(|ty| ty.oid() >= FIRST_CUSTOM_OID) {
-        session.spend();
-    }
     if !columns.is_empty() {
         rows.begin(columns.iter().map(Column::name));
     }

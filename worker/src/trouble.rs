@@ -50,6 +50,18 @@ impl Trouble {
     }
 }
 
+impl Trouble {
+    /// The same error in a text without the first `characters`.
+    pub(crate) fn moved_back(mut self, characters: usize) -> Self {
+        let (Self::Fault(fault) | Self::ConnectionLost(fault) | Self::Confused(fault)) = &mut self;
+        let characters = u32::try_from(characters).unwrap_or(u32::MAX);
+        let back =
+            |position: u32| position.checked_sub(characters).filter(|position| *position > 0);
+        fault.position = fault.position.and_then(back);
+        self
+    }
+}
+
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         if let Some(db) = error.as_db_error() {

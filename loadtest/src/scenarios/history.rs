@@ -45,7 +45,7 @@ FROM (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - $1
         * ((n - $2)::float8 / ($3 - $2 + 1)) AS finished) AS at";
 
 /// The live tasks' ids go on after those of history.
-const AFTER: &str = "/* loadtest.history_ids */ SELECT setval('mill.tasks_id_seq', $1)";
+pub(super) const AFTER: &str = "/* loadtest.history_ids */ SELECT setval('mill.tasks_id_seq', $1)";
 
 pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     let size = bench.size(20_000_000, 500_000);
@@ -60,7 +60,7 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
 
 async fn record(bench: &Bench, database: &Database, size: i64) -> Result<()> {
     let session = &database.session;
-    session.batch_execute(&PARTITION.replace("{days}", &(DAYS - 1).to_string())).await?;
+    partitions(database, DAYS).await?;
     let of_day = size / DAYS;
     for (number, ago) in (0..DAYS).rev().enumerate() {
         let first = i64::try_from(number)? * of_day + 1;
@@ -69,5 +69,11 @@ async fn record(bench: &Bench, database: &Database, size: i64) -> Result<()> {
         bench.progress.state(&format!("{} of {DAYS} days", number + 1));
     }
     session.query_one(AFTER, &[&size]).await?;
+    Ok(())
+}
+
+/// Makes the partitions of so many days up to today.
+pub(super) async fn partitions(database: &Database, days: i64) -> Result<()> {
+    database.session.batch_execute(&PARTITION.replace("{days}", &(days - 1).to_string())).await?;
     Ok(())
 }

@@ -18,11 +18,17 @@ Examples:
   pgmill task list --finished --json | jq '.[].task_id'")]
     List(TaskList),
     /// Everything about one task: options, state, attempts, errors, notices, first rows
-    #[command(after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json")]
+    #[command(
+        after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json\n  \
+                            pgmill task show 4711 --plan"
+    )]
     Show {
         /// The task's id
         #[arg(value_parser = task_id, allow_negative_numbers = true)]
         id: TaskId,
+        /// The plan of its last attempt that has one: of tasks enqueued with --explain
+        #[arg(long)]
+        plan: bool,
     },
     /// Cancel tasks: one that waits ends at once, one that runs is stopped by its worker
     #[command(after_help = "\
@@ -36,7 +42,8 @@ Examples:
 Examples:
   pgmill task retry 4711
   pgmill task retry --outcome failed --queue etl --since 2h --dry-run
-  pgmill task retry --outcome lost --yes")]
+  pgmill task retry --outcome lost --yes
+  pgmill task retry --sqlstate 40P01 --since 2h --yes")]
     Retry(RetryArgs),
 }
 
@@ -103,23 +110,30 @@ pub(crate) struct CancelArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("which").required(true).args(["ids", "outcome"]))]
+#[command(group = ArgGroup::new("which").required(true).multiple(true)
+    .args(["ids", "outcome", "sqlstate"]))]
 pub(crate) struct RetryArgs {
     /// Ids of tasks
     #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
-    #[arg(conflicts_with_all = ["queue", "name", "since"])]
+    #[arg(conflicts_with_all = ["outcome", "sqlstate", "queue", "name", "since"])]
     pub(crate) ids: Vec<TaskId>,
     /// Every finished task that ended so
     #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     pub(crate) outcome: Option<Outcome>,
+    /// Every task that failed with this code; with --outcome, of these only those with it
+    #[arg(long, value_name = "CODE")]
+    pub(crate) sqlstate: Option<String>,
+    /// Of these, only those with such a message, as pgmill failures tells it
+    #[arg(long, value_name = "TEXT", requires = "sqlstate")]
+    pub(crate) message: Option<String>,
     /// Of these, only those of this queue
-    #[arg(long, requires = "outcome")]
+    #[arg(long, conflicts_with = "ids")]
     pub(crate) queue: Option<String>,
     /// Of these, only those with such a name: * stands for any characters, ? for one
-    #[arg(long, value_name = "PATTERN", requires = "outcome")]
+    #[arg(long, value_name = "PATTERN", conflicts_with = "ids")]
     pub(crate) name: Option<String>,
     /// Of these, only those that ended at most this long ago [default: 1 day]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "outcome")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ids")]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
     pub(crate) consent: Consent,

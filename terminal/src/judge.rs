@@ -4,15 +4,14 @@ use queue::doctor::{Holder, Membership, Override, Server, SessionRole, Setting, 
 use queue::drift::Difference;
 use queue::priority::PriorityStatus;
 use queue::roster::Worker;
-use queue::schema::VERSION;
+use queue::schema::{Found, VERSION};
 use queue::{Priority, QueueError};
-use schedule::show::Health;
 use serde::Serialize;
 
 use crate::words::{counted, one_line, span};
 
 /// The check under which the differences are listed.
-pub(crate) const DRIFT: &str = "schema drift";
+pub const DRIFT: &str = "schema drift";
 
 const OLDEST_SERVER: i32 = 140_000;
 /// The newest major version this program was tried with.
@@ -26,22 +25,31 @@ const LONG_OPEN_XIDS: i32 = 1_000_000;
 /// Ten times what autovacuum lets stand (schema.sql: threshold 2000).
 const MANY_DEAD_ROWS: i64 = 20_000;
 
+/// What a check has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// As it should be.
     Ok,
+    /// Nobody could look.
     NotChecked,
+    /// It may harm.
     Warning,
+    /// It harms.
     Problem,
 }
 
 /// One check and its answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Finding {
-    pub(crate) check: &'static str,
-    pub(crate) verdict: Verdict,
-    pub(crate) message: String,
-    pub(crate) hint: Option<String>,
+pub struct Finding {
+    /// What was looked at.
+    pub check: &'static str,
+    /// What it has come to.
+    pub verdict: Verdict,
+    /// What was seen.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
 }
 
 impl Finding {
@@ -49,24 +57,34 @@ impl Finding {
         Self { check, verdict, message: message.into(), hint: None }
     }
 
-    fn ok(check: &'static str, message: impl Into<String>) -> Self {
+    /// All is well.
+    #[must_use]
+    pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
         Self::new(check, Verdict::Ok, message)
     }
 
-    fn warning(check: &'static str, message: impl Into<String>) -> Self {
+    /// It may harm.
+    #[must_use]
+    pub fn warning(check: &'static str, message: impl Into<String>) -> Self {
         Self::new(check, Verdict::Warning, message)
     }
 
-    fn problem(check: &'static str, message: impl Into<String>) -> Self {
+    /// It harms.
+    #[must_use]
+    pub fn problem(check: &'static str, message: impl Into<String>) -> Self {
         Self::new(check, Verdict::Problem, message)
     }
 
-    fn hint(self, hint: impl Into<String>) -> Self {
+    /// With what to do about it.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 }
 
-pub(crate) fn server(server: &Server) -> Finding {
+/// The server: too old, a standby, or newer than what was tried.
+#[must_use]
+pub fn server(server: &Server) -> Finding {
     const CHECK: &str = "server";
     let version = format!("PostgreSQL {}", server.version);
     if server.version_number < OLDEST_SERVER {
@@ -81,19 +99,50 @@ pub(crate) fn server(server: &Server) -> Finding {
     }
 }
 
-pub(crate) fn schema_version(found: Option<i32>) -> Finding {
+/// The schema and this program fit together.
+#[must_use]
+pub fn schema_version(found: Option<Found>) -> Finding {
     const CHECK: &str = "schema version";
-    match found {
-        Some(VERSION) => Finding::ok(CHECK, VERSION.to_string()),
-        None => Finding::problem(CHECK, "this database has no pgmill schema").hint("pgmill init"),
-        Some(found) => {
-            Finding::problem(CHECK, format!("{found}, and this program knows version {VERSION}"))
-                .hint("use the version of pgmill that the rest of the fleet runs")
-        }
+    let Some(found) = found else {
+        return Finding::problem(CHECK, "this database has no pgmill schema").hint("pgmill init");
+    };
+    let (version, serves) = (found.version, found.serves(VERSION));
+    let message = format!("{version}, and this program was built for {VERSION}");
+    match version {
+        VERSION => Finding::ok(CHECK, VERSION.to_string()),
+        ..VERSION => Finding::problem(CHECK, message).hint("bring it forward: pgmill init"),
+        _ if serves => Finding::warning(CHECK, format!("{message}, which it still works with"))
+            .hint("upgrade the programs"),
+        _ => Finding::problem(CHECK, message)
+            .hint("use the version of pgmill that the rest of the fleet runs"),
     }
 }
 
-pub(crate) fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding {
+/// Workers that the schema has left behind, if there are any.
+#[must_use]
+pub fn built_for(workers: &[Worker], found: Found) -> Option<Finding> {
+    let older = workers.iter().filter(|worker| {
+        worker.alive && worker.schema_version.is_some_and(|version| version < found.version)
+    });
+    let told: Vec<String> = older
+        .map(|worker| {
+            let version = worker.version.as_deref().unwrap_or("of an unknown version");
+            format!("{} ({version})", worker.place())
+        })
+        .collect();
+    (!told.is_empty()).then(|| {
+        let count = counted(told.len() as u64, "worker");
+        Finding::warning(
+            "worker versions",
+            format!("{count} older than schema version {}: {}", found.version, told.join(", ")),
+        )
+        .hint("replace them one after the other; the next migration may refuse them")
+    })
+}
+
+/// The schema is as `schema.sql` says.
+#[must_use]
+pub fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding {
     let differences = match compared {
         Ok(Some(differences)) => differences,
         Ok(None) => {
@@ -113,7 +162,9 @@ pub(crate) fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> 
     }
 }
 
-pub(crate) fn settings(settings: &[Setting]) -> Vec<Finding> {
+/// Settings of the server that harm durability or upkeep.
+#[must_use]
+pub fn settings(settings: &[Setting]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = settings
         .iter()
         .filter_map(|setting| {
@@ -146,7 +197,8 @@ pub(crate) fn settings(settings: &[Setting]) -> Vec<Finding> {
 }
 
 /// Settings that a session of a worker starts with and does not expect.
-pub(crate) fn overrides(overrides: &[Override]) -> Vec<Finding> {
+#[must_use]
+pub fn overrides(overrides: &[Override]) -> Vec<Finding> {
     const CHECK: &str = "session settings";
     let mut findings: Vec<Finding> = overrides.iter().filter_map(unexpected).collect();
     if findings.is_empty() {
@@ -192,7 +244,9 @@ pub(crate) fn overrides(overrides: &[Override]) -> Vec<Finding> {
     }
 }
 
-pub(crate) fn workers(workers: &[Worker]) -> Finding {
+/// Workers that give no sign of life, and none at all.
+#[must_use]
+pub fn workers(workers: &[Worker]) -> Finding {
     const CHECK: &str = "workers";
     let silent: Vec<String> = workers
         .iter()
@@ -211,7 +265,8 @@ pub(crate) fn workers(workers: &[Worker]) -> Finding {
 }
 
 /// Every reader holds a connection, and every worker two more.
-pub(crate) fn connections(server: &Server, workers: &[Worker]) -> Finding {
+#[must_use]
+pub fn connections(server: &Server, workers: &[Worker]) -> Finding {
     const CHECK: &str = "connections";
     const BESIDES_READERS: i32 = 2;
     let wanted: i32 = workers
@@ -232,7 +287,9 @@ pub(crate) fn connections(server: &Server, workers: &[Worker]) -> Finding {
     }
 }
 
-pub(crate) fn memberships(memberships: &[Membership]) -> Vec<Finding> {
+/// The roles of pgmill have what they need.
+#[must_use]
+pub fn memberships(memberships: &[Membership]) -> Vec<Finding> {
     const CHECK: &str = "roles";
     let missing: Vec<&Membership> = memberships.iter().filter(|it| !it.present).collect();
     if missing.is_empty() {
@@ -249,7 +306,9 @@ pub(crate) fn memberships(memberships: &[Membership]) -> Vec<Finding> {
     missing.iter().map(finding).collect()
 }
 
-pub(crate) fn session_roles(roles: &[SessionRole]) -> Vec<Finding> {
+/// Sessions that may do more than they need.
+#[must_use]
+pub fn session_roles(roles: &[SessionRole]) -> Vec<Finding> {
     const CHECK: &str = "sessions";
     if roles.is_empty() {
         return vec![Finding::new(CHECK, Verdict::NotChecked, "no session of a worker to look at")];
@@ -272,7 +331,9 @@ pub(crate) fn session_roles(roles: &[SessionRole]) -> Vec<Finding> {
     roles.iter().map(finding).collect()
 }
 
-pub(crate) fn horizon(holders: &[Holder]) -> Finding {
+/// Who keeps dead rows from being removed, for long.
+#[must_use]
+pub fn horizon(holders: &[Holder]) -> Finding {
     const CHECK: &str = "horizon";
     let long = |holder: &&Holder| {
         holder.age_seconds.is_some_and(|seconds| seconds > LONG_OPEN_SECONDS)
@@ -310,7 +371,9 @@ pub(crate) fn horizon(holders: &[Holder]) -> Finding {
     }
 }
 
-pub(crate) fn history(tables: &Tables) -> Finding {
+/// Days that history has no partition for.
+#[must_use]
+pub fn history(tables: &Tables) -> Finding {
     const CHECK: &str = "history";
     if tables.missing_days.is_empty() {
         return Finding::ok(CHECK, format!("{} made ahead", counted(tables.days_ahead, "day")));
@@ -326,7 +389,9 @@ pub(crate) fn history(tables: &Tables) -> Finding {
 /// Below so many there is nothing to tell.
 const MANY_WAITING: i64 = 100;
 
-pub(crate) fn priorities(priorities: &[PriorityStatus]) -> Finding {
+/// Too much that is urgent.
+#[must_use]
+pub fn priorities(priorities: &[PriorityStatus]) -> Finding {
     const CHECK: &str = "priorities";
     let waiting: i64 = priorities.iter().map(|status| status.pending).sum();
     let urgent: i64 = priorities
@@ -343,26 +408,9 @@ pub(crate) fn priorities(priorities: &[PriorityStatus]) -> Finding {
     Finding::ok(CHECK, message)
 }
 
-/// A worker ticks within two seconds; this long is nobody.
-const LONG_OVERDUE_SECONDS: f64 = 60.0;
-
-pub(crate) fn schedules(health: &Health) -> Finding {
-    const CHECK: &str = "schedules";
-    let message = format!("{} enabled, {} disabled", health.enabled, health.disabled);
-    if health.overdue_seconds > LONG_OVERDUE_SECONDS {
-        let overdue = span(health.overdue_seconds);
-        return Finding::problem(CHECK, format!("{message}; one has waited {overdue} for a tick"))
-            .hint("start a worker, or one without --no-scheduler");
-    }
-    if health.errors + health.mistakes > 0 {
-        let mistakes = counted(health.mistakes, "mistake");
-        let wrong = format!("{message}; {} in error, {mistakes} in comments", health.errors);
-        return Finding::warning(CHECK, wrong).hint("pgmill schedule list");
-    }
-    Finding::ok(CHECK, message)
-}
-
-pub(crate) fn dead_rows(tables: &Tables) -> Finding {
+/// Dead rows that slow claims down.
+#[must_use]
+pub fn dead_rows(tables: &Tables) -> Finding {
     const CHECK: &str = "dead rows";
     let message = format!(
         "{} among {} of mill.tasks, {} MB",
@@ -378,3 +426,6 @@ pub(crate) fn dead_rows(tables: &Tables) -> Finding {
         Finding::ok(CHECK, message)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use queue::graph::{Edge, RunTask};
+use crate::graph::{Edge, RunTask};
 
 /// The chain of parents and children with the greatest sum of durations, in the order in which they
 /// ran, and that sum in seconds. Only tasks that have started count; edges to a task that did not
@@ -10,7 +10,8 @@ use queue::graph::{Edge, RunTask};
 ///
 /// The edges hold no circle. Time and space grow with their number (Kelley and Walker,
 /// Critical-path planning and scheduling, 1959).
-pub(crate) fn critical_path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> (Vec<&'a RunTask>, f64) {
+#[must_use]
+pub fn critical_path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> (Vec<&'a RunTask>, f64) {
     let index: HashMap<i64, usize> =
         tasks.iter().enumerate().map(|(n, task)| (task.node, n)).collect();
     let mut children = vec![Vec::new(); tasks.len()];
@@ -58,10 +59,9 @@ pub(crate) fn critical_path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> (Vec<&'
 mod tests {
     use std::time::Duration;
 
-    use queue::Priority;
-    use queue::run::{Expected, JoinMode};
-
     use super::*;
+    use crate::run::{Expected, JoinMode};
+    use crate::task::Priority;
 
     fn task(node: i64, seconds: Option<u64>) -> RunTask {
         RunTask {

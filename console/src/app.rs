@@ -1,0 +1,162 @@
+//! From a listener to answers.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::response::Redirect;
+use axum::routing::get;
+use axum::{Router, middleware};
+use queue::QueueError;
+use queue::connect::{ConnectError, Target};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::database::Database;
+use crate::guard::Doors;
+use crate::tally::Tally;
+use crate::{Options, api, assets, guard, login, screens, trouble};
+
+/// What every handler may look at.
+pub(crate) struct Shared {
+    pub(crate) database: Database,
+    pub(crate) tally: Tally,
+    pub(crate) doors: Doors,
+    pub(crate) read_only: bool,
+    /// Seats for pages that watch a task.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Cancelled when the server is to end: what would go on for ever ends then.
+    pub(crate) ending: CancellationToken,
+    /// In front of every path; empty or `/x`.
+    pub(crate) base: String,
+}
+
+/// Shared by all handlers.
+pub(crate) type App = Arc<Shared>;
+
+/// Why a console does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The options do not fit together.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Nobody can listen there.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The database is none of pgmill's, or in trouble.
+    #[error(transparent)]
+    Database(#[from] QueueError),
+}
+
+/// A console that listens and has seen its database.
+pub struct Console {
+    listener: TcpListener,
+    app: App,
+}
+
+impl Console {
+    /// Checks the options and the database, and listens.
+    ///
+    /// # Errors
+    /// An address beyond this machine without a token; an address that is taken; no database, or one
+    /// with another schema.
+    pub async fn start(target: &Target, options: Options) -> Result<Self, StartError> {
+        if !options.listen.ip().is_loopback() && options.tokens.is_empty() {
+            return Err(StartError::Usage {
+                message: format!(
+                    "{} can be reached from elsewhere, and there is no token",
+                    options.listen
+                ),
+                hint: "name a file with a token: --token-file FILE; or listen on 127.0.0.1"
+                    .to_owned(),
+            });
+        }
+        let database = Database::new(target)?;
+        database.check().await?;
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
+        let app = Arc::new(Shared {
+            database,
+            tally: Tally::new(),
+            doors: Doors::new(options.tokens, options.hosts),
+            read_only: options.read_only,
+            streams: Arc::new(Semaphore::new(screens::MOST_STREAMS)),
+            ending: CancellationToken::new(),
+            base: options.base_path.trim_end_matches('/').to_owned(),
+        });
+        Ok(Self { listener, app })
+    }
+
+    /// Where to point a browser.
+    ///
+    /// # Errors
+    /// The socket is gone.
+    pub fn url(&self) -> std::io::Result<String> {
+        Ok(format!("http://{}{}/", self.listener.local_addr()?, self.app.base))
+    }
+
+    /// Serves until `end` is ready and the last answer has been given.
+    ///
+    /// # Errors
+    /// The socket is gone.
+    pub async fn serve(
+        self,
+        end: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let tasks = TaskTracker::new();
+        let reader = tasks.spawn(keep_tally(Arc::clone(&self.app)));
+        let ending = self.app.ending.clone();
+        let end = async move {
+            end.await;
+            ending.cancel();
+        };
+        let served =
+            axum::serve(self.listener, router(&self.app)).with_graceful_shutdown(end).await;
+        reader.abort();
+        tasks.close();
+        tasks.wait().await;
+        served
+    }
+}
+
+async fn keep_tally(app: App) {
+    app.tally.keep(&app.database).await;
+}
+
+fn router(app: &App) -> Router {
+    let inner = screens::routes()
+        .merge(api::routes())
+        .merge(login::routes())
+        .merge(assets::routes())
+        .route("/livez", get(|| async { "alive\n" }))
+        .fallback(trouble::no_such_page);
+    let placed = if app.base.is_empty() {
+        inner
+    } else {
+        let home = format!("{}/", app.base);
+        Router::new()
+            .nest(&app.base, inner)
+            .route(&home, get(screens::home))
+            .route("/", get(move || async move { Redirect::to(&home) }))
+            .fallback(trouble::no_such_page)
+    };
+    placed
+        .layer(middleware::map_response_with_state(Arc::clone(app), trouble::tell))
+        .layer(middleware::from_fn_with_state(Arc::clone(app), guard::guard))
+        .with_state(Arc::clone(app))
+}

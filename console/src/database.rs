@@ -1,0 +1,83 @@
+//! Sessions of the database. A look is a read-only transaction that ends soon, whatever it is asked.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime, Transaction};
+use queue::connect::{ConnectError, Target, pool_error, pool_manager};
+use queue::insight::viewer;
+use queue::{QueueError, audit, schema};
+
+/// A handful of people, each with some requests at once.
+const SESSIONS: usize = 6;
+
+/// Somebody who waits for a session or a connection is told so after this long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// No look may burden the database for longer. Compiling a statement takes longer than what these read.
+const LOOK: &str = "/* console.look */
+SET LOCAL statement_timeout = '2s'; SET LOCAL lock_timeout = '1s'; SET LOCAL jit = off";
+
+/// Acting waits for row locks, which a finish holds for a moment.
+const ACT: &str =
+    "/* console.act */ SET LOCAL statement_timeout = '20s'; SET LOCAL lock_timeout = '5s'";
+
+/// The pool.
+pub(crate) struct Database {
+    pool: Pool,
+}
+
+/// One session, for one request.
+pub(crate) struct Session(Object);
+
+impl Database {
+    pub(crate) fn new(target: &Target) -> Result<Self, ConnectError> {
+        let pool = Pool::builder(pool_manager(target, RecyclingMethod::Verified))
+            .max_size(SESSIONS)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(PATIENCE))
+            .create_timeout(Some(PATIENCE))
+            .recycle_timeout(Some(PATIENCE))
+            .build()
+            .map_err(|error| ConnectError::Unreachable {
+                server: "the pool".to_owned(),
+                reason: error.to_string(),
+            })?;
+        Ok(Self { pool })
+    }
+
+    /// Refuses a database that is none of pgmill's, or one that this login may not look at.
+    pub(crate) async fn check(&self) -> Result<(), QueueError> {
+        let session = self.session().await?;
+        schema::check_version(&**session.0).await?;
+        viewer::viewer(&**session.0).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn session(&self) -> Result<Session, QueueError> {
+        let object = self.pool.get().await.map_err(pool_error)?;
+        Ok(Session(object))
+    }
+}
+
+impl Session {
+    /// A transaction that writes nothing and in which no statement takes longer than two seconds.
+    pub(crate) async fn look(&mut self) -> Result<Transaction<'_>, QueueError> {
+        let look = self.0.build_transaction().read_only(true).start().await?;
+        look.batch_execute(LOOK).await?;
+        Ok(look)
+    }
+
+    /// A transaction in this name.
+    pub(crate) async fn act(&mut self, actor: &str) -> Result<Transaction<'_>, QueueError> {
+        let act = self.0.build_transaction().start().await?;
+        act.batch_execute(ACT).await?;
+        audit::act_for(&*act, actor).await?;
+        Ok(act)
+    }
+
+    /// Tells the fleet, after a commit, that there may be something to do. Without it the next poll
+    /// finds out, so that it may fail.
+    pub(crate) async fn ring(&self) {
+        drop(queue::enqueue::ring(&**self.0).await);
+    }
+}

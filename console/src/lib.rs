@@ -1,0 +1,74 @@
+//! The web console: what an operator opens at night.
+//!
+//! | step | file |
+//! |---|---|
+//! | from a listener to answers | `app` |
+//! | who may ask at all: host, origin, token, the headers of every answer | `guard`, `login` |
+//! | sessions of the database, each look bounded in time | `database` |
+//! | one visit: who asks, and the frame around every screen | `visit`, `page` |
+//! | one screen each: data, template, routes | `screens` |
+//! | the same data as JSON, and what it looks like | `api`, `openapi` |
+//! | the last hour, read a minute at a time and kept | `tally` |
+//! | what people write and read: `filter`, `highlight`, `words` | |
+//! | why there is no answer | `trouble` |
+//! | scripts and styles, which lie in the program | `assets` |
+//!
+//! A new screen is a file in `screens/`, a template in `templates/`, and a line in `screens.rs`.
+//!
+//! Invariant: there is no SQL on the schema here; every statement is in the crate `queue`.
+//!
+//! Invariant: what only looks does so in a read-only transaction under a statement timeout; what acts
+//! takes an `Act`, which exists only behind the checks of origin and CSRF token and begins nothing in
+//! read-only mode.
+
+mod api;
+mod app;
+mod assets;
+mod database;
+mod filter;
+mod guard;
+mod highlight;
+mod login;
+mod openapi;
+mod page;
+mod screens;
+mod tally;
+mod trouble;
+mod visit;
+mod words;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+pub use app::{Console, StartError};
+pub use openapi::PATHS as API_PATHS;
+
+/// What somebody knows who may sign in.
+#[derive(Clone)]
+pub struct Token {
+    /// The token itself.
+    pub secret: String,
+    /// Whose it is: who signs in with it acts in this name.
+    pub label: Option<String>,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+/// How a console is served.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Nobody acts through it.
+    pub read_only: bool,
+    /// What has to be known to sign in, any of them; empty: whoever reaches it may look.
+    pub tokens: Vec<Token>,
+    /// What stands in front of every path, as `/pgmill`; empty: nothing.
+    pub base_path: String,
+    /// Names by which it is reached, beside `localhost` and addresses.
+    pub hosts: Vec<String>,
+}

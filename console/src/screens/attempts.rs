@@ -1,0 +1,75 @@
+//! One attempt of a task, as its screen shows it.
+
+use queue::attempt::Attempt;
+use serde_json::Value;
+
+use crate::highlight;
+use crate::page::Markup;
+
+/// More rows of a result are in the JSON.
+const MOST_ROWS: usize = 50;
+
+/// An attempt and what its template needs of it.
+pub(crate) struct Told {
+    pub(crate) it: Attempt,
+    /// The line of the error and a caret below it.
+    pub(crate) caret: Option<String>,
+    pub(crate) notices: Vec<String>,
+    pub(crate) result: Option<Table>,
+    /// Of an attempt that failed in another text than the others.
+    pub(crate) statement: Option<Markup>,
+}
+
+/// The first rows that a task returned.
+pub(crate) struct Table {
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+    pub(crate) truncated: bool,
+}
+
+/// The newest first.
+pub(crate) fn told(attempts: Vec<Attempt>) -> Vec<Told> {
+    attempts.into_iter().rev().map(one).collect()
+}
+
+fn one(it: Attempt) -> Told {
+    let caret = it
+        .position
+        .zip(it.statement.as_deref())
+        .and_then(|(position, statement)| terminal::caret(statement, position));
+    let notices = it.notices.iter().flat_map(terminal::notices).collect();
+    let result = it.result.as_ref().and_then(table);
+    let marked = it.position.is_some();
+    let statement = it.statement.as_deref().filter(|_| marked);
+    let statement = statement.map(|sql| highlight::statement(sql, it.position));
+    Told { caret, notices, result, statement, it }
+}
+
+impl Told {
+    /// The text that stands in place of one that only operators see.
+    pub(crate) fn message(&self) -> Option<&str> {
+        let hidden = self.it.sqlstate.as_ref().map(|_| terminal::HIDDEN);
+        self.it.message.as_deref().or(hidden)
+    }
+
+    pub(crate) fn worker(&self) -> Option<String> {
+        let it = &self.it;
+        queue::roster::place(it.worker_host.as_deref(), it.worker_pid, it.worker_id)
+    }
+}
+
+/// `None` if the task returned none, not even columns.
+fn table(result: &Value) -> Option<Table> {
+    let columns = result.get("columns")?.as_array().filter(|columns| !columns.is_empty())?;
+    let rows = result.get("rows")?.as_array()?;
+    Some(Table {
+        columns: columns.iter().map(terminal::value).collect(),
+        rows: rows
+            .iter()
+            .take(MOST_ROWS)
+            .filter_map(Value::as_array)
+            .map(|row| row.iter().map(terminal::value).collect())
+            .collect(),
+        truncated: result.get("truncated") == Some(&Value::Bool(true)) || rows.len() > MOST_ROWS,
+    })
+}

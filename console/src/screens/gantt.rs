@@ -1,0 +1,90 @@
+//! When each task of a run ran, one bar below the other.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use queue::graph::{Run, RunTask};
+
+use crate::page::{Markup, escaped};
+use crate::words;
+
+/// Units of the picture's width.
+const WIDTH: f64 = 1000.0;
+
+/// A narrower bar could not be seen.
+const LEAST: f64 = 4.0;
+
+/// A line of the picture.
+pub(crate) struct Bar {
+    pub(crate) name: String,
+    pub(crate) path: Option<String>,
+    pub(crate) critical: bool,
+    pub(crate) picture: Markup,
+    pub(crate) seconds: f64,
+}
+
+/// The tasks that have begun, in that order, over the time from the first start to the last end.
+pub(crate) fn bars(
+    run: &Run,
+    tasks: &[RunTask],
+    critical: &HashSet<i64>,
+    now: Timestamp,
+) -> Vec<Bar> {
+    let mut begun: Vec<(&RunTask, Timestamp, Timestamp)> = tasks
+        .iter()
+        .filter_map(|task| {
+            let from = task.started_at?;
+            let to = task.ended_at.unwrap_or(now);
+            Some((task, from, to.max(from)))
+        })
+        .collect();
+    begun.sort_by_key(|(task, from, _)| (*from, task.node));
+    // A restart begins the last attempts long after the run itself; what nobody sees is no use.
+    let first = begun.iter().map(|it| it.1).min().unwrap_or(run.started_at);
+    let last = begun.iter().map(|it| it.2).max().unwrap_or(now);
+    let all = last.duration_since(first).as_secs_f64().max(f64::EPSILON);
+    let part = |at: Timestamp| at.duration_since(first).as_secs_f64() / all;
+    let bar = |(task, from, to): (&RunTask, Timestamp, Timestamp)| {
+        let seconds = to.duration_since(from).as_secs_f64();
+        let width = ((part(to) - part(from)) * WIDTH).max(LEAST);
+        let x = (part(from) * WIDTH).min(WIDTH - LEAST);
+        let on_path = critical.contains(&task.node);
+        Bar {
+            name: task.name.clone(),
+            path: task.task_id.map(|id| format!("/tasks/{id}")),
+            critical: on_path,
+            picture: draw(&task.state, (x, width), &told(task, from, first, seconds), on_path),
+            seconds,
+        }
+    };
+    begun.into_iter().map(bar).collect()
+}
+
+fn told(task: &RunTask, from: Timestamp, first: Timestamp, seconds: f64) -> String {
+    let begun = from.duration_since(first).as_secs_f64();
+    format!("{}, from {} on, for {}", task.state, words::span(begun), words::span(seconds))
+}
+
+fn draw(state: &str, (x, width): (f64, f64), told: &str, critical: bool) -> Markup {
+    let mut svg = format!(
+        "<svg class=\"bar\" viewBox=\"0 0 {WIDTH} 16\" preserveAspectRatio=\"none\" role=\"img\" \
+         aria-label=\"{}\">",
+        escaped(told)
+    );
+    let _ = write!(
+        svg,
+        "<title>{}</title><rect class=\"{}\" x=\"{x:.1}\" y=\"2\" width=\"{width:.1}\" height=\"{}\"/>",
+        escaped(told),
+        words::class(state),
+        if critical { 9 } else { 12 },
+    );
+    if critical {
+        let _ = write!(
+            svg,
+            "<rect class=\"path\" x=\"{x:.1}\" y=\"11\" width=\"{width:.1}\" height=\"3\"/>"
+        );
+    }
+    svg.push_str("</svg>");
+    Markup(svg)
+}

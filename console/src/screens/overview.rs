@@ -1,0 +1,102 @@
+//! The first screen: what is wrong, then every queue.
+
+use askama::Template;
+use axum::Router;
+use axum::routing::get;
+use deadpool_postgres::Transaction;
+use queue::insight::trouble;
+use queue::insight::viewer::Viewer;
+use queue::{QueueError, doctor, show as tasks};
+use serde::Serialize;
+
+use super::Shown;
+use super::fill::{Fleet, Hour, QueueFill};
+use super::problems::{Evidence, Problem, problems};
+use crate::app::{App, Shared};
+use crate::page::{Page, show as answer};
+use crate::tally::KEPT_MINUTES;
+use crate::visit::Visit;
+use crate::words;
+
+/// More are not shown; the filter of the queues' screen finds them.
+const MOST_QUEUES: usize = 200;
+
+/// Problems that are shown without a click; the others would push the queues out of sight.
+const FIRST: usize = 8;
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/", get(show))
+}
+
+/// The whole of it.
+#[derive(Serialize)]
+pub(crate) struct Overview {
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) queues: Vec<QueueFill>,
+    pub(crate) hour: Hour,
+    pub(crate) readers: i64,
+    pub(crate) busy_readers: i64,
+    pub(crate) workers_alive: usize,
+    /// Of the last hour, so many minutes have been read.
+    pub(crate) minutes_read: i64,
+}
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct Screen {
+    page: Page,
+    it: Overview,
+}
+
+impl Screen {
+    fn first(&self) -> &[Problem] {
+        &self.it.problems[..self.it.problems.len().min(FIRST)]
+    }
+
+    fn rest(&self) -> &[Problem] {
+        self.it.problems.get(FIRST..).unwrap_or_default()
+    }
+
+    fn hour_is_whole(&self) -> bool {
+        self.it.minutes_read >= KEPT_MINUTES
+    }
+}
+
+pub(crate) async fn show(visit: Visit) -> Shown {
+    let mut session = visit.session().await?;
+    let look = session.look().await?;
+    let viewer = visit.viewer(&look).await?;
+    let it = data(&visit.app, &look, &viewer).await?;
+    answer(&Screen { page: visit.page("Overview", viewer), it })
+}
+
+/// Reads it.
+pub(crate) async fn data(
+    app: &Shared,
+    look: &Transaction<'_>,
+    viewer: &Viewer,
+) -> Result<Overview, QueueError> {
+    let fleet = Fleet::look(look, app.tally.minutes(), viewer.now).await?;
+    let mut queues = fleet.queues();
+    let running = tasks::running(&**look, None).await?;
+    let missed = trouble::missed(&**look).await?;
+    let horizon = doctor::horizon(&**look).await?;
+    let problems = problems(&Evidence {
+        fleet: &fleet,
+        queues: &queues,
+        running: &running,
+        missed: &missed,
+        horizon: &horizon,
+    });
+    queues.truncate(MOST_QUEUES);
+    let (busy_readers, readers) = fleet.readers();
+    Ok(Overview {
+        problems,
+        queues,
+        hour: Hour::of(fleet.minutes.iter(), viewer.now),
+        readers,
+        busy_readers,
+        workers_alive: fleet.workers.iter().filter(|worker| worker.alive).count(),
+        minutes_read: app.tally.read_minutes(),
+    })
+}

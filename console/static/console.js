@@ -1,0 +1,122 @@
+// What a page does beyond being read. Without it everything can still be read and done.
+"use strict";
+
+const PACE_MS = 3000;
+
+// Times on the reader's wall clock; the exact instant in UTC stays the title.
+function localTimes(root) {
+  const options = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (!Number.isNaN(at.getTime())) time.textContent = at.toLocaleString(undefined, options);
+  }
+}
+
+// A task that goes on is sent by the server as it does. While nobody can see it, it is not: a browser opens
+// only a few connections to one server. Where the server has no seat left, the page is asked for again.
+function watch(wanted, ask) {
+  let events = null;
+  let refused = false;
+  const close = () => {
+    events?.close();
+    events = null;
+  };
+  const open = (source) => {
+    events = new EventSource(source);
+    events.addEventListener("now", (event) => {
+      const now = document.getElementById("now");
+      const selection = getSelection();
+      const reading = selection && !selection.isCollapsed && now?.contains(selection.anchorNode);
+      if (!now || reading) return;
+      now.innerHTML = event.data;
+      localTimes(now);
+    });
+    events.addEventListener("changed", ask);
+    events.addEventListener("end", () => {
+      close();
+      ask();
+    });
+    events.addEventListener("error", () => {
+      if (events?.readyState !== EventSource.CLOSED) return;
+      refused = true;
+      events = null;
+    });
+  };
+  return {
+    open: () => events?.readyState === EventSource.OPEN,
+    keep: () => {
+      const source = document.getElementById("now")?.dataset.events;
+      const want = source && wanted() && !document.hidden && !refused;
+      if (want && !events) open(source);
+      if (!want && events) close();
+    },
+  };
+}
+
+// The parts that change are asked for again, unless nobody can see them, or somebody said no.
+function live() {
+  const button = document.getElementById("refresh");
+  if (!document.getElementById("live") || !button) return;
+  let on = localStorage.getItem("pgmill-live") !== "off";
+  const tell = () => {
+    button.setAttribute("aria-pressed", String(on));
+    button.title = on ? "refreshed every 3 s; click to pause" : "paused; click to go on";
+    button.textContent = on ? "live" : "paused";
+  };
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    on = !on;
+    localStorage.setItem("pgmill-live", on ? "on" : "off");
+    tell();
+  });
+  tell();
+  const ask = () => document.body.dispatchEvent(new Event("tick"));
+  const events = watch(() => on, ask);
+  const tick = () => {
+    const part = document.getElementById("live");
+    events.keep();
+    if (events.open()) return;
+    // What somebody types into, or has opened, stays as it is.
+    const typing = part && part.contains(document.activeElement) && document.activeElement.matches("input, select, button");
+    const busy = typing || part?.querySelector("details[open]");
+    if (on && !document.hidden && part && !busy) ask();
+  };
+  events.keep();
+  setInterval(tick, PACE_MS);
+  document.addEventListener("visibilitychange", tick);
+}
+
+// `/` leads to the filter, from anywhere.
+function keys() {
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey;
+    if (event.key !== "/" || typing) return;
+    const filter = document.getElementById("filter");
+    event.preventDefault();
+    if (filter) {
+      filter.focus();
+      filter.select();
+    } else {
+      const tasks = document.querySelector('nav a[href$="/tasks"]');
+      if (tasks) location.href = tasks.href + "#filter";
+    }
+  });
+  if (location.hash === "#filter") document.getElementById("filter")?.focus();
+}
+
+function ticks() {
+  const all = document.getElementById("all");
+  if (!all) return;
+  all.hidden = false;
+  all.addEventListener("change", () => {
+    for (const box of document.querySelectorAll('input[name="id"]')) box.checked = all.checked;
+  });
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  localTimes(document);
+  live();
+  keys();
+  ticks();
+  document.body.addEventListener("htmx:afterSwap", () => localTimes(document));
+});

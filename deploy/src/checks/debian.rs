@@ -1,0 +1,247 @@
+//! The Debian package, as `make deb` left it: what is in it, what it asks for, and what an installation of it
+//! leaves behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::scratch::Scratch;
+use crate::{Check, Tools, pages};
+
+const SUBJECT: &str = "debian";
+const DPKG: &str = "dpkg-deb";
+const HINT: &str = "apt-get install dpkg";
+
+/// Files that have to be there, beside pages and completions, with their modes as dpkg-deb lists them.
+const FILES: [(&str, &str); 9] = [
+    ("-rwxr-xr-x", "usr/bin/pgmill"),
+    ("-rwxr-xr-x", "usr/bin/pgmill-worker"),
+    ("-rwxr-xr-x", "usr/bin/pgmill-enqueue"),
+    ("-rw-r--r--", "usr/lib/systemd/system/pgmill-worker@.service"),
+    ("-rw-r--r--", "etc/default/pgmill"),
+    ("-rw-r--r--", "usr/share/pgmill/schema.sql"),
+    ("-rw-r--r--", "usr/share/doc/pgmill/copyright"),
+    ("-rw-r--r--", "usr/share/doc/pgmill/examples/enqueue.sql"),
+    ("-rw-r--r--", "usr/share/zsh/vendor-completions/_pgmill"),
+];
+
+pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
+    let Some(package) = package()? else {
+        return Ok(vec![Check::skipped(SUBJECT, "the package", DPKG, "make deb PROFILE=dev")]);
+    };
+    let scratch = Scratch::new("debian")?;
+    let checks = [
+        contents(tools, &package),
+        control(tools, &package),
+        lint(tools, &package),
+        installed(tools, &package, scratch.path()),
+    ];
+    // One that breaks off does not hide what the others found.
+    let broken = |error| Check::broken(SUBJECT, &error);
+    Ok(checks.into_iter().map(|check| check.unwrap_or_else(broken)).collect())
+}
+
+/// The latest of this version: that of the build that this program is part of, or the one to be installed.
+fn package() -> Result<Option<PathBuf>> {
+    let own = std::env::current_exe().context("no path of this program")?;
+    let version = format!("pgmill_{}-", env!("CARGO_PKG_VERSION"));
+    let folders = own.ancestors().skip(1).take(2).map(|folder| folder.join("debian"));
+    let entries = folders.filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let packages = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&version) && name.ends_with(".deb")
+    });
+    Ok(packages.max_by_key(|path| fs::metadata(path).and_then(|file| file.modified()).ok()))
+}
+
+/// Modes, owners and names of all files.
+fn contents(tools: &Tools, package: &Path) -> Result<Check> {
+    let what = "files, modes and owners";
+    let Some(said) = tools.run(tools.command(DPKG).arg("--contents").arg(package), "")? else {
+        return Ok(Check::skipped(SUBJECT, what, DPKG, HINT));
+    };
+    // -rwxr-xr-x root/root 123 2026-01-01 00:00 ./usr/bin/pgmill
+    let rows: Vec<[&str; 3]> = said
+        .out
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            Some([*words.first()?, *words.get(1)?, words.get(5)?.trim_start_matches("./")])
+        })
+        .collect();
+    let mut wanted: Vec<(&str, String)> =
+        FILES.map(|(mode, name)| (mode, name.to_owned())).to_vec();
+    for command in pages::programs() {
+        let name = command.get_name();
+        wanted.push(("-rw-r--r--", format!("usr/share/man/man1/{name}.1.gz")));
+        wanted.push(("-rw-r--r--", format!("usr/share/bash-completion/completions/{name}")));
+    }
+    let mut mistakes = Vec::new();
+    for (mode, name) in &wanted {
+        if !rows.iter().any(|[it, _, path]| it == mode && path == name) {
+            mistakes.push(format!("no {name} with mode {mode}"));
+        }
+    }
+    for [mode, owner, name] in &rows {
+        if !["root/root", "0/0"].contains(owner) {
+            mistakes.push(format!("{name} belongs to {owner}"));
+        }
+        if mode.get(8..9) == Some("w") || mode.contains(['s', 't']) {
+            mistakes.push(format!("{name} has mode {mode}"));
+        }
+        if !["", "usr", "etc"].contains(&name.split('/').next().unwrap_or_default()) {
+            mistakes.push(format!("{name} is neither in usr nor in etc"));
+        }
+    }
+    Ok(match &*mistakes {
+        [] => Check::passed(SUBJECT, what, DPKG, format!("{} entries", rows.len())),
+        _ => Check::found(SUBJECT, what, DPKG, &mistakes),
+    })
+}
+
+/// What the package says of itself.
+fn control(tools: &Tools, package: &Path) -> Result<Check> {
+    let what = "version, dependencies, configuration files";
+    let mut asked = tools.command(DPKG);
+    let asked = asked.arg("--field").arg(package).args(["Package", "Version", "Depends"]);
+    let Some(said) = tools.run(asked, "")? else {
+        return Ok(Check::skipped(SUBJECT, what, DPKG, HINT));
+    };
+    let field = |name: &str| {
+        said.out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap_or("")
+    };
+    let mut mistakes = Vec::new();
+    if field("Package") != "pgmill" || !field("Version").starts_with(env!("CARGO_PKG_VERSION")) {
+        mistakes.push(format!("it is {} {}", field("Package"), field("Version")));
+    }
+    // What the linker says that it needs; the programs bring everything else along.
+    let depends: Vec<&str> =
+        field("Depends").split(", ").filter_map(|it| it.split(' ').next()).collect();
+    if !depends.contains(&"libc6") {
+        mistakes.push("it does not depend on libc6".to_owned());
+    }
+    for other in depends.iter().filter(|it| !["libc6", "libgcc-s1"].contains(it)) {
+        mistakes.push(format!("it depends on {other}"));
+    }
+    let conffiles =
+        tools.run(tools.command(DPKG).arg("--info").arg(package).arg("conffiles"), "")?;
+    let conffiles = conffiles.map(|said| said.out).unwrap_or_default();
+    if conffiles.trim() != "/etc/default/pgmill" {
+        mistakes.push(format!("its configuration files are {}", conffiles.trim()));
+    }
+    Ok(match &*mistakes {
+        [] => {
+            let size = fs::metadata(package)?.len() / 1024;
+            let detail = format!("{size} KiB, depends on {}", field("Depends"));
+            Check::passed(SUBJECT, what, DPKG, detail)
+        }
+        _ => Check::found(SUBJECT, what, DPKG, &mistakes),
+    })
+}
+
+/// What Debian's own checker calls an error.
+fn lint(tools: &Tools, package: &Path) -> Result<Check> {
+    let (what, tool) = ("Debian's policy", "lintian");
+    let mut command = tools.command(tool);
+    // The package is no part of Debian: it has no changelog of Debian's, and its maintainers no address.
+    let without = "no-changelog,malformed-contact";
+    command.args(["--fail-on", "error", "--allow-root", "--suppress-tags", without]).arg(package);
+    Ok(match tools.run(&mut command, "")? {
+        None => Check::skipped(SUBJECT, what, tool, "apt-get install lintian"),
+        Some(said) => {
+            let errors: Vec<String> =
+                said.out.lines().filter(|it| it.starts_with("E:")).map(str::to_owned).collect();
+            match (said.success, &*errors) {
+                (true, []) => Check::passed(SUBJECT, what, tool, "no error".to_owned()),
+                (false, []) => Check::found(SUBJECT, what, tool, &[said.all()]),
+                (_, errors) => Check::found(SUBJECT, what, tool, errors),
+            }
+        }
+    })
+}
+
+/// Installs it into a folder, runs the programs, and purges it.
+fn installed(tools: &Tools, package: &Path, folder: &Path) -> Result<Check> {
+    let (what, tool) = ("installing, running, purging", "dpkg");
+    for state in ["updates", "info", "triggers"] {
+        fs::create_dir_all(folder.join("var/lib/dpkg").join(state))?;
+    }
+    fs::write(folder.join("var/lib/dpkg/status"), "")?;
+    let mut mistakes = Vec::new();
+    let Some(said) = tools.run(dpkg(tools, folder).arg("--install").arg(package), "")? else {
+        return Ok(Check::skipped(SUBJECT, what, tool, HINT));
+    };
+    if !said.success {
+        return Ok(Check::found(SUBJECT, what, tool, &[said.all()]));
+    }
+    for name in ["pgmill", "pgmill-worker", "pgmill-enqueue"] {
+        let mut program = Command::new(folder.join("usr/bin").join(name));
+        let said = tools.run(program.arg("--version"), "")?;
+        let version = said.map(|said| said.all()).unwrap_or_default();
+        if !version.ends_with(env!("CARGO_PKG_VERSION")) {
+            mistakes.push(format!("{name} --version: {version}"));
+        }
+    }
+    // An administrator's own file outlives a purge, an empty folder does not.
+    let own = folder.join("etc/pgmill/main");
+    fs::create_dir_all(&own)?;
+    fs::write(own.join("env"), "PGMILL_READERS=2\n")?;
+    purge(tools, folder, &mut mistakes)?;
+    let left = left_behind(folder)?;
+    if left != ["etc/pgmill/main/env"] {
+        mistakes.push(format!("after a purge there are {}", left.join(" ")));
+    }
+    fs::remove_dir_all(own)?;
+    let again = tools.run(dpkg(tools, folder).arg("--install").arg(package), "")?;
+    if again.is_none_or(|said| !said.success) {
+        mistakes.push("it cannot be installed again".to_owned());
+    }
+    purge(tools, folder, &mut mistakes)?;
+    for folder in ["usr", "etc/default", "etc/pgmill"].map(|name| folder.join(name)) {
+        if folder.exists() {
+            mistakes.push(format!("{} is still there", folder.display()));
+        }
+    }
+    Ok(Check::found(SUBJECT, what, tool, &mistakes))
+}
+
+fn purge(tools: &Tools, folder: &Path, mistakes: &mut Vec<String>) -> Result<()> {
+    match tools.run(dpkg(tools, folder).args(["--purge", "pgmill"]), "")? {
+        Some(said) if said.success => {}
+        said => mistakes.push(said.map(|said| said.all()).unwrap_or_default()),
+    }
+    Ok(())
+}
+
+/// On a system of this folder's own, which has no shell and no libc6.
+fn dpkg(tools: &Tools, folder: &Path) -> Command {
+    let mut command = tools.command("dpkg");
+    command.arg(format!("--root={}", folder.display()));
+    command.args(["--force-depends", "--force-not-root", "--force-script-chrootless"]);
+    command.arg(format!("--log={}", folder.join("var/dpkg.log").display()));
+    command.env("LC_ALL", "C.UTF-8");
+    command
+}
+
+/// Files outside of dpkg's own records.
+fn left_behind(folder: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next)? {
+            let path = entry?.path();
+            let shown = path.strip_prefix(folder)?.display().to_string();
+            if path.is_dir() {
+                if shown != "var" {
+                    folders.push(path);
+                }
+            } else {
+                found.push(shown);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}

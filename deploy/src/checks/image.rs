@@ -1,0 +1,214 @@
+//! What the image holds, tried without a container engine: the folder that deploy/container/rootfs makes is the
+//! root of the programs, as the account that they have in the container, against a server of their own.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use cluster::{Cluster, Options};
+
+use crate::documents::folder;
+use crate::scratch::Scratch;
+use crate::{Check, Said, Tools};
+
+const SUBJECT: &str = "image";
+const ACCOUNT: &str = "65532:65532";
+const AS_ROOT: &str = "only root may change the root of a process";
+
+pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
+    let scratch = Scratch::new("image")?;
+    let image = scratch.path().join("image");
+    let programs = cluster::beside("worker")?;
+    let made = Command::new(folder().join("container/rootfs"))
+        .args([programs.parent().unwrap_or(Path::new(".")), &image])
+        .output()
+        .context("deploy/container/rootfs does not start")?;
+    let what = "rootfs: programs, their libraries, roots of trust";
+    if !made.status.success() {
+        let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+        return Ok(vec![Check::found(SUBJECT, what, "own", &[said])]);
+    }
+    let mut mistakes = held(&image)?;
+    if !rustix::process::getuid().is_root() {
+        let skipped = |what| Check::unavailable(SUBJECT, what, "chroot", AS_ROOT);
+        return Ok(vec![
+            Check::found(SUBJECT, what, "own", &mistakes),
+            skipped("a task runs in it"),
+        ]);
+    }
+    let root = Root { tools, image: &image };
+    for program in ["worker", "pgmill", "enqueue"] {
+        let said = root.run(&[program, "--version"], &[])?;
+        let expected = format!("{program} {}", env!("CARGO_PKG_VERSION"));
+        if !said.success || said.out.trim() != expected {
+            mistakes.push(format!("{program} --version: {}", said.all()));
+        }
+    }
+    let rootfs = Check::found(SUBJECT, what, "chroot", &mistakes);
+    let what =
+        "as in Compose: logins, init, a worker, its health, a schedule in a time zone, a task";
+    let Ok(binaries) = tools.server() else {
+        return Ok(vec![
+            rootfs,
+            Check::skipped(SUBJECT, what, "PostgreSQL", "cluster find --install"),
+        ]);
+    };
+    let cluster = Cluster::start(Options { fsync: false, ..Options::new(binaries) })?;
+    let Some(mistakes) = fleet(&root, &cluster)? else {
+        return Ok(vec![
+            rootfs,
+            Check::skipped(SUBJECT, what, "psql", "apt-get install postgresql-client"),
+        ]);
+    };
+    Ok(vec![rootfs, Check::found(SUBJECT, what, "chroot", &mistakes)])
+}
+
+/// What no program complains about before it is needed.
+fn held(image: &Path) -> Result<Vec<String>> {
+    let mut mistakes = Vec::new();
+    let bundle = std::fs::read_to_string(image.join("etc/ssl/certs/ca-certificates.crt"))?;
+    let roots = bundle.matches("BEGIN CERTIFICATE").count();
+    if roots < 50 {
+        mistakes.push(format!("only {roots} roots of trust"));
+    }
+    for absent in ["bin/sh", "usr/bin/sh", "etc/shadow", "root"] {
+        if image.join(absent).exists() {
+            mistakes.push(format!("{absent} is in the image"));
+        }
+    }
+    Ok(mistakes)
+}
+
+/// The image as a root directory.
+struct Root<'a> {
+    tools: &'a Tools,
+    image: &'a Path,
+}
+
+impl Root<'_> {
+    fn command(&self, words: &[&str], variables: &[(&str, &str)]) -> Command {
+        let mut command = self.tools.command("chroot");
+        command.arg(format!("--userspec={ACCOUNT}")).arg(self.image);
+        command.arg(format!("/usr/local/bin/{}", words[0])).args(&words[1..]);
+        command.env_clear().envs(variables.iter().copied());
+        command
+    }
+
+    fn run(&self, words: &[&str], variables: &[(&str, &str)]) -> Result<Said> {
+        let said = self.tools.run(&mut self.command(words, variables), "")?;
+        said.context("there is no chroot here")
+    }
+}
+
+/// Does what compose.yaml does, in the order in which it does it; `None` without psql.
+fn fleet(root: &Root<'_>, cluster: &Cluster) -> Result<Option<Vec<String>>> {
+    // The engine writes this one, and puts the secrets there.
+    std::fs::write(root.image.join("etc/hosts"), "127.0.0.1 localhost postgres\n")?;
+    let secrets = root.image.join("run/secrets");
+    std::fs::create_dir_all(root.image.join("run"))?;
+    let setup = Command::new(folder().join("compose/setup")).arg(&secrets).output()?;
+    ensure!(setup.status.success(), "compose/setup: {}", String::from_utf8_lossy(&setup.stderr));
+    // The folder's right mount is the engine's; its files are what the container sees.
+    let mut open = Command::new("chmod");
+    ensure!(open.arg("755").arg(&secrets).status()?.success(), "chmod");
+    let Some(said) = logins(root, cluster, &secrets)? else { return Ok(None) };
+    ensure!(said.success, "compose/logins.sh: {}", said.all());
+    place(&secrets, cluster)?;
+    let owner = [("PGSERVICEFILE", "/run/secrets/owner.conf"), ("DATABASE_URL", "service=owner")];
+    let worker = [
+        ("PGSERVICEFILE", "/run/secrets/worker.conf"),
+        ("DATABASE_URL", "service=queue"),
+        ("PGMILL_TASK_URL", "service=tasks"),
+    ];
+    let address = free_address()?;
+    let timing = ["daily(03:15, zone: Europe/Berlin)", "SELECT current_user"];
+    for words in [
+        &["pgmill", "init"][..],
+        &["pgmill", "schedule", "set", "nightly", "--timing", timing[0], "--statement", timing[1]],
+        &["enqueue", timing[1]],
+    ] {
+        let said = root.run(words, &owner)?;
+        ensure!(said.success, "{}: {}", words.join(" "), said.all());
+    }
+    let mut running = root.command(&["worker", "--exit-when-idle=3s", "--http", &address], &worker);
+    let running = std::thread::scope(|scope| -> Result<Vec<String>> {
+        let ended = scope.spawn(|| root.tools.run(&mut running, ""));
+        let mut mistakes = Vec::new();
+        if let Some(why) = unhealthy(root, &address)? {
+            mistakes.push(format!("pgmill health: {why}"));
+        }
+        let ended =
+            ended.join().map_err(|_| anyhow::anyhow!("the worker's watcher panicked"))??;
+        match ended {
+            Some(said) if said.success => {}
+            said => {
+                mistakes.push(format!("worker: {}", said.map(|it| it.all()).unwrap_or_default()));
+            }
+        }
+        Ok(mistakes)
+    });
+    let mut mistakes = running?;
+    let shown = root.run(&["pgmill", "task", "show", "1", "--json"], &owner)?;
+    if !(shown.out.contains("\"succeeded\"") && shown.out.contains("\"tasks\"")) {
+        mistakes.push(format!("no task has succeeded as the login tasks: {}", shown.all()));
+    }
+    Ok(Some(mistakes))
+}
+
+/// Runs what the server's container runs when it makes the database.
+fn logins(root: &Root<'_>, cluster: &Cluster, secrets: &Path) -> Result<Option<Said>> {
+    let bin = cluster.binaries().directory();
+    let psql = |command: &mut Command| -> Result<Option<Said>> {
+        let path = std::env::join_paths([bin, Path::new("/usr/bin"), Path::new("/bin")])?;
+        command
+            .env("PATH", path)
+            .env("PGHOST", cluster.directory())
+            .env("PGPORT", cluster.port().to_string());
+        root.tools.run(command, "")
+    };
+    let mut create = Command::new("psql");
+    let create = create.args(["-XqU", "postgres", "-c", "CREATE DATABASE app", "postgres"]);
+    let Some(created) = psql(create)? else { return Ok(None) };
+    ensure!(created.success, "{}", created.all());
+    let mut script = Command::new(folder().join("compose/logins.sh"));
+    script
+        .env("POSTGRES_USER", "postgres")
+        .env("POSTGRES_DB", "app")
+        .env("PGMILL_SECRETS", secrets);
+    psql(&mut script)
+}
+
+/// The service files as they are, but for the server's port and its superuser's password.
+fn place(secrets: &Path, cluster: &Cluster) -> Result<()> {
+    let url = cluster.url("app");
+    let password = url.split([':', '@']).nth(2).unwrap_or_default();
+    let drawn = std::fs::read_to_string(secrets.join("owner-password"))?;
+    for file in ["owner.conf", "worker.conf"] {
+        let path = secrets.join(file);
+        let text = std::fs::read_to_string(&path)?;
+        let text = text.replace("port=5432", &format!("port={}", cluster.port()));
+        std::fs::write(&path, text.replace(&drawn, password))?;
+    }
+    Ok(())
+}
+
+fn free_address() -> Result<String> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+/// Why the worker does not become ready; `None`: it does.
+fn unhealthy(root: &Root<'_>, address: &str) -> Result<Option<String>> {
+    let begun = Instant::now();
+    loop {
+        let said = root.run(&["pgmill", "health", address], &[])?;
+        if said.success {
+            return Ok(None);
+        }
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Ok(Some(said.all()));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

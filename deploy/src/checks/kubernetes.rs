@@ -1,0 +1,60 @@
+//! deploy/kubernetes: each overlay as `kubectl kustomize` makes it.
+
+use anyhow::Result;
+
+use super::manifests;
+use crate::documents::{self, Documents, INSTALL, folder};
+use crate::{Check, Tools};
+
+const SUBJECT: &str = "kubernetes";
+
+/// What somebody may apply.
+const OVERLAYS: &[&str] = &["kubernetes/base", "kubernetes/development", "kubernetes/production"];
+
+pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    for overlay in OVERLAYS {
+        let what = format!("{overlay}: kustomization");
+        match render(tools, overlay)? {
+            Rendered::Objects(found) => {
+                let detail = format!("{} objects", found.objects.len());
+                checks.push(Check::passed(SUBJECT, &what, "kubectl kustomize", detail));
+                checks.extend(manifests::check(tools, SUBJECT, &found)?);
+            }
+            Rendered::Refused(why) => {
+                checks.push(Check::found(SUBJECT, &what, "kubectl kustomize", &[why]));
+            }
+            Rendered::NoTool(check) => checks.push(check(SUBJECT, &what)),
+        }
+    }
+    Ok(checks)
+}
+
+/// What became of an overlay.
+pub(crate) enum Rendered {
+    Objects(Documents),
+    Refused(String),
+    /// The row that says so.
+    NoTool(fn(&'static str, &str) -> Check),
+}
+
+/// Makes the objects of a kustomization.
+///
+/// # Errors
+/// kubectl does not start.
+pub(crate) fn render(tools: &Tools, overlay: &str) -> Result<Rendered> {
+    let mut command = tools.command("kubectl");
+    let Some(said) = tools.run(command.arg("kustomize").arg(folder().join(overlay)), "")? else {
+        return Ok(Rendered::NoTool(|subject, what| {
+            let hint = "install kubectl, newer than Debian's package";
+            Check::skipped(subject, what, "kubectl", hint)
+        }));
+    };
+    if !said.success || !said.err.trim().is_empty() {
+        return Ok(Rendered::Refused(said.err.trim().to_owned()));
+    }
+    Ok(match documents::parse(tools, overlay, &said.out)? {
+        Some(found) => Rendered::Objects(found),
+        None => Rendered::NoTool(|subject, what| Check::skipped(subject, what, "PyYAML", INSTALL)),
+    })
+}

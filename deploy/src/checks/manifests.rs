@@ -1,0 +1,103 @@
+//! What every rendered set of objects is asked, whoever rendered it.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::{flags, objects};
+use crate::documents::{self, Documents, INSTALL, list, text};
+use crate::scratch::Scratch;
+use crate::{Check, Tools};
+
+/// Kinds that a cluster has only with somebody's operator, each with what of it we know.
+const FOREIGN: &[(&str, &str)] = &[
+    ("PrometheusRule", "prometheus-rule.json"),
+    ("ScaledObject", "scaled-object.json"),
+    ("ServiceMonitor", "service-monitor.json"),
+    ("TriggerAuthentication", "trigger-authentication.json"),
+];
+
+/// All checks of these objects, each as a row.
+///
+/// # Errors
+/// A tool does not start.
+pub(crate) fn check(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Vec<Check>> {
+    let mut mistakes = objects::mistakes(&given.objects);
+    let commands = given.objects.iter().flat_map(commands).collect::<Vec<_>>();
+    mistakes.extend(flags::mistakes(tools, &commands)?);
+    let what = format!("{}: fits together", given.name);
+    let mut own = Check::found(subject, &what, "own", &mistakes);
+    if mistakes.is_empty() {
+        own.detail = format!("{} objects, {} command lines", given.objects.len(), commands.len());
+    }
+    Ok(vec![kubernetes(tools, subject, given)?, foreign(tools, subject, given)?, own])
+}
+
+/// What containers run, one line each.
+fn commands(object: &Value) -> Vec<String> {
+    let containers = list(object, "spec.template.spec.containers").iter();
+    let line = |container: &Value| {
+        let parts = list(container, "command").iter().chain(list(container, "args"));
+        parts.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+    };
+    containers.map(line).collect()
+}
+
+/// By the schemas of Kubernetes: no field that it does not know, none of a wrong type.
+fn kubernetes(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Check> {
+    let what = format!("{}: schemas of Kubernetes", given.name);
+    let tool = tools.version("kubernetes-validate");
+    let scratch = Scratch::new("objects")?;
+    let path = scratch.path().join("objects.yaml");
+    std::fs::write(&path, &given.text)?;
+    let mut command = tools.command("kubernetes-validate");
+    let Some(said) = tools.run(command.arg("--strict").arg(path), "")? else {
+        return Ok(Check::skipped(subject, &what, &tool, INSTALL));
+    };
+    let all = scratch.without(&said.all());
+    let fine = |line: &&str| line.starts_with("INFO");
+    let foreign = |line: &str| {
+        line.starts_with("WARN")
+            && FOREIGN.iter().any(|(kind, _)| line.contains(&format!("kind {kind} ")))
+    };
+    let mut mistakes: Vec<String> =
+        all.lines().filter(|line| !fine(line) && !foreign(line)).map(str::to_owned).collect();
+    let ours = given
+        .objects
+        .iter()
+        .filter(|it| !FOREIGN.iter().any(|(kind, _)| text(it, "kind") == *kind));
+    let (passed, ours) = (all.lines().filter(fine).count(), ours.count());
+    if mistakes.is_empty() && (!said.success || passed != ours) {
+        mistakes.push(format!("{passed} of {ours} objects passed: {all}"));
+    }
+    let found = Check::found(subject, &what, &tool, &mistakes);
+    Ok(if mistakes.is_empty() {
+        Check::passed(subject, &what, &tool, format!("{passed} objects"))
+    } else {
+        found
+    })
+}
+
+/// By our own schemas, for what Kubernetes itself has none of.
+fn foreign(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Check> {
+    let what = format!("{}: kinds of operators", given.name);
+    let tool = tools.version("check-jsonschema");
+    let mut mistakes = Vec::new();
+    let mut seen = 0;
+    for (kind, schema) in FOREIGN {
+        let of_kind: Vec<&Value> =
+            given.objects.iter().filter(|it| text(it, "kind") == *kind).collect();
+        if of_kind.is_empty() {
+            continue;
+        }
+        seen += of_kind.len();
+        match documents::against(tools, schema, &of_kind)? {
+            Some(found) => mistakes.extend(found),
+            None => return Ok(Check::skipped(subject, &what, &tool, INSTALL)),
+        }
+    }
+    let mut check = Check::found(subject, &what, &tool, &mistakes);
+    if mistakes.is_empty() {
+        check.detail = format!("{seen} objects");
+    }
+    Ok(check)
+}

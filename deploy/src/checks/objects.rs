@@ -1,0 +1,340 @@
+//! What no schema of Kubernetes says: whether the objects of one fleet fit each other, and the worker.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::documents::{at, list, text};
+
+/// What Kubernetes waits longer than the worker, in seconds.
+const BEYOND_GRACE: f64 = 60.0;
+
+type Labels<'a> = BTreeMap<&'a str, &'a str>;
+
+/// Everything that is wrong with these objects together.
+pub(crate) fn mistakes(objects: &[Value]) -> Vec<String> {
+    let mut found = Vec::new();
+    for object in objects {
+        let mut say = |what: &str| {
+            found.push(format!(
+                "{}/{}: {what}",
+                text(object, "kind"),
+                text(object, "metadata.name")
+            ));
+        };
+        match text(object, "kind") {
+            "Deployment" => {
+                pod(object, objects, &mut say);
+                worker(object, &mut say);
+            }
+            "Job" => pod(object, objects, &mut say),
+            "Service" => service(object, objects, &mut say),
+            "ServiceMonitor" => service_monitor(object, objects, &mut say),
+            "PodDisruptionBudget" => {
+                picks_pods(object, "spec.selector.matchLabels", objects, &mut say);
+            }
+            "NetworkPolicy" => network_policy(object, objects, &mut say),
+            "ScaledObject" => scaled_object(object, objects, &mut say),
+            "ServiceAccount" if at(object, "automountServiceAccountToken") != false => {
+                say("it hands out its token");
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether there is one of each kind and name.
+fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
+    objects.iter().find(|it| text(it, "kind") == kind && text(it, "metadata.name") == name)
+}
+
+fn labels<'a>(object: &'a Value, path: &str) -> Labels<'a> {
+    let map = at(object, path).as_object().into_iter().flatten();
+    map.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect()
+}
+
+fn within(part: &Labels<'_>, whole: &Labels<'_>) -> bool {
+    !part.is_empty() && part.iter().all(|(key, value)| whole.get(key) == Some(value))
+}
+
+fn templates(objects: &[Value]) -> impl Iterator<Item = &Value> {
+    objects.iter().filter(|it| ["Deployment", "Job"].contains(&text(it, "kind")))
+}
+
+/// The pods that labels pick, of which there is to be some.
+fn picked<'a>(labels_: &Labels<'_>, objects: &'a [Value]) -> Vec<&'a Value> {
+    let fits = |it: &&Value| within(labels_, &labels(it, "spec.template.metadata.labels"));
+    templates(objects).filter(fits).collect()
+}
+
+fn has_port(template: &Value, name: &str) -> bool {
+    let containers = list(template, "spec.template.spec.containers").iter();
+    containers.flat_map(|it| list(it, "ports")).any(|port| text(port, "name") == name)
+}
+
+fn pod(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
+    let spec = at(object, "spec.template.spec");
+    let selector = labels(object, "spec.selector.matchLabels");
+    if text(object, "kind") == "Deployment"
+        && !within(&selector, &labels(object, "spec.template.metadata.labels"))
+    {
+        say("its selector does not pick its own pods");
+    }
+    if at(spec, "automountServiceAccountToken") != false {
+        say("its pods get a token");
+    }
+    let account = text(spec, "serviceAccountName");
+    if !account.is_empty() && named(objects, "ServiceAccount", account).is_none() {
+        say(&format!("no service account {account}"));
+    }
+    for (path, wanted) in [
+        ("securityContext.runAsNonRoot", Value::from(true)),
+        ("securityContext.seccompProfile.type", Value::from("RuntimeDefault")),
+    ] {
+        if *at(spec, path) != wanted {
+            say(&format!("{path} is not {wanted}"));
+        }
+    }
+    for container in list(spec, "containers") {
+        files(spec, container, say);
+        for (path, wanted) in [
+            ("securityContext.allowPrivilegeEscalation", Value::from(false)),
+            ("securityContext.readOnlyRootFilesystem", Value::from(true)),
+            ("securityContext.capabilities.drop", Value::from(vec!["ALL"])),
+        ] {
+            if *at(container, path) != wanted {
+                say(&format!("{path} is not {wanted}"));
+            }
+        }
+        for path in
+            ["resources.requests.cpu", "resources.requests.memory", "resources.limits.memory"]
+        {
+            if at(container, path).is_null() {
+                say(&format!("without {path}"));
+            }
+        }
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            let port = text(container, &format!("{probe}.httpGet.port"));
+            if !port.is_empty() && !has_port(object, port) {
+                say(&format!("{probe} asks at port {port}, which it does not have"));
+            }
+        }
+        if let Some(mistake) = image(text(container, "image")) {
+            say(&mistake);
+        }
+    }
+}
+
+/// Files that variables name are mounted, and what is mounted is a volume.
+fn files(spec: &Value, container: &Value, say: &mut impl FnMut(&str)) {
+    let mounts = list(container, "volumeMounts");
+    for mount in mounts {
+        let name = text(mount, "name");
+        if !list(spec, "volumes").iter().any(|volume| text(volume, "name") == name) {
+            say(&format!("no volume {name}"));
+        }
+    }
+    for variable in list(container, "env").iter().filter(|it| text(it, "name").ends_with("_FILE")) {
+        let file = text(variable, "value");
+        if !mounts.iter().any(|mount| Path::new(file).starts_with(text(mount, "mountPath"))) {
+            say(&format!("nothing is mounted where {file} is to be"));
+        }
+    }
+}
+
+/// What is wrong with an image's name: it has a version, and ours has this one.
+pub(crate) fn image(name: &str) -> Option<String> {
+    let (repository, tag) = name.rsplit_once(':').unwrap_or((name, ""));
+    if tag.is_empty() || tag == "latest" || tag.contains('/') {
+        return Some(format!("image {name} names no version"));
+    }
+    let ours = repository.rsplit('/').next() == Some("pgmill");
+    let version = env!("CARGO_PKG_VERSION");
+    (ours && tag != version).then(|| format!("image {name} is not of version {version}"))
+}
+
+fn variable<'a>(object: &'a Value, name: &str) -> &'a str {
+    let containers = list(object, "spec.template.spec.containers").iter();
+    let mut found = containers.flat_map(|it| list(it, "env")).filter(|it| text(it, "name") == name);
+    found.next_back().map_or("", |it| text(it, "value"))
+}
+
+fn worker(object: &Value, say: &mut impl FnMut(&str)) {
+    let grace = seconds(variable(object, "PGMILL_GRACE"));
+    let patience = at(object, "spec.template.spec.terminationGracePeriodSeconds").as_f64();
+    match (grace, patience) {
+        (Some(grace), Some(patience)) if patience >= grace + BEYOND_GRACE => {}
+        _ => say(&format!("it waits {patience:?} s for a worker that takes {grace:?} s to stop")),
+    }
+    let address = variable(object, "PGMILL_HTTP");
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u64>().ok());
+    for container in list(object, "spec.template.spec.containers") {
+        let declared = list(container, "ports").iter().find(|port| text(port, "name") == "http");
+        if declared.and_then(|it| at(it, "containerPort").as_u64()) != port || port.is_none() {
+            say(&format!("port http is not that of PGMILL_HTTP {address}"));
+        }
+        let pages = ["startupProbe", "livenessProbe", "readinessProbe"]
+            .map(|probe| text(container, &format!("{probe}.httpGet.path")));
+        if pages != ["/livez", "/livez", "/readyz"] {
+            say(&format!(
+                "its probes ask {pages:?}: an outage of the database is no reason to restart"
+            ));
+        }
+    }
+    for name in ["DATABASE_URL", "PGMILL_TASK_URL"] {
+        if !variable(object, name).is_empty() {
+            say(&format!("{name} stands there in the open"));
+        }
+    }
+}
+
+/// A span as the worker's flags take it: 90s, 2m, 1h.
+pub(crate) fn seconds(span: &str) -> Option<f64> {
+    let unit = span.find(|c: char| !c.is_ascii_digit()).map(|at| span.split_at(at));
+    let (number, unit) = unit?;
+    let factor = match unit.trim() {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|number| number * factor)
+}
+
+fn service(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
+    let pods = picked(&labels(object, "spec.selector"), objects);
+    if pods.is_empty() {
+        say("its selector picks no pod");
+    }
+    for port in list(object, "spec.ports") {
+        let target = text(port, "targetPort");
+        if !pods.iter().all(|pod| has_port(pod, target)) {
+            say(&format!("its pods have no port {target}"));
+        }
+    }
+}
+
+fn service_monitor(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
+    let selector = labels(object, "spec.selector.matchLabels");
+    let service = objects.iter().find(|it| {
+        text(it, "kind") == "Service" && within(&selector, &labels(it, "metadata.labels"))
+    });
+    let Some(service) = service else { return say("its selector picks no service") };
+    for endpoint in list(object, "spec.endpoints") {
+        let port = text(endpoint, "port");
+        if !list(service, "spec.ports").iter().any(|it| text(it, "name") == port) {
+            say(&format!("its service has no port {port}"));
+        }
+        let span = |path| seconds(text(endpoint, path)).unwrap_or(0.0);
+        if span("scrapeTimeout") > span("interval") {
+            say("its timeout is longer than its interval, which Prometheus refuses");
+        }
+    }
+}
+
+fn picks_pods(object: &Value, path: &str, objects: &[Value], say: &mut impl FnMut(&str)) {
+    if picked(&labels(object, path), objects).is_empty() {
+        say("its selector picks no pod");
+    }
+}
+
+fn network_policy(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
+    let pods = picked(&labels(object, "spec.podSelector.matchLabels"), objects);
+    if pods.len() != templates(objects).count() {
+        say("it does not hold for all pods");
+    }
+    for port in list(object, "spec.ingress").iter().flat_map(|rule| list(rule, "ports")) {
+        let name = text(port, "port");
+        if !pods.iter().any(|pod| has_port(pod, name)) {
+            say(&format!("no pod has the port {name} that it opens"));
+        }
+    }
+}
+
+fn scaled_object(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
+    let target = text(object, "spec.scaleTargetRef.name");
+    let Some(deployment) = named(objects, "Deployment", target) else {
+        return say(&format!("no deployment {target}"));
+    };
+    if !at(deployment, "spec.replicas").is_null() {
+        say(
+            "its deployment says itself how many replicas it has: each apply would undo the scaling",
+        );
+    }
+    let number = |path| at(object, path).as_i64().unwrap_or(-1);
+    let (least, most) = (number("spec.minReplicaCount"), number("spec.maxReplicaCount"));
+    let fallback = number("spec.fallback.replicas");
+    if !(1 <= least && least <= fallback && fallback <= most) {
+        say(&format!("replicas: at least {least}, {fallback} without an answer, at most {most}"));
+    }
+    for trigger in list(object, "spec.triggers") {
+        let (target, readers) =
+            (text(trigger, "metadata.targetQueryValue"), variable(deployment, "PGMILL_READERS"));
+        if target != readers {
+            say(&format!("one worker for {target} tasks, and a worker has {readers} readers"));
+        }
+        let name = text(trigger, "authenticationRef.name");
+        if named(objects, "TriggerAuthentication", name).is_none() {
+            say(&format!("no trigger authentication {name}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn spans_are_what_the_worker_takes() {
+        assert_eq!(["90s", "2m", "1h"].map(seconds), [Some(90.0), Some(120.0), Some(3600.0)]);
+        assert_eq!(["", "90", "2 weeks"].map(seconds), [None; 3]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_found() {
+        let labels = json!({ "app": "mill" });
+        let service = json!({
+            "kind": "Service", "metadata": { "name": "s", "labels": labels },
+            "spec": { "selector": labels, "ports": [{ "name": "http", "targetPort": "http" }] },
+        });
+        let monitor = |port: &str| {
+            json!({
+                "kind": "ServiceMonitor", "metadata": { "name": "m" },
+                "spec": { "selector": { "matchLabels": labels }, "endpoints": [{ "port": port }] },
+            })
+        };
+        let job = |port: &str| {
+            let container = json!({ "image": "a:1", "ports": [{ "name": port }] });
+            json!({
+                "kind": "Job", "metadata": { "name": "j" },
+                "spec": { "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } } },
+            })
+        };
+        let found = |objects: &[Value]| {
+            let all = mistakes(objects);
+            all.into_iter().filter(|it| !it.starts_with("Job")).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[service.clone(), monitor("http"), job("http")]), [""; 0]);
+        assert_eq!(
+            found(&[service.clone(), job("web")]),
+            ["Service/s: its pods have no port http"]
+        );
+        assert_eq!(found(std::slice::from_ref(&service)), ["Service/s: its selector picks no pod"]);
+        assert_eq!(found(&[monitor("http")]), ["ServiceMonitor/m: its selector picks no service"]);
+        let wrong = [service, monitor("web"), job("http")];
+        assert_eq!(found(&wrong), ["ServiceMonitor/m: its service has no port web"]);
+    }
+
+    #[test]
+    fn an_image_has_a_version() {
+        assert_eq!(image("prom/prometheus:v3.5.0"), None);
+        assert_eq!(image(concat!("a.b:5000/c/pgmill:", env!("CARGO_PKG_VERSION"))), None);
+        for wrong in ["pgmill", "pgmill:latest", "a.b:5000/pgmill", "pgmill:9.9.9"] {
+            assert!(image(wrong).is_some(), "{wrong}");
+        }
+    }
+}

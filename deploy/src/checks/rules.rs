@@ -1,0 +1,110 @@
+//! Alerts for the Prometheus operator: the same rules as in deploy/prometheus, wrapped.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::documents::{files, folder, short};
+use crate::{Check, Tools};
+
+const SUBJECT: &str = "rules";
+
+const HEAD: &str = "\
+# Made from deploy/prometheus/rules by `deploy-check --write`; a check compares them.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: pgmill
+  labels:
+    app.kubernetes.io/name: pgmill
+spec:
+  groups:
+";
+
+/// What is made: a file below deploy/, and its text.
+struct Made {
+    path: PathBuf,
+    text: String,
+}
+
+pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
+    let mut mistakes = Vec::new();
+    for made in make()? {
+        if fs::read_to_string(&made.path).unwrap_or_default() != made.text {
+            let name = short(&made.path);
+            mistakes.push(format!("{name} is not what the rules make: deploy-check --write"));
+        }
+    }
+    Ok(vec![Check::found(SUBJECT, "PrometheusRule is deploy/prometheus/rules", "own", &mistakes)])
+}
+
+/// Writes what the rules make.
+///
+/// # Errors
+/// There are no rules; a file cannot be read or written.
+pub(crate) fn write() -> Result<()> {
+    for made in make()? {
+        if let Some(folder) = made.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&made.path, made.text).with_context(|| made.path.display().to_string())?;
+        println!("wrote {}", short(&made.path));
+    }
+    Ok(())
+}
+
+fn make() -> Result<Vec<Made>> {
+    let rules = files(&folder().join("prometheus/rules"));
+    let mut groups = String::new();
+    for path in &rules {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        groups.push_str(
+            under_groups(&text).with_context(|| format!("{}: no `groups:`", short(path)))?,
+        );
+    }
+    anyhow::ensure!(!groups.is_empty(), "no rules in deploy/prometheus/rules");
+    let mut object = HEAD.to_owned();
+    let deep = first_indent(&groups);
+    for line in groups.lines() {
+        let line = line.get(deep.min(line.len() - line.trim_start().len())..).unwrap_or_default();
+        match line {
+            "" => object.push('\n'),
+            line => writeln!(object, "    {line}")?,
+        }
+    }
+    let chart = object
+        .trim_start_matches(HEAD)
+        .lines()
+        .map(|line| line.strip_prefix("    ").unwrap_or(line));
+    let chart = chart.fold(String::new(), |all, line| all + line + "\n");
+    Ok(vec![
+        Made { path: folder().join("kubernetes/monitoring/rules.yaml"), text: object },
+        // Not a template: what is in braces there is Prometheus's.
+        Made { path: folder().join("helm/pgmill/files/rules.yaml"), text: chart },
+    ])
+}
+
+/// What stands below the line `groups:`.
+fn under_groups(text: &str) -> Option<&str> {
+    let at = if text.starts_with("groups:\n") { 0 } else { text.find("\ngroups:\n")? + 1 };
+    text.get(at + "groups:\n".len()..)
+}
+
+fn first_indent(text: &str) -> usize {
+    let line = text.lines().find(|line| line.trim_start().starts_with("- "));
+    line.map_or(0, |line| line.len() - line.trim_start().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_groups_are_taken() {
+        assert_eq!(under_groups("# note\ngroups:\n  - name: a\n"), Some("  - name: a\n"));
+        assert_eq!(under_groups("rules: []\n"), None);
+        assert_eq!(first_indent("  # a\n  - name: a\n"), 2);
+    }
+}

@@ -1,0 +1,113 @@
+//! The unit: what systemd thinks of it, and whether it agrees with the worker.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::scratch::Scratch;
+use crate::{Check, Tools, root};
+
+const SUBJECT: &str = "systemd";
+const UNIT: &str = "pgmill-worker@.service";
+
+/// Tenths of what systemd calls the exposure of a service: 0 for none, 100 for all.
+const EXPOSURE: &str = "15";
+
+/// After the grace statements are cancelled for up to 30 s, and the last beat takes up to 5 s.
+const AFTER_GRACE_S: u64 = 35;
+
+pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
+    let path = root().join("deploy/systemd").join(UNIT);
+    let unit = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+    // The program of the package is not on this machine, or is another one.
+    let scratch = Scratch::new("systemd")?;
+    let copy = scratch.path().join(UNIT);
+    fs::write(&copy, unit.replace("ExecStart=/usr/bin/pgmill-worker", "ExecStart=/bin/true"))?;
+    let mut checks = Vec::new();
+    let tool = "systemd-analyze";
+    let hint = "apt-get install systemd";
+    // It says what it does not know and ends with 0 all the same.
+    let verify = tools.run(tools.command(tool).args(["verify", "--man=no"]).arg(&copy), "")?;
+    checks.push(match verify {
+        Some(said) => Check::found(SUBJECT, "the unit", tool, &lines(&said.all())),
+        None => Check::skipped(SUBJECT, "the unit", tool, hint),
+    });
+    let threshold = format!("--threshold={EXPOSURE}");
+    let mut security = tools.command(tool);
+    let security = security.args(["security", "--offline=true", "--no-pager", &threshold]);
+    let what = "what it leaves open";
+    checks.push(match tools.run(security.arg(&copy), "")? {
+        None => Check::skipped(SUBJECT, what, tool, hint),
+        Some(said) => {
+            let level = said.out.lines().find(|line| line.contains("exposure level"));
+            let level = level.unwrap_or(said.err.trim()).trim_start_matches("→ ").to_owned();
+            match said.success {
+                true => Check::passed(SUBJECT, what, tool, level),
+                false => Check::found(SUBJECT, what, tool, &[level]),
+            }
+        }
+    });
+    checks.push(Check::found(SUBJECT, "the worker's flags and times", "own", &agrees(&unit)));
+    Ok(checks)
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Variables that the worker does not read, and times that do not leave it the time it needs.
+fn agrees(unit: &str) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    let worker = worker::command();
+    let read: Vec<String> = worker
+        .get_arguments()
+        .filter_map(|argument| argument.get_env())
+        .map(|variable| variable.to_string_lossy().into_owned())
+        .collect();
+    let set = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
+    for variable in set.filter_map(|setting| setting.split('=').next()) {
+        if !read.iter().any(|name| name == variable) {
+            mistakes.push(format!("the worker does not read {variable}"));
+        }
+    }
+    let says = |line: &str| unit.lines().any(|it| it == line);
+    for line in ["Type=notify", "KillMode=mixed", "RestartPreventExitStatus=2 5"] {
+        if !says(line) {
+            mistakes.push(format!("{line} is missing"));
+        }
+    }
+    let grace = 30;
+    match value(unit, "TimeoutStopSec").and_then(|text| text.strip_suffix('s')?.parse().ok()) {
+        Some(seconds) if grace + AFTER_GRACE_S < seconds => {}
+        other => mistakes.push(format!(
+            "TimeoutStopSec is {other:?}, which has to be more than {} s",
+            grace + AFTER_GRACE_S
+        )),
+    }
+    mistakes
+}
+
+fn value<'a>(unit: &'a str, key: &str) -> Option<&'a str> {
+    unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_that_disagrees_with_the_worker_is_found() {
+        let good = "Type=notify\nKillMode=mixed\nRestartPreventExitStatus=2 5\nTimeoutStopSec=90s\n\
+                    Environment=PGMILL_READERS=4\n";
+        assert_eq!(agrees(good), [""; 0]);
+        for (from, to) in [
+            ("notify", "simple"),
+            ("mixed", "process"),
+            ("2 5", "2"),
+            ("90s", "60s"),
+            ("READERS", "REDERS"),
+        ] {
+            assert_eq!(agrees(&good.replace(from, to)).len(), 1, "{from} {to}");
+        }
+    }
+}

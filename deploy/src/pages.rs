@@ -1,0 +1,217 @@
+//! Man pages and completions, from the definitions of the command lines.
+//!
+//! `worker` and `enqueue` are words too general for a folder that all programs of a machine share: there
+//! they are called `pgmill-worker` and `pgmill-enqueue`. A verb of `pgmill` has a page of its own, as
+//! pgmill-task-list(1); groups of verbs have none, so that pgmill-worker(1) is the worker.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Command;
+use clap_complete::{Shell, generate};
+use clap_mangen::Man;
+
+/// The shells whose completions are installed, each with what stands before and after a program's name in
+/// the name of its file.
+const SHELLS: [(Shell, &str, [&str; 2]); 3] = [
+    (Shell::Bash, "bash", ["", ""]),
+    (Shell::Zsh, "zsh", ["_", ""]),
+    (Shell::Fish, "fish", ["", ".fish"]),
+];
+
+/// The programs, under the names that they are installed with.
+#[must_use]
+pub fn programs() -> [Command; 3] {
+    [
+        renamed(worker::command(), "worker", "pgmill-worker"),
+        renamed(enqueue::command(), "enqueue", "pgmill-enqueue"),
+        pgmill::command(),
+    ]
+}
+
+/// Writes all of them into folders named man, bash, zsh and fish; which files these are.
+///
+/// # Errors
+/// The folder cannot be written to.
+pub fn write(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for command in programs() {
+        let name = command.get_name().to_owned();
+        for (page, text) in man_pages(&command)? {
+            files.push((format!("man/{page}.1"), text));
+        }
+        for (shell, folder, [before, after]) in SHELLS {
+            let mut script = Vec::new();
+            generate(shell, &mut command.clone(), &name, &mut script);
+            files.push((format!("{folder}/{before}{name}{after}"), script));
+        }
+    }
+    for sub in ["man", "bash", "zsh", "fish"] {
+        let path = folder.join(sub);
+        // Pages of verbs that are gone would go on being packaged.
+        if path.exists() {
+            fs::remove_dir_all(&path).with_context(|| format!("{}", path.display()))?;
+        }
+        fs::create_dir_all(&path).with_context(|| format!("{}", path.display()))?;
+    }
+    let mut written = Vec::new();
+    for (name, contents) in files {
+        let path = folder.join(name);
+        fs::write(&path, contents).with_context(|| format!("{}", path.display()))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// Under another name, in its examples too: they are the lines that begin with the program after two blanks.
+fn renamed(command: Command, from: &str, to: &'static str) -> Command {
+    let in_examples = |text: &str| {
+        text.replace(&format!("\n  {from} "), &format!("\n  {to} "))
+            .replace(&format!(" {from} --"), &format!(" {to} --"))
+    };
+    let after = command.get_after_help().map(|text| in_examples(&text.to_string()));
+    let command = command.name(to).display_name(to).bin_name(to);
+    match after {
+        Some(text) => command.after_help(text),
+        None => command,
+    }
+}
+
+/// Names and texts: the program's own, then those of its verbs.
+fn man_pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut command = command.clone();
+    command.build();
+    let mut verbs = Vec::new();
+    leaves(&command, &mut Vec::new(), &mut verbs);
+    let name = command.get_name().to_owned();
+    let mut pages = vec![(name.clone(), page(&command, &name, &verbs)?)];
+    for (words, verb) in verbs {
+        let name = format!("{name}-{}", words.join("-"));
+        let verb = verb.clone().display_name(&name).bin_name(format!("pgmill {}", words.join(" ")));
+        let text = page(&verb, &name, &[])?;
+        pages.push((name, text));
+    }
+    Ok(pages)
+}
+
+/// The verbs that do something, each with the words that call it.
+fn leaves<'a>(
+    command: &'a Command,
+    words: &mut Vec<String>,
+    found: &mut Vec<(Vec<String>, &'a Command)>,
+) {
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        words.push(verb.get_name().to_owned());
+        if verb.has_subcommands() {
+            leaves(verb, words, found);
+        } else {
+            found.push((words.clone(), verb));
+        }
+        words.pop();
+    }
+}
+
+fn page(command: &Command, name: &str, verbs: &[(Vec<String>, &Command)]) -> Result<Vec<u8>> {
+    let version = env!("CARGO_PKG_VERSION");
+    let man = Man::new(command.clone().version(version))
+        .title(name.to_uppercase())
+        .source(format!("pgmill {version}"))
+        .manual("pgmill");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    // Flags are neither broken nor spread over the line.
+    writeln!(text, ".nh\n.ad l")?;
+    man.render_name_section(&mut text)?;
+    let mut synopsis = Vec::new();
+    man.render_synopsis_section(&mut synopsis)?;
+    // A long choice may be broken between its flags.
+    text.extend(String::from_utf8(synopsis)?.replace('|', "|\\:").into_bytes());
+    man.render_description_section(&mut text)?;
+    if command.get_arguments().next().is_some() {
+        man.render_options_section(&mut text)?;
+    }
+    if !verbs.is_empty() {
+        writeln!(text, ".SH COMMANDS")?;
+        for (words, verb) in verbs {
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            let page = format!("{name}-{}", words.join("-")).replace('-', "\\-");
+            writeln!(text, ".TP\n\\fB{page}\\fR(1)\n{}", escaped(&about))?;
+        }
+    }
+    if let Some(after) = command.get_after_help() {
+        write_after(&mut text, &after.to_string())?;
+    }
+    Ok(text)
+}
+
+/// What follows the options in the help, as lines: they are laid out for a terminal already.
+fn write_after(text: &mut Vec<u8>, after: &str) -> Result<()> {
+    const SECTIONS: [(&str, &str); 3] =
+        [("Examples:", "EXAMPLES"), ("Signals:", "SIGNALS"), ("Exit codes:", "EXIT STATUS")];
+    let mut open = false;
+    for line in after.lines() {
+        let section = SECTIONS.iter().find_map(|(head, title)| {
+            line.strip_prefix(head).map(|rest| (*title, rest.trim_start()))
+        });
+        let (title, line) = match section {
+            Some((title, rest)) => (Some(title), rest),
+            None => ((!open).then_some("NOTES"), line),
+        };
+        if let Some(title) = title {
+            let close = if open { ".fi\n" } else { "" };
+            writeln!(text, "{close}.SH {title}\n.nf")?;
+            open = true;
+        }
+        // The head of a section stood alone.
+        if !line.is_empty() || section.is_none() {
+            writeln!(text, "{}", escaped(line))?;
+        }
+    }
+    if open {
+        writeln!(text, ".fi")?;
+    }
+    Ok(())
+}
+
+/// A line as it is meant, not as a request of roff.
+fn escaped(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-");
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_has_a_page_and_no_page_is_written_twice() {
+        let mut names = Vec::new();
+        for command in programs() {
+            names.extend(man_pages(&command).unwrap().into_iter().map(|(name, _)| name));
+        }
+        for name in ["pgmill", "pgmill-worker", "pgmill-enqueue", "pgmill-task-list", "pgmill-why"]
+        {
+            assert!(names.iter().any(|it| it == name), "{name} is not in {names:?}");
+        }
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn the_installed_names_stand_in_the_examples() {
+        let [worker, ..] = programs();
+        let help = worker.get_after_help().unwrap().to_string();
+        assert!(help.contains("\n  pgmill-worker --database-url"), "{help}");
+        assert!(!help.contains(" worker --"), "{help}");
+    }
+
+    #[test]
+    fn no_line_of_a_text_is_taken_for_a_request() {
+        assert_eq!(escaped(".profile"), "\\&.profile");
+        assert_eq!(escaped("a \\b --c"), "a \\eb \\-\\-c");
+    }
+}

@@ -1,0 +1,121 @@
+//! What a check found, and the table of all of them.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// As it should be.
+    Passed,
+    /// The tool objects.
+    Failed,
+    /// The tool is not on this machine.
+    Skipped,
+    /// Nor can it be installed without a question: no failure, however strict.
+    Unavailable,
+}
+
+/// One row of the report.
+#[derive(Debug, Serialize)]
+pub struct Check {
+    /// Part of `deploy/`.
+    pub subject: &'static str,
+    /// What was looked at, and for what.
+    pub what: String,
+    /// Who looked: a program with its version, or `own`.
+    pub tool: String,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// What was counted, what the tool objects to, or how to get the tool.
+    pub detail: String,
+}
+
+impl Check {
+    /// A check that found all well; `detail` says how much it looked at.
+    #[must_use]
+    pub fn passed(subject: &'static str, what: &str, tool: &str, detail: String) -> Self {
+        Self { subject, what: what.into(), tool: tool.into(), outcome: Outcome::Passed, detail }
+    }
+
+    /// A check that found mistakes, one a line; none of them is a pass.
+    #[must_use]
+    pub fn found(subject: &'static str, what: &str, tool: &str, mistakes: &[String]) -> Self {
+        let outcome = if mistakes.is_empty() { Outcome::Passed } else { Outcome::Failed };
+        let detail = mistakes.join("\n");
+        Self { subject, what: what.into(), tool: tool.into(), outcome, detail }
+    }
+
+    /// A check that could not be made for want of a tool.
+    #[must_use]
+    pub fn skipped(subject: &'static str, what: &str, tool: &str, hint: &str) -> Self {
+        let (outcome, detail) = (Outcome::Skipped, hint.to_owned());
+        Self { subject, what: what.into(), tool: tool.into(), outcome, detail }
+    }
+
+    /// A check for want of a tool that no package brings here.
+    #[must_use]
+    pub fn unavailable(subject: &'static str, what: &str, tool: &str, hint: &str) -> Self {
+        Self { outcome: Outcome::Unavailable, ..Self::skipped(subject, what, tool, hint) }
+    }
+
+    /// A subject whose checks broke off.
+    #[must_use]
+    pub fn broken(subject: &'static str, error: &anyhow::Error) -> Self {
+        Self::found(subject, "the checks themselves", "own", &[format!("{error:#}")])
+    }
+}
+
+/// Whether nothing failed and, if strict, nothing was skipped.
+pub(crate) fn well(checks: &[Check], strict: bool) -> bool {
+    let bad = |check: &Check| match check.outcome {
+        Outcome::Passed | Outcome::Unavailable => false,
+        Outcome::Failed => true,
+        Outcome::Skipped => strict,
+    };
+    !checks.iter().any(bad)
+}
+
+/// The table, or one JSON document, on standard output.
+pub(crate) fn print(checks: &[Check], json: bool) {
+    if json {
+        println!("{}", serde_json::json!({ "checks": checks }));
+        return;
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["subject", "checked", "tool", "", "detail"]);
+    for check in checks {
+        let mark = match check.outcome {
+            Outcome::Passed => "ok",
+            Outcome::Failed => "FAILED",
+            Outcome::Skipped | Outcome::Unavailable => "skipped",
+        };
+        table.add_row([check.subject, &check.what, &check.tool, mark, &check.detail]);
+    }
+    println!("{table}");
+    let count = |outcome| checks.iter().filter(|check| check.outcome == outcome).count();
+    println!(
+        "{} checks: {} passed, {} failed, {} skipped",
+        checks.len(),
+        count(Outcome::Passed),
+        count(Outcome::Failed),
+        count(Outcome::Skipped) + count(Outcome::Unavailable)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_bad_only_where_it_is_said_so() {
+        let skipped = [Check::skipped("a", "b", "c", "install it")];
+        assert!(well(&skipped, false) && !well(&skipped, true));
+        let failed = [Check::found("a", "b", "c", &["wrong".into()])];
+        assert!(!well(&failed, false));
+        assert!(well(&[Check::unavailable("a", "b", "c", "none")], true));
+        assert!(well(&[Check::found("a", "b", "c", &[])], true));
+    }
+}

@@ -1,0 +1,131 @@
+//! Where the tools are, and what they say.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// Folders that PATH does not always lead to.
+const FURTHER: &[&str] = &["/usr/sbin", "/sbin"];
+
+/// Finds programs.
+pub struct Tools {
+    folder: PathBuf,
+    server: Option<PathBuf>,
+}
+
+/// What a tool answered.
+#[derive(Debug)]
+pub struct Said {
+    /// It ended with 0.
+    pub success: bool,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Said {
+    /// Both outputs, trimmed.
+    #[must_use]
+    pub fn all(&self) -> String {
+        format!("{}\n{}", self.out.trim(), self.err.trim()).trim().to_owned()
+    }
+}
+
+impl Tools {
+    pub(crate) fn new(folder: &Path, server: Option<PathBuf>) -> Self {
+        // Programs are run in other folders than this one.
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        Self { folder, server }
+    }
+
+    /// The PostgreSQL server to try things on.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn server(&self) -> Result<cluster::Binaries> {
+        cluster::Binaries::find(self.server.as_deref())
+    }
+
+    /// A command for this program, from the folder of tools, PATH, or the folders for system programs.
+    #[must_use]
+    pub fn command(&self, name: &str) -> Command {
+        let own = self.folder.join("bin").join(name);
+        let further = FURTHER.iter().map(|folder| Path::new(folder).join(name));
+        match std::iter::once(own).chain(further).find(|path| path.is_file()) {
+            Some(path) => Command::new(path),
+            None => Command::new(name),
+        }
+    }
+
+    /// Runs a script of `deploy/check/` with this input; `None`: no Python, or it lacks what the script uses.
+    ///
+    /// # Errors
+    /// As [`Tools::run`].
+    pub(crate) fn python(
+        &self,
+        script: &str,
+        arguments: &[&str],
+        input: &str,
+    ) -> Result<Option<Said>> {
+        let own = self.folder.join("bin/python");
+        let mut command = Command::new(if own.is_file() { own } else { "python3".into() });
+        command.arg("-B").arg(crate::root().join("deploy/check").join(script)).args(arguments);
+        let said = self.run(&mut command, input)?;
+        Ok(said.filter(|said| !said.err.contains("ModuleNotFoundError")))
+    }
+
+    /// The program's name with the version that it says; the name alone if it is not there.
+    #[must_use]
+    pub fn version(&self, name: &str) -> String {
+        let said = self.run(self.command(name).arg("--version"), "").ok().flatten();
+        let all = said.map(|said| said.all()).unwrap_or_default();
+        let word =
+            |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+        let number = all.split([' ', '\n', 'v']).find(word);
+        number.map_or_else(|| name.to_owned(), |number| format!("{name} {number}"))
+    }
+
+    /// Runs a command with this input; `None`: there is no such program.
+    ///
+    /// # Errors
+    /// It cannot be started for another reason, or its answer not read.
+    pub fn run(&self, command: &mut Command, input: &str) -> Result<Option<Said>> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("{name} does not start")),
+        };
+        let stdin = child.stdin.take();
+        let output = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // A program that does not read to the end says so by its exit code.
+                stdin.map(|mut stdin| stdin.write_all(input.as_bytes()))
+            });
+            child.wait_with_output()
+        });
+        let output = output.with_context(|| format!("no answer of {name}"))?;
+        Ok(Some(Said {
+            success: output.status.success(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_answers_or_is_not_there() {
+        let tools = Tools::new(Path::new("nowhere"), None);
+        let said = tools.run(&mut tools.command("cat"), "a").unwrap().unwrap();
+        assert!(said.success && said.out == "a" && said.all() == "a");
+        assert!(tools.run(&mut tools.command("no such program"), "").unwrap().is_none());
+    }
+}

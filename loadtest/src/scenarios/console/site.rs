@@ -1,0 +1,101 @@
+//! The program `pgmill console`, and requests to it.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::sleep;
+
+use crate::bench::Bench;
+use crate::database::Database;
+
+/// It reads the last hour in the background, minute by minute.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Ended when dropped.
+pub(super) struct Site {
+    /// `127.0.0.1:port`.
+    address: String,
+    _child: Child,
+}
+
+impl Site {
+    pub(super) async fn start(bench: &Bench, database: &Database) -> Result<Self> {
+        let mut child = Command::new(bench.program("pgmill"))
+            .args(["console", "--listen", "127.0.0.1:0"])
+            .env("DATABASE_URL", database.url())
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("could not start `pgmill console`")?;
+        let mut lines = BufReader::new(child.stderr.take().context("no standard error")?).lines();
+        let mut said = String::new();
+        while let Some(line) = lines.next_line().await? {
+            said.push_str(&line);
+            if let Some((_, url)) = line.split_once("http://") {
+                let address = url.split('/').next().unwrap_or_default().to_owned();
+                return Ok(Self { address, _child: child });
+            }
+        }
+        anyhow::bail!("the console did not start: {said}")
+    }
+
+    /// Milliseconds from the connection to the last byte of an answer of 200.
+    pub(super) async fn time(&self, path: &str) -> Result<f64> {
+        let begun = Instant::now();
+        self.get(path).await?;
+        Ok(begun.elapsed().as_secs_f64() * 1000.0)
+    }
+
+    async fn get(&self, path: &str) -> Result<String> {
+        let mut stream = TcpStream::connect(&self.address).await?;
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address);
+        stream.write_all(head.as_bytes()).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        let (head, body) = text.split_once("\r\n\r\n").context("no answer")?;
+        let first = head.lines().next().unwrap_or_default();
+        ensure!(first.contains(" 200 "), "{path}: {first}: {body}");
+        Ok(body.to_owned())
+    }
+
+    async fn json(&self, path: &str) -> Result<Value> {
+        serde_json::from_str(&self.get(path).await?).context("no JSON")
+    }
+
+    pub(super) async fn until_hour_is_read(&self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let read = self.json("/api/v1/overview").await?["minutes_read"].as_i64();
+            if read >= Some(60) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{read:?} minutes were read in {PATIENCE:?}");
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Where the navigation leads.
+    pub(super) async fn screens(&self) -> Result<Vec<String>> {
+        let page = self.get("/").await?;
+        let nav = page.split_once("<nav").and_then(|(_, rest)| rest.split_once("</nav>"));
+        let (nav, _) = nav.context("the page has no navigation")?;
+        let hrefs = nav.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        Ok(hrefs.map(ToOwned::to_owned).collect())
+    }
+
+    /// What the API's own description names; in place of an id, this task's.
+    pub(super) async fn api_paths(&self, task: i64) -> Result<Vec<String>> {
+        let document = self.json("/api/v1/openapi.json").await?;
+        let paths = document["paths"].as_object().context("a description without paths")?;
+        let of_task = |path: &String| path.replace("/tasks/{id}", &format!("/tasks/{task}"));
+        // What is asked for by another kind of id has nothing here that it could show.
+        Ok(paths.keys().map(of_task).filter(|path| !path.contains('{')).collect())
+    }
+}

@@ -1,0 +1,124 @@
+//! What one task costs the server, and one connection: all that the rest is worked out from.
+
+use anyhow::{Context, Result};
+use queue::operate::share_commits;
+
+use super::super::drain::BUDGET;
+use crate::bench::Bench;
+use crate::database::{Database, EFFECT, QUEUE};
+use crate::drain::{Until, close_queue, drain, open_queue, until_empty};
+use crate::effects;
+use crate::fleet::{Crew, Fleet};
+use crate::process::{children, ended_children_time, private_bytes};
+use crate::result::{Better, Case, Check};
+use crate::rounds::case;
+use crate::sample::cpu_seconds;
+
+const LOG: &str = "/* loadtest.log_written */ SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
+
+/// Of finished tasks, with indexes.
+const HISTORY: &str = "/* loadtest.history_bytes */
+SELECT sum(pg_total_relation_size(i.inhrelid))::float8, (SELECT count(*) FROM mill.attempts)::float8
+FROM pg_inherits i WHERE i.inhparent = 'mill.attempts'::regclass";
+
+/// Backends that run tasks.
+const READERS: &str = "/* loadtest.reader_backends */
+SELECT a.pid FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill reader %'";
+
+struct Spent {
+    log_bytes: f64,
+    server_seconds: f64,
+    worker_seconds: f64,
+}
+
+/// Per task: log and processor time, a commit each and with shared commits; a row of history; a
+/// connection's memory.
+pub(super) async fn costs(bench: &Bench) -> Result<(Vec<Case>, Vec<Check>)> {
+    let tasks = bench.tasks(50_000, 5_000);
+    let crew = Crew::usual(bench);
+    let database = bench.database("scale_task").await?;
+    let mut cases = Vec::new();
+    let mut checks = Vec::new();
+    for (name, budget) in [("a commit each", None), ("shared commits, 50 ms", Some(BUDGET))] {
+        share_commits(&*database.session, QUEUE, budget).await?;
+        let of =
+            |what: &str, unit: &str| case(format!("a task, {name}: {what}"), unit, Better::Lower);
+        let mut log = of("log", "bytes");
+        let mut server = of("processor time of the server", "ms");
+        let mut worker = of("processor time of the worker", "ms");
+        for round in 1..=bench.rounds() {
+            bench.progress.stage(&format!("scale: a task, {name}, round {round}"));
+            let (spent, check) = round_of(bench, &database, &crew, (tasks, round)).await?;
+            #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+            let each = tasks as f64;
+            log.rounds.push(spent.log_bytes / each);
+            server.rounds.push(spent.server_seconds * 1000.0 / each);
+            worker.rounds.push(spent.worker_seconds * 1000.0 / each);
+            checks.push(Check { what: format!("{}, {name}, round {round}", check.what), ..check });
+        }
+        cases.extend([log, server, worker]);
+    }
+    let row = &database.session.query_typed(HISTORY, &[]).await?[0];
+    let mut history = case("history of a million tasks", "MB", Better::Lower);
+    history.rounds.push(row.get::<_, f64>(0) / row.get::<_, f64>(1));
+    let mut memory = case("memory of a reader's connection", "MB", Better::Lower);
+    memory.rounds.extend(connection(bench, &database).await?);
+    bench.drop_database(database).await?;
+    cases.extend([history, memory]);
+    cases.retain(|case| !case.rounds.is_empty());
+    Ok((cases, checks))
+}
+
+async fn round_of(
+    bench: &Bench,
+    database: &Database,
+    crew: &Crew,
+    (tasks, round): (i64, usize),
+) -> Result<(Spent, Check)> {
+    database.empty().await?;
+    close_queue(database).await?;
+    database.fill(bench, (1, tasks), EFFECT).await?;
+    database.settle().await?;
+    let before = spent(bench, database).await?;
+    drain(bench, database, crew, Until::Empty, round).await?;
+    let after = spent(bench, database).await?;
+    let spent = Spent {
+        log_bytes: after.log_bytes - before.log_bytes,
+        server_seconds: after.server_seconds - before.server_seconds,
+        worker_seconds: after.worker_seconds - before.worker_seconds,
+    };
+    let check = effects::all(&*database.session, 1, tasks).await?;
+    Ok((spent, check))
+}
+
+/// Up to now: the server's processes, also those that have ended; the workers, all of which have.
+async fn spent(bench: &Bench, database: &Database) -> Result<Spent> {
+    let postmaster = bench.postmaster().context("the server is not the load test's own")?;
+    let ended = |pid| ended_children_time(pid).map_or(0.0, |time| time.as_secs_f64());
+    Ok(Spent {
+        log_bytes: database.session.query_typed(LOG, &[]).await?[0].get(0),
+        server_seconds: cpu_seconds(&children(postmaster)) + ended(postmaster),
+        worker_seconds: ended(std::process::id()),
+    })
+}
+
+/// Megabytes that the backend of a reader has for itself after some hundred tasks.
+async fn connection(bench: &Bench, database: &Database) -> Result<Option<f64>> {
+    const WARM: i64 = 5_000;
+    database.empty().await?;
+    close_queue(database).await?;
+    database.fill(bench, (1, WARM), EFFECT).await?;
+    let mut fleet = Fleet::start(bench, database, &Crew::of(1, 16)).await?;
+    open_queue(database).await?;
+    until_empty(bench, database, &mut fleet).await?;
+    let rows = database.session.query_typed(READERS, &[]).await?;
+    let all: Vec<f64> = rows
+        .iter()
+        .filter_map(|row| private_bytes(row.get::<_, i32>(0).cast_unsigned()))
+        .map(|bytes| f64::from(u32::try_from(bytes / 1024).unwrap_or(u32::MAX)) / 1024.0)
+        .collect();
+    fleet.stop().await?;
+    let count = u32::try_from(all.len())?;
+    Ok((count > 0).then(|| all.iter().sum::<f64>() / f64::from(count)))
+}

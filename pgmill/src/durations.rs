@@ -1,0 +1,68 @@
+//! `pgmill durations`, and how long an attempt took beside the others of its name.
+
+use queue::exit;
+use queue::insight::{self, Durations};
+use terminal::tell;
+use tokio_postgres::Client;
+
+use crate::args::DurationsArgs;
+use crate::failure::Failure;
+use crate::output::{Field, Output, Tone};
+use crate::words::{counted, distance, span};
+
+/// A trend, or an attempt, from here on stands out.
+const SLOWER: f64 = 1.5;
+
+/// Lists how long tasks take by name.
+///
+/// # Errors
+/// Database trouble.
+pub(crate) async fn run(
+    client: &Client,
+    out: &Output,
+    args: &DurationsArgs,
+) -> Result<u8, Failure> {
+    let names = insight::durations(client, args.queue.as_deref()).await?;
+    if out.json {
+        out.document(&names)?;
+    } else if names.is_empty() {
+        tell("no task with a name has run in the last seven days");
+    } else {
+        let now = queue::show::now(client).await?;
+        let row = |it: &Durations| {
+            let tone =
+                if it.trend.is_some_and(|trend| trend >= SLOWER) { Tone::Odd } else { Tone::Plain };
+            vec![
+                Field::new(&it.queue),
+                Field::new(&it.name),
+                Field::new(it.attempts),
+                Field::count(it.failures).tone(Tone::Bad),
+                Field::or_blank(it.p50_seconds.map(span)),
+                Field::or_blank(it.p95_seconds.map(span)),
+                Field::or_blank(it.mean_seconds.map(span)),
+                Field::or_blank(it.last_seconds.map(span)),
+                Field::new(distance(it.last_at, now)),
+                Field::or_blank(it.trend.map(|trend| format!("{trend:.2}"))).tone(tone),
+            ]
+        };
+        const HEADINGS: [&str; 10] =
+            ["queue", "name", "attempts", "failed", "p50", "p95", "mean", "last", "ended", "trend"];
+        out.text(&out.table(&HEADINGS, names.iter().map(row).collect()))?;
+    }
+    Ok(exit::OK)
+}
+
+/// How this one stands to the others of its name: of `seconds`, if it has run.
+pub(crate) fn beside_others(others: &Durations, seconds: Option<f64>) -> Option<String> {
+    let (p50, p95) = (others.p50_seconds?, others.p95_seconds?);
+    let mut text = format!(
+        "p50 {}, p95 {} of the last {}",
+        span(p50),
+        span(p95),
+        counted(others.attempts, "attempt")
+    );
+    if let Some(times) = seconds.map(|seconds| seconds / p50).filter(|times| times.is_finite()) {
+        text.push_str(&format!("; this one is {times:.1} times the median"));
+    }
+    Some(text)
+}

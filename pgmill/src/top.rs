@@ -1,0 +1,111 @@
+//! `pgmill top`: the fleet on a terminal, looked at again and again.
+//!
+//! | part | file |
+//! |---|---|
+//! | the session: looks, carries out what was ordered, connects again | `fetch` |
+//! | what a look found | `shot` |
+//! | what the keys mean: which pane, which row, which question | `state` |
+//! | what all this looks like | `draw`, its tables `panes` |
+//!
+//! The session and the screen are two futures that only exchange messages, so a key is answered while the
+//! database is not.
+
+mod draw;
+mod fetch;
+mod panes;
+mod shot;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal};
+
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use futures_util::StreamExt;
+use queue::exit;
+use ratatui::DefaultTerminal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::args::{Global, TopArgs};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::session::Session;
+
+use fetch::{Order, Sight};
+use state::{State, Step};
+
+/// Shows the fleet until somebody leaves.
+///
+/// # Errors
+/// No terminal; the session could not be used even once.
+pub(crate) async fn run(
+    session: Session,
+    global: &Global,
+    out: &Output,
+    args: &TopArgs,
+) -> Result<u8, Failure> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(Failure::usage("top needs a terminal").hint("pgmill status, or --json of it"));
+    }
+    let (orders, ordered) = mpsc::channel(8);
+    let (sights, seen) = watch::channel(Sight::default());
+    let fetching = fetch::serve(session, global, (args.interval, ordered, sights));
+    let mut terminal = ratatui::try_init().map_err(Failure::from)?;
+    // Whatever ends it, the terminal is given back as it was.
+    let shown = tokio::select! {
+        shown = show(&mut terminal, out.colour(), (seen, orders)) => shown,
+        never = fetching => match never {},
+    };
+    ratatui::try_restore().map_err(Failure::from)?;
+    shown.map(|()| exit::OK).map_err(Failure::from)
+}
+
+/// Draws after each key and each look.
+async fn show(
+    terminal: &mut DefaultTerminal,
+    colour: bool,
+    (mut seen, orders): (watch::Receiver<Sight>, mpsc::Sender<Order>),
+) -> io::Result<()> {
+    let mut keys = EventStream::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut state = State::default();
+    loop {
+        {
+            let sight = seen.borrow_and_update();
+            state.settle(&sight);
+            terminal.draw(|frame| draw::draw(frame, &sight, &state, colour))?;
+        }
+        tokio::select! {
+            changed = seen.changed() => if changed.is_err() { return Ok(()) },
+            _ = terminate.recv() => return Ok(()),
+            _ = hang_up.recv() => return Ok(()),
+            event = keys.next() => match event {
+                None => return Ok(()),
+                Some(Err(error)) => return Err(error),
+                Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
+                    let step = pressed(key).map(|key| state.key(key, &seen.borrow()));
+                    match step {
+                        Some(Step::Leave) => return Ok(()),
+                        // The session that would take it is gone only when this ends.
+                        Some(Step::Order(order)) => drop(orders.send(order).await),
+                        Some(Step::Stay) | None => {}
+                    }
+                }
+                // A new size: draw again.
+                Some(Ok(_)) => {}
+            },
+        }
+    }
+}
+
+/// Control-C leaves, as everywhere; other chords mean nothing.
+fn pressed(key: KeyEvent) -> Option<KeyCode> {
+    let chord = key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
+    match key.code {
+        KeyCode::Char('c') if chord => Some(KeyCode::Char('q')),
+        _ if chord => None,
+        code => Some(code),
+    }
+}

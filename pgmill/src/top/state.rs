@@ -1,0 +1,187 @@
+//! What the keys mean, and what is selected: no terminal and no database.
+
+use crossterm::event::KeyCode;
+use queue::{TaskId, WorkerId};
+
+use super::fetch::{Order, Sight};
+use super::shot::Shot;
+
+/// A list on the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pane {
+    /// Where an operator looks first.
+    #[default]
+    Running,
+    Queues,
+    Workers,
+}
+
+impl Pane {
+    pub(super) const ALL: [Self; 3] = [Self::Queues, Self::Running, Self::Workers];
+
+    fn beside(self, step: usize) -> Self {
+        let at = Self::ALL.iter().position(|pane| *pane == self).unwrap_or(0);
+        Self::ALL[(at + step) % Self::ALL.len()]
+    }
+
+    fn rows(self, shot: &Shot) -> usize {
+        match self {
+            Self::Queues => shot.queues.len(),
+            Self::Running => shot.running.len(),
+            Self::Workers => shot.workers.len(),
+        }
+    }
+}
+
+/// Which row is selected: by what it is about, for rows come and go.
+#[derive(Clone, Debug, PartialEq)]
+enum Row {
+    Queue(String),
+    Task(TaskId),
+    Worker(WorkerId),
+}
+
+/// What follows from a key.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    Stay,
+    Leave,
+    Order(Order),
+}
+
+/// What the screen shows beside what was found.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) pane: Pane,
+    /// The selected row of the pane.
+    pub(super) at: usize,
+    row: Option<Row>,
+    /// A question that waits for a yes.
+    pub(super) question: Option<(String, Order)>,
+    pub(super) help: bool,
+    /// Number of the last answer that was there when a key was pressed.
+    pub(super) read: u64,
+    /// Lines of the open task that have been scrolled away.
+    pub(super) scrolled: u16,
+}
+
+impl State {
+    /// The selection stays with its row, or else with its place, when there is a new look.
+    pub(super) fn settle(&mut self, sight: &Sight) {
+        let Some(shot) = &sight.shot else { return };
+        let rows = self.pane.rows(shot);
+        let found = self.row.as_ref().and_then(|row| position(row, shot));
+        self.at = found.unwrap_or(self.at).min(rows.saturating_sub(1));
+        self.row = row(self.pane, self.at, shot);
+    }
+
+    /// Takes a key.
+    pub(super) fn key(&mut self, key: KeyCode, sight: &Sight) -> Step {
+        self.read = sight.answer.as_ref().map_or(0, |(number, _)| *number);
+        if let Some((_, order)) = self.question.take() {
+            // Anything but a yes is a no.
+            return if key == KeyCode::Char('y') { Step::Order(order) } else { Step::Stay };
+        }
+        if self.help {
+            self.help = false;
+            return Step::Stay;
+        }
+        match key {
+            KeyCode::Char('?' | 'h') => self.help = true,
+            KeyCode::Char('r') => return Step::Order(Order::Look),
+            KeyCode::Char('c') => self.question = self.cancel(sight),
+            _ if sight.task.is_some() => return self.key_in_task(key),
+            KeyCode::Char('q') | KeyCode::Esc => return Step::Leave,
+            KeyCode::Tab | KeyCode::Right => self.turn(self.pane.beside(1)),
+            KeyCode::BackTab | KeyCode::Left => self.turn(self.pane.beside(2)),
+            KeyCode::Enter => {
+                if let Some(Row::Task(id)) = self.row {
+                    self.scrolled = 0;
+                    return Step::Order(Order::Open(id));
+                }
+            }
+            KeyCode::Char('p') => self.question = self.pause(sight),
+            KeyCode::Char('d') => self.question = self.drain(sight),
+            _ => self.move_row(key, sight),
+        }
+        Step::Stay
+    }
+
+    fn key_in_task(&mut self, key: KeyCode) -> Step {
+        match key {
+            KeyCode::Esc | KeyCode::Char('q') | KeyCode::Enter | KeyCode::Backspace => {
+                return Step::Order(Order::Close);
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.scrolled = self.scrolled.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => self.scrolled = self.scrolled.saturating_sub(1),
+            KeyCode::PageDown => self.scrolled = self.scrolled.saturating_add(10),
+            KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(10),
+            KeyCode::Home => self.scrolled = 0,
+            _ => {}
+        }
+        Step::Stay
+    }
+
+    fn turn(&mut self, pane: Pane) {
+        (self.pane, self.at, self.row) = (pane, 0, None);
+    }
+
+    fn move_row(&mut self, key: KeyCode, sight: &Sight) {
+        let Some(shot) = &sight.shot else { return };
+        let last = self.pane.rows(shot).saturating_sub(1);
+        self.at = match key {
+            KeyCode::Down | KeyCode::Char('j') => self.at + 1,
+            KeyCode::Up | KeyCode::Char('k') => self.at.saturating_sub(1),
+            KeyCode::PageDown => self.at + 10,
+            KeyCode::PageUp => self.at.saturating_sub(10),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            _ => return,
+        }
+        .min(last);
+        self.row = row(self.pane, self.at, shot);
+    }
+
+    /// Of the open task, or of the selected one.
+    fn cancel(&self, sight: &Sight) -> Option<(String, Order)> {
+        let id = match (&sight.task, &self.row) {
+            (Some((id, _)), _) | (None, Some(Row::Task(id))) => *id,
+            _ => return None,
+        };
+        Some((format!("cancel task {id}?"), Order::Cancel(id)))
+    }
+
+    fn pause(&self, sight: &Sight) -> Option<(String, Order)> {
+        let Some(Row::Queue(name)) = &self.row else { return None };
+        let queue = sight.shot.as_ref()?.queues.iter().find(|queue| queue.queue == *name)?;
+        Some(if queue.paused {
+            (format!("resume queue {name}?"), Order::Resume(name.clone()))
+        } else {
+            (format!("pause queue {name}?"), Order::Pause(name.clone()))
+        })
+    }
+
+    fn drain(&self, sight: &Sight) -> Option<(String, Order)> {
+        let Some(Row::Worker(id)) = &self.row else { return None };
+        let worker = sight.shot.as_ref()?.workers.iter().find(|worker| worker.id == *id)?;
+        let what = if worker.draining { "let it claim again" } else { "stop its claims" };
+        let question = format!("worker {}: {what}?", worker.place());
+        Some((question, Order::Drain(*id, !worker.draining)))
+    }
+}
+
+fn row(pane: Pane, at: usize, shot: &Shot) -> Option<Row> {
+    match pane {
+        Pane::Queues => shot.queues.get(at).map(|queue| Row::Queue(queue.queue.clone())),
+        Pane::Running => shot.running.get(at).map(|task| Row::Task(task.id)),
+        Pane::Workers => shot.workers.get(at).map(|worker| Row::Worker(worker.id)),
+    }
+}
+
+fn position(row: &Row, shot: &Shot) -> Option<usize> {
+    match row {
+        Row::Queue(name) => shot.queues.iter().position(|queue| queue.queue == *name),
+        Row::Task(id) => shot.running.iter().position(|task| task.id == *id),
+        Row::Worker(id) => shot.workers.iter().position(|worker| worker.id == *id),
+    }
+}

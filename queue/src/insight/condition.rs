@@ -1,0 +1,84 @@
+//! A WHERE of those conditions that were asked for, and the values that they bind.
+//!
+//! A condition that is not asked for leaves no trace in the text, so that the planner can use a
+//! partial index; values never become text.
+
+use std::fmt::Write;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+
+type Value = Box<dyn ToSql + Sync + Send>;
+
+/// Conditions, joined by AND.
+pub(super) struct Conditions {
+    text: String,
+    values: Vec<(Value, Type)>,
+}
+
+impl Conditions {
+    pub(super) fn new() -> Self {
+        Self { text: "true".to_owned(), values: Vec::new() }
+    }
+
+    /// Words of the program itself.
+    pub(super) fn fixed(&mut self, condition: &str) {
+        let _ = write!(self.text, "\n    AND {condition}");
+    }
+
+    /// `?` in the condition stands for the value; `None`: not asked for.
+    pub(super) fn bind<T: ToSql + Sync + Send + 'static>(
+        &mut self,
+        condition: &str,
+        value: Option<T>,
+        kind: Type,
+    ) {
+        if let Some(value) = value {
+            let place = self.place(value, kind);
+            self.fixed(&condition.replace('?', &place));
+        }
+    }
+
+    /// Takes a value in, and returns how the statement names it.
+    pub(super) fn place(
+        &mut self,
+        value: impl ToSql + Sync + Send + 'static,
+        kind: Type,
+    ) -> String {
+        self.values.push((Box::new(value), kind));
+        format!("${}", self.values.len())
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) async fn query(
+        &self,
+        client: &impl GenericClient,
+        statement: &str,
+    ) -> Result<Vec<Row>, QueueError> {
+        let values: Vec<(&(dyn ToSql + Sync), Type)> = self
+            .values
+            .iter()
+            .map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone()))
+            .collect();
+        Ok(client.query_typed(statement, &values).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_asked_for_leaves_no_trace() {
+        let mut conditions = Conditions::new();
+        conditions.bind("queue = ?", Some("etl"), Type::TEXT);
+        conditions.bind("name LIKE ?", None::<String>, Type::TEXT);
+        conditions.bind("id < ?", Some(7_i64), Type::INT8);
+        assert_eq!(conditions.text(), "true\n    AND queue = $1\n    AND id < $2");
+    }
+}

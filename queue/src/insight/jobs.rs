@@ -1,0 +1,165 @@
+//! Jobs, page by page, each with its newest run.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::job::{Dependency, Job, dependency};
+
+/// The newest run of a job is looked for among the newest so many runs of all.
+pub const LOOKED_AT: i64 = 5000;
+
+/// Runs are read once for the whole page, and no index knows their jobs.
+const JOBS: &str = "/* queue.insight_jobs */
+WITH page AS MATERIALIZED (
+    SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at, j.changed_by
+    FROM mill.jobs j WHERE lower(j.name) > $1 AND NOT j.of_schedule ORDER BY lower(j.name) LIMIT $2
+), newest AS MATERIALIZED (
+    SELECT DISTINCT ON (u.job) u.job, r.id, r.state, r.started_at
+    FROM (SELECT x.id, x.state, x.started_at, x.jobs FROM mill.runs x ORDER BY x.id DESC LIMIT $3) AS r
+        CROSS JOIN unnest(r.jobs) AS u(job)
+    WHERE u.job IN (SELECT p.name FROM page p) ORDER BY u.job, r.id DESC
+)
+SELECT p.name, p.description, p.frequency, p.enabled, p.version, p.changed_at, p.changed_by,
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = p.name AND t.disabled_at IS NULL), n.id, n.state::text, n.started_at
+FROM page p LEFT JOIN newest n ON n.job = p.name ORDER BY lower(p.name)";
+
+/// A page, by name.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Page {
+    /// The jobs, but for those that schedules made of a statement.
+    pub jobs: Vec<Job>,
+    /// The name behind which the next page begins; `None`: this was the last.
+    pub next: Option<String>,
+}
+
+/// A page of jobs behind this name.
+///
+/// # Errors
+/// Database trouble.
+pub async fn page(
+    client: &impl GenericClient,
+    behind: &str,
+    most: i64,
+) -> Result<Page, QueueError> {
+    let (behind, wanted) = (behind.to_lowercase(), most + 1);
+    let params =
+        [(&behind as _, Type::TEXT), (&wanted as _, Type::INT8), (&LOOKED_AT as _, Type::INT8)];
+    let rows = client.query_typed(JOBS, &params).await?;
+    let mut jobs = rows.iter().map(Job::from_row).collect::<Result<Vec<_>, _>>()?;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let full = jobs.len() > most;
+    jobs.truncate(most);
+    let next = jobs.last().filter(|_| full).map(|job| job.name.clone());
+    Ok(Page { jobs, next })
+}
+
+const HEAD: &str = "/* queue.insight_job */
+SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disabled_at IS NULL,
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)
+FROM mill.jobs j WHERE lower(j.name) = lower($1)";
+
+const TASKS: &str = "/* queue.insight_job_tasks */
+SELECT t.name, t.description, t.statement, t.queue, t.priority::text FROM mill.shown_job_tasks t
+WHERE t.job = $1 AND t.disabled_at IS NULL ORDER BY t.name LIMIT $2";
+
+const PARAMS: &str = "/* queue.insight_job_params */
+SELECT DISTINCT p.name #>> '{}' FROM (SELECT t.params FROM mill.shown_job_tasks t
+    WHERE t.job = $1 AND t.disabled_at IS NULL AND t.params IS NOT NULL LIMIT 10000) AS t
+    CROSS JOIN LATERAL jsonb_path_query(t.params, '$.**.\"$param\"', '{}', true) AS p(name) ORDER BY 1";
+
+const EDGES: &str = "/* queue.insight_job_edges */
+SELECT l.child, l.parent, l.expected::text, l.job FROM (
+    SELECT e.child, e.parent, e.expected, e.job FROM mill.job_edges e WHERE e.job = $1 AND e.disabled_at IS NULL
+    UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d WHERE d.disabled_at IS NULL) AS l
+WHERE l.child = ANY ($2) AND l.parent = ANY ($2) ORDER BY l.parent, l.child LIMIT $3";
+
+/// A job as far as a page shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shape {
+    /// Its name.
+    pub name: String,
+    /// For people.
+    pub description: Option<String>,
+    /// For people.
+    pub category: Option<String>,
+    /// How often people mean to run it.
+    pub frequency: Option<String>,
+    /// Of its tasks that name none.
+    pub priority: Option<String>,
+    /// Whether it may be run.
+    pub enabled: bool,
+    /// How many tasks it has.
+    pub task_count: i64,
+    /// The first ones, by name.
+    pub tasks: Vec<ShapeTask>,
+    /// Parameters of a run of it; none to who is not shown statements.
+    pub params: Vec<String>,
+}
+
+/// A task of a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShapeTask {
+    /// Its name.
+    pub name: String,
+    /// For people.
+    pub description: Option<String>,
+    /// `None`: hidden.
+    pub statement: Option<String>,
+    /// Where it waits.
+    pub queue: String,
+    /// `None`: that of the job.
+    pub priority: Option<String>,
+}
+
+/// One job, its name in any case of letters, with its first tasks, so many; `None`: there is none.
+///
+/// # Errors
+/// Database trouble.
+pub async fn shape(
+    client: &impl GenericClient,
+    name: &str,
+    most: i64,
+) -> Result<Option<Shape>, QueueError> {
+    let heads = client.query_typed(HEAD, &[(&name, Type::TEXT)]).await?;
+    let Some(head) = heads.first() else { return Ok(None) };
+    let name: String = head.try_get(0)?;
+    let mut tasks = Vec::new();
+    for row in client.query_typed(TASKS, &[(&name, Type::TEXT), (&most, Type::INT8)]).await? {
+        tasks.push(ShapeTask {
+            name: row.try_get(0)?,
+            description: row.try_get(1)?,
+            statement: row.try_get(2)?,
+            queue: row.try_get(3)?,
+            priority: row.try_get(4)?,
+        });
+    }
+    let params = client.query_typed(PARAMS, &[(&name, Type::TEXT)]).await?;
+    Ok(Some(Shape {
+        description: head.try_get(1)?,
+        category: head.try_get(2)?,
+        frequency: head.try_get(3)?,
+        priority: head.try_get(4)?,
+        enabled: head.try_get(5)?,
+        task_count: head.try_get(6)?,
+        tasks,
+        params: params.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?,
+        name,
+    }))
+}
+
+/// What waits for what among these tasks, in runs of this job, at most so many.
+///
+/// # Errors
+/// Database trouble.
+pub async fn edges(
+    client: &impl GenericClient,
+    job: &str,
+    tasks: &[&str],
+    most: i64,
+) -> Result<Vec<Dependency>, QueueError> {
+    let params =
+        [(&job as _, Type::TEXT), (&tasks as _, Type::TEXT_ARRAY), (&most as _, Type::INT8)];
+    client.query_typed(EDGES, &params).await?.iter().map(dependency).collect()
+}

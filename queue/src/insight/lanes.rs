@@ -1,0 +1,161 @@
+//! What waits and runs, by queue and priority, without counting to the end.
+//!
+//! A lane is a queue, a priority and a profile: one range of the index `tasks_pending`. Lanes are
+//! found by a loose walk over it. `mill.queue_status` reads every live task, which takes a second at
+//! a million; this takes some index pages a lane.
+
+use serde::Serialize;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::limit::Rate;
+use crate::task::Priority;
+use crate::words::word;
+
+/// Beyond it, a count says only that there are more. With many lanes it is less, so that all of them
+/// together cost the same.
+pub const COUNTED: i64 = 10_000;
+
+/// ORDER BY makes the planner walk the index: it would else fetch a whole lane before it counts. The head of a lane is the task that is claimed next; its age is that of the oldest one but for
+/// tasks that were enqueued with an earlier due time or came back.
+const LANES: &str = "/* queue.insight_lanes */
+WITH RECURSIVE lane (queue, priority, run_as) AS (
+    (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
+     ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.priority, next.run_as FROM lane CROSS JOIN LATERAL (
+        SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+        WHERE t.state = 'pending'
+            AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
+        ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
+), known AS MATERIALIZED (SELECT * FROM lane LIMIT 1000),
+    ends AS MATERIALIZED (SELECT greatest(50, least(10000, 20000 / greatest(count(*), 1))) AS most FROM known)
+SELECT l.queue, l.priority::text,
+    (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = l.queue
+        AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT (SELECT e.most FROM ends e)) AS few),
+    (SELECT extract(epoch FROM now() - t.due_at)::float8 FROM mill.tasks t
+        WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority
+            AND t.run_as = l.run_as ORDER BY t.id LIMIT 1),
+    (SELECT e.most FROM ends e)
+FROM known l";
+
+/// Running ones are as many as there are readers; of the others the next 10,000 due and any 10,000
+/// that wait for a permit.
+const OTHERS: &str = "/* queue.insight_others */
+SELECT t.queue, t.priority::text, 'running', count(*),
+    extract(epoch FROM now() - min(t.claimed_at))::float8
+FROM mill.tasks t WHERE t.state = 'running' GROUP BY t.queue, t.priority
+UNION ALL
+SELECT t.queue, t.priority::text, 'scheduled', count(*), NULL
+FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'scheduled'
+    ORDER BY s.due_at, s.id LIMIT 10000) AS t GROUP BY t.queue, t.priority
+UNION ALL
+SELECT t.queue, t.priority::text, 'blocked', count(*), NULL
+FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'blocked'
+    ORDER BY s.waits_for, s.priority, s.id LIMIT 10000) AS t GROUP BY t.queue, t.priority";
+
+const SETTINGS: &str = "/* queue.insight_queues */
+SELECT name, coalesce(q.paused, false), extract(epoch FROM q.shared_commit)::float8, l.max_running,
+    l.rate_starts, extract(epoch FROM l.rate_period)::float8
+FROM mill.queues q FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name)
+ORDER BY name";
+
+/// What tasks of a lane are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// May be claimed.
+    Pending,
+    /// Run.
+    Running,
+    /// Are not due.
+    Scheduled,
+    /// Wait for a permit.
+    Blocked,
+}
+
+/// Tasks of one queue, priority and state; a queue and priority have several with profiles.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// Whose.
+    pub queue: String,
+    /// Whose.
+    pub priority: Priority,
+    /// What they are.
+    pub kind: Kind,
+    /// How many.
+    pub count: i64,
+    /// There may be more: the counting ended there.
+    pub more: bool,
+    /// Pending: seconds since the one claimed next was due. Running: since the first was claimed.
+    pub age_seconds: Option<f64>,
+}
+
+/// What somebody has set on a queue.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct QueueSetting {
+    /// Its name.
+    pub queue: String,
+    /// No task of it is claimed.
+    pub paused: bool,
+    /// Budget of its shared commits; `None`: each task commits alone.
+    pub shared_commit_seconds: Option<f64>,
+    /// At most so many of its tasks run at once; `None`: any number.
+    pub max_running: Option<i32>,
+    /// So many of its tasks start in any period; `None`: any number.
+    pub rate: Option<Rate>,
+}
+
+/// Every lane of pending tasks, up to 1,000, and the tasks of the other states. Counts end at
+/// [`COUNTED`] for a lane, or at 20,000 for all of them in equal parts; and at [`COUNTED`] for all
+/// scheduled and all blocked tasks together.
+///
+/// # Errors
+/// Database trouble.
+pub async fn lanes(client: &impl GenericClient) -> Result<Vec<Lane>, QueueError> {
+    let mut lanes = Vec::new();
+    for row in client.query_typed(LANES, &[]).await? {
+        let (count, most): (i64, i64) = (row.try_get(2)?, row.try_get(4)?);
+        let found = lane(&row, Kind::Pending, (count, row.try_get(3)?))?;
+        lanes.push(Lane { more: count >= most, ..found });
+    }
+    for row in client.query_typed(OTHERS, &[]).await? {
+        let kind = match row.try_get::<_, &str>(2)? {
+            "running" => Kind::Running,
+            "scheduled" => Kind::Scheduled,
+            _ => Kind::Blocked,
+        };
+        lanes.push(lane(&row, kind, (row.try_get(3)?, row.try_get(4)?))?);
+    }
+    for kind in [Kind::Scheduled, Kind::Blocked] {
+        let all: i64 = lanes.iter().filter(|it| it.kind == kind).map(|it| it.count).sum();
+        let of_kind = lanes.iter_mut().filter(|it| it.kind == kind);
+        of_kind.for_each(|lane| lane.more = all >= COUNTED);
+    }
+    Ok(lanes)
+}
+
+/// What is set on queues, by name.
+///
+/// # Errors
+/// Database trouble.
+pub async fn queue_settings(client: &impl GenericClient) -> Result<Vec<QueueSetting>, QueueError> {
+    let setting = |row: &Row| {
+        Ok(QueueSetting {
+            queue: row.try_get(0)?,
+            paused: row.try_get(1)?,
+            shared_commit_seconds: row.try_get(2)?,
+            max_running: row.try_get(3)?,
+            rate: Rate::from_columns(row, 4)?,
+        })
+    };
+    client.query_typed(SETTINGS, &[]).await?.iter().map(setting).collect()
+}
+
+fn lane(
+    row: &Row,
+    kind: Kind,
+    (count, age_seconds): (i64, Option<f64>),
+) -> Result<Lane, QueueError> {
+    let priority = word(row, 1, "priority")?;
+    Ok(Lane { queue: row.try_get(0)?, priority, kind, count, more: false, age_seconds })
+}

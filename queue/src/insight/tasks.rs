@@ -1,0 +1,321 @@
+//! Lists of tasks by a filter, the newest first, page by page.
+//!
+//! Live tasks are paged by id. Ended ones are paged by the time they ended: history has no index on
+//! time but a summary per block range, so a page looks back over a span, and a longer one, until it
+//! is full, too old, or has taken too long; it says how far back it looked.
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::insight::condition::Conditions;
+use crate::insight::kinds::CAUSE;
+use crate::roster::place;
+use crate::show::like;
+use crate::task::{Outcome, Priority, State, TaskId, WorkerId};
+use crate::words::word;
+
+/// How far a page looks back at first, next, and at last: all that history can hold.
+const SPANS_MINUTES: [i64; 6] = [2, 15, 120, 1440, 10_080, 576_000];
+
+/// A page that has looked for so long shows what it has.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// Which tasks. Nothing set means all of the live ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskQuery {
+    /// Those that have ended, instead of live ones.
+    pub ended: bool,
+    /// Live, in this state.
+    pub state: Option<State>,
+    /// Ended so.
+    pub outcome: Option<Outcome>,
+    /// Of this queue.
+    pub queue: Option<String>,
+    /// With a name like this: `*` stands for any characters, `?` for one.
+    pub name: Option<String>,
+    /// Of this priority.
+    pub priority: Option<Priority>,
+    /// Of this group.
+    pub group: Option<String>,
+    /// With this concurrency key.
+    pub key: Option<String>,
+    /// Of this run.
+    pub run: Option<i64>,
+    /// Ended with an SQLSTATE like this.
+    pub sqlstate: Option<String>,
+    /// Ended with an error of this cause, as [`crate::insight::FailureGroup`] names it.
+    pub cause: Option<String>,
+    /// Enqueued, or ended, at most this long ago.
+    pub since: Option<Duration>,
+    /// These ones.
+    pub ids: Option<Vec<i64>>,
+}
+
+/// Where a page of ended tasks goes on: behind the task that ended then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// When it ended.
+    pub at: Timestamp,
+    /// Its id.
+    pub id: TaskId,
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// Its id.
+    pub id: TaskId,
+    /// Its queue.
+    pub queue: String,
+    /// What people call it.
+    pub name: Option<String>,
+    /// Where it stands; `None` = it has ended.
+    pub state: Option<State>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// The attempt that runs, or the last one that ran; 0 if none did.
+    pub attempt: i32,
+    /// Attempts that may fail.
+    pub max_attempts: i32,
+    /// Live: when it was submitted. Ended: when it ended.
+    pub at: Timestamp,
+    /// Not claimed before.
+    pub due_at: Timestamp,
+    /// Seconds that it has run or ran.
+    pub run_seconds: Option<f64>,
+    /// The server's code for the error it ended with.
+    pub sqlstate: Option<String>,
+    /// The first 200 characters of that error.
+    pub message: Option<String>,
+    /// `host:pid` of the worker that runs or ran it.
+    pub worker: Option<String>,
+    /// The first 200 characters of the SQL; `None`: hidden from who may only view.
+    pub statement_head: Option<String>,
+    /// Ended: it was retried since, and is live or has ended again.
+    pub again: bool,
+}
+
+/// One page.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Its tasks.
+    pub tasks: Vec<Found>,
+    /// There are more.
+    pub more: bool,
+    /// Ended ones: it looked no further back than this, and there may be more.
+    pub looked_back_to: Option<Timestamp>,
+}
+
+/// Live tasks, the newest first, with ids below `before`.
+///
+/// # Errors
+/// Database trouble; a search that takes longer than the session's statement timeout.
+pub async fn live(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    before: Option<TaskId>,
+    limit: usize,
+) -> Result<Page, QueueError> {
+    let mut conditions = live_conditions(query);
+    conditions.bind("t.id < ?", before.map(|id| id.0), Type::INT8);
+    let statement = format!(
+        "/* queue.insight_live */
+SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.attempt, t.max_attempts,
+    t.enqueued_at, t.due_at, extract(epoch FROM now() - t.claimed_at)::float8, t.claimed_by, s.host,
+    s.pid, left(t.statement, 200)
+FROM (SELECT * FROM mill.shown_tasks t WHERE {} ORDER BY t.id DESC LIMIT {}) AS t
+    LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
+ORDER BY t.id DESC",
+        conditions.text(),
+        limit + 1
+    );
+    let rows = conditions.query(client, &statement).await?;
+    let tasks = rows.iter().take(limit).map(found_live).collect::<Result<_, _>>()?;
+    Ok(Page { tasks, more: rows.len() > limit, looked_back_to: None })
+}
+
+/// The ids of live tasks up to `most`, the oldest first, of those that there were: with ids up to
+/// `newest`.
+///
+/// # Errors
+/// As [`live`].
+pub async fn live_ids(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    newest: Option<TaskId>,
+    most: usize,
+) -> Result<Vec<TaskId>, QueueError> {
+    let mut conditions = live_conditions(query);
+    conditions.bind("t.id <= ?", newest.map(|id| id.0), Type::INT8);
+    let statement = format!(
+        "/* queue.insight_live_ids */
+SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {most}",
+        conditions.text()
+    );
+    let rows = conditions.query(client, &statement).await?;
+    rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
+}
+
+/// Tasks that have ended, the last first. If it stops at the statement timeout, the transaction is
+/// aborted.
+///
+/// # Errors
+/// As [`live`].
+pub async fn ended(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    behind: Option<Behind>,
+    limit: usize,
+) -> Result<Page, QueueError> {
+    let begun = Instant::now();
+    let now = crate::show::now(client).await?;
+    let oldest = query.since.and_then(|since| now.checked_sub(since).ok());
+    if query.ids.is_some() {
+        let rows = ended_rows(client, query, (None, now, behind), limit + 1).await?;
+        return page(&rows, limit, None);
+    }
+    let horizon = oldest.map_or_else(|| first_day(now), |oldest| oldest.max(first_day(now)));
+    let mut to = behind.map_or(now, |behind| behind.at);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut spans = SPANS_MINUTES.iter();
+    let mut span = SPANS_MINUTES[0];
+    while to > horizon && rows.len() <= limit && begun.elapsed() < PATIENCE {
+        span = spans.next().copied().unwrap_or(span);
+        let from = (to - SignedDuration::from_mins(span)).max(horizon);
+        // Rows of one instant share a span: its end is taken in with the first.
+        let wanted = limit + 1 - rows.len();
+        match ended_rows(client, query, (Some(from), to, behind), wanted).await {
+            Ok(found) => rows.extend(found),
+            // What was found before is worth more than an error; the transaction is over, though.
+            Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
+            Err(error) => return Err(error),
+        }
+        to = from;
+    }
+    let stopped = to > horizon && rows.len() <= limit;
+    page(&rows, limit, stopped.then_some(to))
+}
+
+/// History older than this has no partition, by the default settings and long after.
+fn first_day(now: Timestamp) -> Timestamp {
+    now - SignedDuration::from_hours(24 * 400)
+}
+
+async fn ended_rows(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    (from, to, behind): (Option<Timestamp>, Timestamp, Option<Behind>),
+    limit: usize,
+) -> Result<Vec<Row>, QueueError> {
+    let mut conditions = Conditions::new();
+    conditions.fixed("a.final");
+    if let Some(outcome) = query.outcome {
+        conditions.fixed(&format!("a.outcome = '{outcome}'"));
+    }
+    common(&mut conditions, query, "a");
+    conditions.bind("a.task_id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
+    conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like), Type::TEXT);
+    conditions.bind(&format!("{CAUSE} = ?"), query.cause.clone(), Type::TEXT);
+    // The last instant belongs to the page before but for the tasks behind the one it ended with.
+    conditions.bind("a.finished_at > ?", from, Type::TIMESTAMPTZ);
+    conditions.bind("a.finished_at <= ?", Some(to), Type::TIMESTAMPTZ);
+    if let Some(behind) = behind {
+        let at = conditions.place(behind.at, Type::TIMESTAMPTZ);
+        let id = conditions.place(behind.id.0, Type::INT8);
+        conditions.fixed(&format!("(a.finished_at, a.task_id) < ({at}, {id})"));
+    }
+    let statement = format!(
+        "/* queue.insight_ended */
+SELECT a.task_id, a.queue, a.name, a.outcome::text, a.priority::text, a.attempt, a.max_attempts,
+    a.finished_at, a.due_at, extract(epoch FROM a.finished_at - a.started_at)::float8, a.worker_id,
+    s.host, s.pid, left(a.statement, 200), a.sqlstate, left(a.message, 200),
+    EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
+        OR EXISTS (SELECT FROM mill.attempts l WHERE l.task_id = a.task_id AND l.final
+            AND l.finished_at > a.finished_at)
+FROM (SELECT * FROM mill.shown_attempts a WHERE {}
+        ORDER BY a.finished_at DESC, a.task_id DESC LIMIT {limit}) AS a
+    LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
+ORDER BY a.finished_at DESC, a.task_id DESC",
+        conditions.text()
+    );
+    conditions.query(client, &statement).await
+}
+
+fn live_conditions(query: &TaskQuery) -> Conditions {
+    let mut conditions = Conditions::new();
+    if let Some(state) = query.state {
+        // A literal, so that the planner finds the index of that state.
+        conditions.fixed(&format!("t.state = '{state}'"));
+    }
+    common(&mut conditions, query, "t");
+    conditions.bind("t.id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
+    let since = query.since.map(|since| since.as_secs_f64());
+    conditions.bind("t.enqueued_at > now() - make_interval(secs => ?)", since, Type::FLOAT8);
+    conditions
+}
+
+/// What live and ended tasks have under one name.
+fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
+    if let Some(priority) = query.priority {
+        conditions.fixed(&format!("{table}.priority = '{priority}'"));
+    }
+    conditions.bind(&format!("{table}.queue = ?"), query.queue.clone(), Type::TEXT);
+    let name = query.name.as_deref().map(like);
+    conditions.bind(&format!("{table}.name LIKE ?"), name, Type::TEXT);
+    conditions.bind(&format!("{table}.group_name = ?"), query.group.clone(), Type::TEXT);
+    conditions.bind(&format!("{table}.concurrency_key = ?"), query.key.clone(), Type::TEXT);
+    conditions.bind(&format!("{table}.run_id = ?"), query.run, Type::INT8);
+}
+
+fn page(rows: &[Row], limit: usize, looked_back_to: Option<Timestamp>) -> Result<Page, QueueError> {
+    let tasks = rows.iter().take(limit).map(found_ended).collect::<Result<_, _>>()?;
+    Ok(Page { tasks, more: rows.len() > limit, looked_back_to })
+}
+
+fn found_live(row: &Row) -> Result<Found, QueueError> {
+    let state = Some(word(row, 3, "state")?);
+    Ok(Found { state, statement_head: row.try_get(13)?, ..found(row, 4)? })
+}
+
+fn found_ended(row: &Row) -> Result<Found, QueueError> {
+    Ok(Found {
+        outcome: Some(word(row, 3, "outcome")?),
+        statement_head: row.try_get(13)?,
+        sqlstate: row.try_get(14)?,
+        message: row.try_get(15)?,
+        again: row.try_get(16)?,
+        ..found(row, 4)?
+    })
+}
+
+/// The columns that both lists have, from `priority` on.
+fn found(row: &Row, priority: usize) -> Result<Found, QueueError> {
+    let host: Option<&str> = row.try_get(11)?;
+    let worker = row.try_get::<_, Option<_>>(10)?.map(WorkerId);
+    Ok(Found {
+        id: TaskId(row.try_get(0)?),
+        queue: row.try_get(1)?,
+        name: row.try_get(2)?,
+        state: None,
+        outcome: None,
+        priority: word(row, priority, "priority")?,
+        attempt: row.try_get(5)?,
+        max_attempts: row.try_get(6)?,
+        at: row.try_get(7)?,
+        due_at: row.try_get(8)?,
+        run_seconds: row.try_get(9)?,
+        sqlstate: None,
+        message: None,
+        worker: place(host, row.try_get(12)?, worker),
+        statement_head: None,
+        again: false,
+    })
+}

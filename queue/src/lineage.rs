@@ -1,0 +1,79 @@
+//! What leads to a task and what follows from it, over all jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::job::Dependency;
+use crate::run::Expected;
+
+const KNOWN: &str = "/* queue.lineage_known */
+SELECT EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = $1 AND t.disabled_at IS NULL)
+    OR EXISTS (SELECT FROM mill.dependencies d WHERE $1 IN (d.child, d.parent) AND d.disabled_at IS NULL)";
+
+const TASKS: &str = "/* queue.lineage_tasks */
+SELECT t.name FROM (SELECT DISTINCT n.name FROM mill.lineage l
+    CROSS JOIN LATERAL (VALUES (l.child::text), (l.parent::text)) AS n(name)) AS t
+WHERE t.name > $1 ORDER BY t.name LIMIT $2";
+
+/// One edge, whoever says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Link {
+    /// Who is waited for.
+    pub parent: String,
+    /// Who waits.
+    pub child: String,
+    /// For what.
+    pub expected: Expected,
+    /// It holds in every run that has both.
+    pub everywhere: bool,
+    /// And in these jobs.
+    pub jobs: Vec<String>,
+}
+
+/// The same edges, each once, by parent and child.
+#[must_use]
+pub fn links(edges: &[Dependency]) -> Vec<Link> {
+    let mut found: BTreeMap<(&str, &str, Expected), (bool, Vec<String>)> = BTreeMap::new();
+    for edge in edges {
+        let key = (edge.parent.as_str(), edge.child.as_str(), edge.expected);
+        let (everywhere, jobs) = found.entry(key).or_default();
+        *everywhere |= edge.job.is_none();
+        jobs.extend(edge.job.clone());
+    }
+    let link = |((parent, child, expected), (everywhere, jobs)): ((&str, &str, Expected), _)| {
+        Link { parent: parent.to_owned(), child: child.to_owned(), expected, everywhere, jobs }
+    };
+    found.into_iter().map(link).collect()
+}
+
+/// The task itself and both ends of every link.
+#[must_use]
+pub fn names<'a>(name: &'a str, links: &'a [Link]) -> BTreeSet<&'a str> {
+    let ends = links.iter().flat_map(|it| [it.parent.as_str(), it.child.as_str()]);
+    ends.chain([name]).collect()
+}
+
+/// Whether a job or a dependency has a task of this name.
+///
+/// # Errors
+/// Database trouble.
+pub async fn known(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
+    Ok(client.query_typed(KNOWN, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
+}
+
+/// Tasks that wait or are waited for, by name, behind this one, at most so many.
+///
+/// # Errors
+/// Database trouble.
+pub async fn tasks(
+    client: &impl GenericClient,
+    behind: &str,
+    most: i64,
+) -> Result<Vec<String>, QueueError> {
+    let rows = client.query_typed(TASKS, &[(&behind, Type::TEXT), (&most, Type::INT8)]).await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+}

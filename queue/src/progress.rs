@@ -1,0 +1,76 @@
+//! What running tasks say of themselves while they run.
+//!
+//! Rows of their own, unlogged: nobody but claim, finish and reclaim writes a running task's row. A
+//! row that an attempt leaves behind is not shown, so that nothing depends on its removal.
+
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::task::{TaskId, Token, WorkerId};
+
+/// One statement for all tasks of a worker. Without the token's row nothing is written: the claim is
+/// somebody else's by then.
+const SAY: &str = "/* queue.say */
+WITH gone AS (
+    DELETE FROM mill.progress p WHERE p.task_id = ANY ($6) AND p.worker_id = $7
+)
+INSERT INTO mill.progress AS p (task_id, worker_id, attempt, said_at, percent, message, notices)
+SELECT t.id, t.claimed_by, t.attempt, clock_timestamp(), said.percent, said.message, said.notices
+FROM unnest($1::bigint[], $2::uuid[], $3::float8[], $4::text[], $5::jsonb[])
+        AS said (id, token, percent, message, notices)
+    JOIN mill.tasks t ON t.id = said.id AND t.token = said.token
+ORDER BY t.id
+ON CONFLICT (task_id) DO UPDATE SET worker_id = excluded.worker_id, attempt = excluded.attempt,
+    said_at = excluded.said_at, percent = excluded.percent, message = excluded.message,
+    notices = excluded.notices";
+
+/// What one running task has said so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// The task.
+    pub id: TaskId,
+    /// Of its claim.
+    pub token: Token,
+    /// How far it says that it is, 0 to 100.
+    pub percent: Option<f64>,
+    /// What it says beside that.
+    pub message: Option<String>,
+    /// Its last notices of other kinds, the newest last.
+    pub notices: Option<Value>,
+}
+
+/// Writes down what these tasks say, in place of what they said before, and forgets what is written
+/// down of those that have ended.
+///
+/// # Errors
+/// Database trouble.
+pub async fn say(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    said: &[Said],
+    ended: &[TaskId],
+) -> Result<(), QueueError> {
+    let ids: Vec<i64> = said.iter().map(|it| it.id.0).collect();
+    let tokens: Vec<uuid::Uuid> = said.iter().map(|it| it.token.0).collect();
+    let percents: Vec<Option<f64>> = said.iter().map(|it| it.percent).collect();
+    let messages: Vec<Option<&str>> = said.iter().map(|it| it.message.as_deref()).collect();
+    let notices: Vec<Option<&Value>> = said.iter().map(|it| it.notices.as_ref()).collect();
+    let ended: Vec<i64> = ended.iter().map(|id| id.0).collect();
+    client
+        .query_typed(
+            SAY,
+            &[
+                (&ids, Type::INT8_ARRAY),
+                (&tokens, Type::UUID_ARRAY),
+                (&percents, Type::FLOAT8_ARRAY),
+                (&messages, Type::TEXT_ARRAY),
+                (&notices, Type::JSONB_ARRAY),
+                (&ended, Type::INT8_ARRAY),
+                (&worker.0, Type::UUID),
+            ],
+        )
+        .await?;
+    Ok(())
+}

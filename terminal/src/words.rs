@@ -1,0 +1,59 @@
+//! Spans, counts and texts as people read them on a terminal.
+
+use jiff::SignedDuration;
+
+/// The two largest units: `350ms`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`.
+#[must_use]
+pub fn span(seconds: f64) -> String {
+    if seconds < 0.9995 {
+        return format!("{:.0}ms", seconds.max(0.0) * 1000.0);
+    }
+    if seconds < 10.0 {
+        return format!("{seconds:.1}s");
+    }
+    let whole = SignedDuration::try_from_secs_f64(seconds.round()).unwrap_or(SignedDuration::MAX);
+    let total = whole.as_secs();
+    let (days, hours, minutes, seconds) =
+        (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {seconds}s"),
+        (0, _, _) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
+
+/// The text on one line, cut at so many characters.
+#[must_use]
+pub fn one_line(text: &str, most: usize) -> String {
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if joined.chars().count() <= most {
+        return joined;
+    }
+    let kept: String = joined.chars().take(most.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// `1 task`, `2 tasks`.
+#[must_use]
+pub fn counted(count: impl TryInto<u64>, thing: &str) -> String {
+    let count = count.try_into().unwrap_or(0);
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        let shown = [0.0, 0.0123, 0.9999, 9.94, 12.4, 200.0, 7500.0, 350_000.0].map(span);
+        assert_eq!(shown, ["0ms", "12ms", "1.0s", "9.9s", "12s", "3m 20s", "2h 5m", "4d 1h"]);
+    }
+
+    #[test]
+    fn a_statement_becomes_one_line() {
+        assert_eq!(one_line("SELECT 1\n  FROM t", 20), "SELECT 1 FROM t");
+        assert_eq!(one_line("SELECT 1 FROM täble", 10), "SELECT 1…");
+    }
+}

@@ -1,0 +1,71 @@
+// A browser that tells every fault of a page: errors, refused content, failed requests, and any request to
+// another host than the console's.
+import { execFileSync } from "node:child_process";
+import { chromium } from "playwright-core";
+
+const QUIET = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  // Whatever else a page may name is not found, rather than asked for.
+  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+];
+
+function program() {
+  const path = execFileSync("sh", ["-c", "command -v chromium || command -v google-chrome"]);
+  return path.toString().trim();
+}
+
+// What was wrong, told at the end and all at once.
+export const faults = [];
+
+export function fault(text) {
+  if (!faults.includes(text)) faults.push(text);
+}
+
+export function launch() {
+  return chromium.launch({ executablePath: program(), args: QUIET });
+}
+
+// A window of its own; options as playwright has them. `expected` are texts of errors that the test causes.
+export async function open(browser, config, options = {}, expected = []) {
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 860 },
+    locale: "en-GB",
+    timezoneId: "UTC",
+    colorScheme: "light",
+    ...options,
+  });
+  context.setDefaultTimeout(20_000);
+  const origin = new URL(config.url).origin;
+  context.on("request", (request) => {
+    const url = new URL(request.url());
+    if (url.protocol !== "data:" && url.origin !== origin) fault(`a request to ${url.origin}`);
+  });
+  const page = await context.newPage();
+  const at = () => new URL(page.url()).pathname;
+  page.on("pageerror", (error) => fault(`${at()}: page error: ${error.message}`));
+  page.on("console", (message) => {
+    const text = message.text();
+    const known = expected.some((it) => text.includes(it));
+    if (["error", "warning"].includes(message.type()) && !known) fault(`${at()}: console: ${text}`);
+  });
+  page.on("requestfailed", (request) => {
+    const why = request.failure()?.errorText;
+    // What is still under way when somebody leaves a page.
+    if (why !== "net::ERR_ABORTED") fault(`${at()}: ${request.url()} failed: ${why}`);
+  });
+  page.on("response", (response) => {
+    if (response.status() >= 500) fault(`${response.url()}: status ${response.status()}`);
+  });
+  await page.addInitScript(() => {
+    document.addEventListener("securitypolicyviolation", (event) => {
+      console.error(`refused by the policy: ${event.violatedDirective} ${event.blockedURI}`);
+    });
+  });
+  return { context, page };
+}

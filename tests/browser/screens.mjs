@@ -1,0 +1,93 @@
+// Every screen that can be reached: no fault, no serious finding of axe in light and in dark, readable without
+// JavaScript, and no wider than a telephone.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { fault, open } from "./browser.mjs";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+// Screens that differ only in what they show of.
+const shape = (path) => path.replace(/\?.*/, "?").replace(/\d+/g, "N").replace(/[0-9a-f-]{36}/g, "ID")
+  .replace(/(queue|group|schedule|relation|table)s\/[^/?]+/, "$1s/NAME");
+
+// The screens of the navigation, one of each kind that they lead to, and those that were asked for.
+export async function reachable(browser, config) {
+  const { context, page } = await open(browser, config);
+  const found = new Map(config.more.map((path) => [path, path]));
+  const collect = async (selector) => {
+    const hrefs = await page.$$eval(selector, (links) => links.map((it) => it.getAttribute("href")));
+    for (const href of hrefs) {
+      const url = new URL(href, page.url());
+      if (url.origin !== new URL(config.url).origin || url.hash) continue;
+      const path = url.pathname + url.search;
+      if (!found.has(shape(path))) found.set(shape(path), path);
+    }
+  };
+  await page.goto(config.url);
+  await collect("nav a");
+  const named = [...found.values()];
+  for (const path of named) {
+    await page.goto(new URL(path, config.url).href);
+    await collect("main a[href]");
+  }
+  await context.close();
+  return [...new Set(found.values())];
+}
+
+// What axe has to say of the page, if it is serious.
+export async function findings(page) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  return violations
+    .filter((it) => ["serious", "critical"].includes(it.impact))
+    .map((it) => `${it.id} (${it.impact}): ${it.help}: ${it.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
+}
+
+// As on a telephone: nothing but tables and statements may be wider, and these scroll by themselves.
+async function narrow(page, path) {
+  await page.setViewportSize({ width: 400, height: 800 });
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  if (width > 400) {
+    const wide = await page.evaluate(() => {
+      const inside = (it) => it.closest(".scroll, pre, nav, .hidden, .plot") !== null;
+      const all = [...document.querySelectorAll("body *")].filter((it) => !inside(it) && it.getBoundingClientRect().right > 401);
+      return all.slice(-2).map((it) => it.outerHTML.slice(0, 120));
+    });
+    fault(`${path}: ${width} pixels wide on a screen of 400: ${wide.join(" | ")}`);
+  }
+}
+
+async function looked(browser, config, paths, colorScheme) {
+  for (const path of paths) {
+    const { context, page } = await open(browser, config, { colorScheme });
+    const answer = await page.goto(new URL(path, config.url).href);
+    if (answer.status() !== 200) fault(`${path}: status ${answer.status()}`);
+    for (const text of await findings(page)) fault(`${path} in ${colorScheme}: ${text}`);
+    if (colorScheme === "light") await narrow(page, path);
+    await context.close();
+  }
+}
+
+async function without(browser, config, paths) {
+  const { context, page } = await open(browser, config, { javaScriptEnabled: false });
+  for (const path of paths) {
+    await page.goto(new URL(path, config.url).href);
+    const text = await page.locator("main").innerText();
+    if (text.trim().length < 20) fault(`${path}: nothing to read without JavaScript: "${text}"`);
+    for (const fact of config.facts[path] ?? []) {
+      if (!text.includes(fact)) fault(`${path}: "${fact}" cannot be read without JavaScript`);
+    }
+  }
+  await context.close();
+}
+
+export async function screens(browser, config) {
+  const paths = await reachable(browser, config);
+  console.log(`${paths.length} screens: ${paths.join(" ")}`);
+  for (const path of Object.keys(config.facts)) {
+    if (!paths.includes(path)) fault(`nothing leads to ${path}`);
+  }
+  await looked(browser, config, paths, "light");
+  await looked(browser, config, paths, "dark");
+  await without(browser, config, paths);
+}

@@ -1,0 +1,39 @@
+-- What a warehouse leaves on record in an hour: what the screens and the pictures of the documentation show.
+CREATE TABLE orders (id bigint PRIMARY KEY, placed_at timestamptz NOT NULL, amount numeric NOT NULL);
+INSERT INTO orders SELECT n, now() - n * interval '1 minute', (n * 7919 % 10000) / 100.0 FROM generate_series(1, 1000) AS n;
+CREATE MATERIALIZED VIEW orders_by_day AS
+    SELECT placed_at::date AS day, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY 1;
+CREATE TABLE revenue (day date, amount numeric);
+CREATE TABLE events (day date, events bigint);
+
+SELECT mill.set_group('warehouse', 'loads and their summaries', max_concurrency => 4);
+SELECT mill.set_max_running('queue', 'reports', 1);
+CREATE PROCEDURE nightly() LANGUAGE sql AS 'DELETE FROM events WHERE day < current_date - 400';
+COMMENT ON PROCEDURE nightly() IS 'Removes what nobody needs. @daily(03:15, days: weekdays) @retry(attempts: 3)';
+
+-- Ended within the last hour, or since midnight where that is shorter: history has a partition a day.
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
+    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
+    rows, statement)
+SELECT s.ended, nextval('mill.tasks_id_seq'), s.due, s.due, s.due + wait, '10 seconds', 1,
+    CASE WHEN s.fails THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential', 1,
+    true, true, false, false, k.queue, k.name, CASE WHEN s.fails THEN '22012' END,
+    CASE WHEN s.fails THEN 'division by zero' END, k.rows, k.statement
+FROM (VALUES
+        ('etl', 'load orders', 2.2, 480, 'CALL load_orders($1::date)'),
+        ('etl', 'merge customers', 3.1, 120, 'MERGE INTO customers USING changes USING (id) …'),
+        ('reports', 'revenue by region', 6.4, 12, 'INSERT INTO revenue SELECT … FROM orders GROUP BY region'),
+        ('default', 'refresh stock', 0.8, 1, 'REFRESH MATERIALIZED VIEW CONCURRENTLY stock')
+    ) AS k (queue, name, seconds, rows, statement),
+    generate_series(1, 900) AS n,
+    LATERAL (SELECT (0.02 + (n * 37 % 100) / 150.0) * interval '1 second' AS wait,
+        k.seconds * (0.4 + (n * 53 % 100) / 80.0) * interval '1 second' AS ran,
+        k.queue = 'reports' AND n % 97 = 0 AS fails,
+        now() - interval '1 minute' - (n + 8 * sin(n / 40.0)) * 0.063 * interval '1 minute' AS ended_at) AS r,
+    LATERAL (SELECT r.ended_at AS ended, r.ended_at - r.ran - r.wait AS due, r.fails) AS s
+WHERE s.ended > date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
+ORDER BY s.ended;
+
+-- For later, and in the way of each other.
+SELECT mill.enqueue('VACUUM (ANALYZE) orders', name => 'vacuum orders', mode => 'autocommit', queue => 'maintenance',
+    due_at => now() + interval '8 hours');

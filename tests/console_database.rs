@@ -1,0 +1,83 @@
+//! What the fleet stands on, as the console shows it.
+
+use serde_json::Value;
+
+use crate::harness::console::Console;
+use crate::harness::login::Login;
+use crate::harness::{Database, Worker, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_database_is_shown_with_who_waits_and_who_holds_up() {
+    let database = Database::new().await;
+    let viewer = Login::new(&database, "viewer", "mill_viewer").await;
+    let console = Console::start(&database, &[]).await;
+    let looks = Console::start_at(&database, &viewer.url(), &[]).await;
+    database.execute("CREATE TABLE \"<script>t\" ()").await;
+    let holder = database.connect().await;
+    holder
+        .batch_execute(
+            "/* ORANGE */ SET application_name = '<script>a'; BEGIN; SELECT pg_current_xact_id();
+             LOCK TABLE \"<script>t\"",
+        )
+        .await
+        .unwrap();
+    let mut worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
+    let id = database.enqueue("SELECT * FROM \"<script>t\"", ", name => 'waits'").await;
+    eventually("it is seen to wait", async || {
+        console.get("/database").await.body.contains("AccessShareLock")
+    })
+    .await;
+    let page = console.get("/database").await.body;
+    for text in [
+        "schema version 1",
+        "&#34;&#60;script&#62;t&#34;",
+        "&#60;script&#62;a",
+        &format!("href=\"/tasks/{id}\">{id} waits</a>"),
+        "idle in transaction",
+        "ORANGE",
+        "<th scope=\"row\">attempts <small",
+        "30 days",
+        "client_connection_check_interval = 0",
+    ] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
+    let page = looks.get("/database").await;
+    assert_eq!(page.status, 200, "{}", page.body);
+    // Statements that are hidden are hidden here, too, from whoever may see other sessions.
+    database
+        .execute(&format!(
+            "GRANT pg_read_all_stats TO {}; UPDATE mill.settings SET hide_statements = true",
+            viewer.name
+        ))
+        .await;
+    for path in ["/database", "/api/v1/database"] {
+        let body = looks.get(path).await.body;
+        assert!(body.contains("idle in transaction") && !body.contains("ORANGE"), "{body}");
+        assert!(console.get(path).await.body.contains("ORANGE"));
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert!(worker.terminate().await.success());
+    drop((console, looks));
+    viewer.gone(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_table_does_not_hide_who_holds_it() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let holder = database.connect().await;
+    holder
+        .batch_execute("SET application_name = 'holds it'; BEGIN; LOCK TABLE mill.attempts")
+        .await
+        .unwrap();
+    let page = console.get("/database").await;
+    assert_eq!(page.status, 200, "{}", page.body);
+    assert!(page.body.contains("its size cannot be read") && page.body.contains("holds it"));
+    let known = console.get("/api/v1/database").await.body;
+    let known: Value = serde_json::from_str(&known).unwrap();
+    assert!(known["schema"].is_null() && known["checks"].is_array(), "{known}");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert!(!console.get("/database").await.body.contains("its size cannot be read"));
+}

@@ -1,0 +1,210 @@
+//! Runs, jobs and lineage in the web console: read with any names in them, bounded, and steered.
+
+use serde_json::{Value, json};
+
+use crate::harness::console::Console;
+use crate::harness::login::Login;
+use crate::harness::{Database, Worker, eventually};
+use crate::run::{FLAGS, end, job, start};
+
+/// Of a task, a job and a parameter: nothing of it may become markup, or end an address.
+const HOSTILE: &str = "<script>x</script>\"'&/../%2F?";
+
+async fn json_at(console: &Console, path: &str) -> Value {
+    let answer = console.get(path).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn assert_tame(path: &str, body: &str) {
+    let scripts = body.matches("<script").count();
+    assert_eq!(scripts, body.matches("<script src=\"/static/").count(), "{path}: {body}");
+    assert!(!body.contains(" style="), "{path} has an inline style");
+}
+
+/// `a` fails or not, `b` and `c` wait for it, a task with a hostile name for both.
+async fn diamond(database: &Database) {
+    let tasks = json!([
+        {"name": "a", "statement": "SELECT count(*) FROM mended", "attempts": 1, "params": []},
+        {"name": "b", "statement": "SELECT 1", "after": ["a"]},
+        {"name": "c", "statement": "SELECT 1", "after": [{"task": "a", "expected": "failed"}]},
+        {"name": HOSTILE, "statement": "SELECT '<script>'", "after": ["b", "c"], "join": "any"},
+    ]);
+    job(database, HOSTILE.replace('/', "").as_str(), tasks).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
+    let database = Database::new().await;
+    diamond(&database).await;
+    let name = HOSTILE.replace('/', "");
+    let _worker = Worker::start(&database, &FLAGS);
+    for run in 1..=2 {
+        let sql = "SELECT run_id FROM mill.start_run(ARRAY[$1::text])";
+        let started: i64 = database.rows(sql, &[&name]).await[0].get(0);
+        assert_eq!((started, end(&database, run).await.as_str()), (run, "failed"));
+    }
+    let console = Console::start(&database, &[]).await;
+    let task = encoded(HOSTILE);
+    for path in [
+        "/runs".to_owned(),
+        format!("/runs?state=failed&job={}", encoded(&name)),
+        format!("/runs?job={task}&schedule={task}&state=running"),
+        "/runs/2".to_owned(),
+        "/jobs".to_owned(),
+        format!("/jobs/one?name={}", encoded(&name)),
+        "/lineage".to_owned(),
+        format!("/lineage?name={task}"),
+    ] {
+        let answer = console.get(&path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        assert_tame(&path, &answer.body);
+    }
+    let page = console.get("/runs/2").await.body;
+    for text in [
+        "relation &#34;mended&#34; does not exist",
+        "a (failed)",
+        "any of b, c",
+        "When they ran",
+        "<rect class=\"failed\"",
+        "Critical path",
+        "Beside earlier runs",
+        "a in run 1: failed",
+        "<span class=\"cell impossible\"",
+        "data-graph=\"/api/v1/runs/2/graph\"",
+    ] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    let known = json_at(&console, "/api/v1/runs/2").await;
+    assert_eq!(known["run"]["count"]["failed"], 1);
+    assert_eq!(known["critical_path"]["tasks"], json!(["a", "c", HOSTILE]));
+    let drawn = json_at(&console, "/api/v1/runs/2/graph").await;
+    let edges = drawn["edges"].as_array().unwrap();
+    assert_eq!((drawn["nodes"].as_array().unwrap().len(), edges.len()), (4, 4));
+    assert!(edges.iter().any(|it| it["label"] == "failed" && it["critical"] == true), "{drawn}");
+    let around = json_at(&console, &format!("/api/v1/lineage?name={task}")).await;
+    assert_eq!(around["tasks"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_listed_page_by_page_and_what_is_not_there_is_said_so() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    job(&database, "it", json!([{"name": "t", "statement": "SELECT 1"}])).await;
+    job(&database, "other", json!([{"name": "u", "statement": "SELECT 1"}])).await;
+    for n in 0..120 {
+        start(&database, if n % 2 == 0 { "it" } else { "other" }).await;
+    }
+    let pages = async |filter: &str| {
+        let (mut behind, mut seen) = (String::new(), Vec::new());
+        loop {
+            let path = format!("/api/v1/runs?{filter}&behind={behind}");
+            let page = json_at(&console, &path).await;
+            let runs = page["runs"].as_array().unwrap();
+            seen.extend(runs.iter().map(|it| it["id"].as_i64().unwrap()));
+            let Some(next) = page["next"].as_i64() else { break seen };
+            behind = next.to_string();
+        }
+    };
+    assert_eq!(pages("").await, (1..=120).rev().collect::<Vec<_>>(), "each once");
+    assert_eq!(pages("job=it").await.len(), 60);
+    assert_eq!(pages("job=it&state=running").await.len(), 60);
+    assert_eq!(pages("state=failed").await.len(), 0);
+    for path in [
+        "/runs/121",
+        "/runs/none",
+        "/runs/99999999999999999999",
+        "/jobs/one?name=nobody",
+        "/jobs/one",
+        "/lineage?name=nobody",
+        "/api/v1/runs/121",
+        "/api/v1/runs/121/graph",
+        "/api/v1/jobs/graph?name=nobody",
+        "/api/v1/lineage/graph?name=nobody",
+    ] {
+        assert_eq!(console.get(path).await.status, 404, "{path}");
+    }
+    for path in ["/runs?state=sleepy", "/runs?behind=nowhere"] {
+        assert_eq!(console.get(path).await.status, 400, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_run_is_shown_as_far_as_somebody_can_read_it() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    database
+        .execute(
+            "SELECT mill.set_job('wide', (SELECT jsonb_agg(jsonb_build_object('name', 'n' || n, 'statement', 'SELECT 1',
+                 'after', CASE WHEN n > 200 THEN (SELECT jsonb_agg('n' || p) FROM generate_series(1, 50) p) ELSE '[]' END))
+             FROM generate_series(1, 400) n)); SELECT mill.start_run(ARRAY['wide']);
+             UPDATE mill.run_tasks SET state = 'failed', task_id = NULL WHERE name = 'n399'",
+        )
+        .await;
+    let known = json_at(&console, "/api/v1/runs/1").await;
+    assert_eq!(known["tasks"].as_array().unwrap().len(), 300);
+    assert_eq!((&known["left_out"], &known["critical_path"]), (&json!(100), &Value::Null));
+    assert_eq!((&known["too_many_edges"], &known["edges"]), (&json!(true), &json!([])));
+    assert!(known.to_string().contains("\"n399\""), "what failed is among them");
+    let page = console.get("/runs/1").await.body;
+    assert!(page.contains("300 of 400: first what runs"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_cancelled_restarted_and_a_task_of_it_retried_by_who_may() {
+    let database = Database::new().await;
+    let viewer = Login::new(&database, "runs_viewer", "mill_viewer").await;
+    let tasks = json!([
+        {"name": "a", "statement": "SELECT pg_advisory_xact_lock(1)"},
+        {"name": "b", "statement": "SELECT count(*) FROM mended", "attempts": 1, "params": []},
+        {"name": "c", "statement": "SELECT $1::int", "after": ["b"], "params": [{"$param": "n"}]},
+    ]);
+    job(&database, "it", tasks).await;
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let console = Console::start(&database, &[]).await;
+    let looks = Console::start_at(&database, &viewer.url(), &[]).await;
+    let page = console.get("/jobs/one?name=IT").await.body;
+    assert_eq!(page.matches("name=\"param:n\"").count(), 1, "{page}");
+    let answer = console.post("/jobs/run", "name=it&param%3An=7").await;
+    assert!(answer.headers.contains("location: /runs/1"), "{} {}", answer.headers, answer.body);
+    let state = async |name: &str| -> String {
+        let sql =
+            format!("SELECT state FROM mill.run_task_status WHERE run_id = 1 AND name = '{name}'");
+        database.value(&sql).await
+    };
+    eventually("c cannot run", async || state("c").await == "impossible").await;
+    for path in ["/runs", "/runs/1", "/jobs", "/jobs/one?name=it", "/lineage?name=a"] {
+        let body = looks.get(path).await.body;
+        assert!(!body.contains("method=\"post\""), "a viewer is offered something in {path}");
+    }
+    let page = console.get("/runs/1").await.body;
+    assert!(page.contains("/runs/1/retry") && page.contains("stop those that run, too"), "{page}");
+    assert_eq!(console.post("/runs/1/retry", "task=nobody").await.status, 404);
+    assert_eq!(console.post("/runs/7/cancel", "").await.status, 404);
+    assert_eq!(console.post("/runs/1/restart", "").await.status, 422, "it goes on");
+    database.execute("CREATE TABLE mended ()").await;
+    assert_eq!(console.post("/runs/1/retry", "task=b").await.status, 303);
+    eventually("c has run", async || state("c").await == "succeeded").await;
+    assert_eq!(console.post("/runs/1/cancel", "kill=true").await.status, 303);
+    assert_eq!(end(&database, 1).await, "cancelled");
+    assert_eq!(console.post("/runs/1/restart", "").await.status, 422, "it has not failed");
+    assert_eq!(console.post("/runs/1/restart", "which=all&force=true").await.status, 400);
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert_eq!(console.post("/runs/1/restart", "which=failed&force=true").await.status, 303);
+    assert_eq!(end(&database, 1).await, "succeeded");
+    assert_eq!(console.post("/jobs/run", "name=it").await.status, 422, "n has no value");
+    assert_eq!(console.post("/jobs/enable", "name=it&enabled=false").await.status, 303);
+    assert_eq!(console.post("/jobs/run", "name=it").await.status, 422);
+    assert_eq!(console.post("/jobs/enable", "name=nobody&enabled=true").await.status, 404);
+    let acts: i64 = database.value("SELECT count(*) FROM mill.audit WHERE actor = 'console'").await;
+    assert!(acts >= 4, "{acts} acts in the name of the console");
+    drop((console, looks));
+    let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", viewer.name);
+    eventually("its sessions are gone", async || database.value::<i64>(&gone).await == 0).await;
+    viewer.drop().await;
+}

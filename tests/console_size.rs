@@ -1,0 +1,121 @@
+//! What a page of the console reads in front of many tasks and a long history, by counting: no clock is
+//! involved, so a bound here holds on any machine. Times: `loadtest run console`.
+
+use crate::harness::console::Console;
+use crate::harness::{Database, PrivateDatabase, eventually};
+
+const LIVE: i64 = 400_000;
+const ENDED: i64 = 300_000;
+
+/// A page of the table of live tasks holds about 45 of these, one of history about 30.
+const FILL: &str = "
+INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
+SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
+    CASE WHEN n % 10 = 0 THEN 'scheduled' ELSE 'pending' END::mill.state,
+    now() + CASE WHEN n % 10 = 0 THEN interval '1 day' ELSE '0' END, 'task ' || n % 500, 'SELECT 1'
+FROM generate_series(1, {live}) AS n;
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
+    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
+    statement)
+SELECT at, nextval('mill.tasks_id_seq'), at, at, at, '10 seconds', 1,
+    CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential',
+    1, true, true, false, false, 'etl-' || n % 20, 'task ' || n % 500,
+    CASE WHEN n % 100 = 0 THEN '22012' END, CASE WHEN n % 100 = 0 THEN 'division by zero' END, 'SELECT 1'
+FROM generate_series(1, {ended}) AS n,
+    LATERAL (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
+        + n::float8 / {ended} * (now() - date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')) AS t (at);
+SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
+SELECT mill.set_max_running('queue', 'narrow', 0);
+SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'narrow')";
+
+/// By name and the pages that one call reads, the worst first.
+const READ: &str = r"SELECT coalesce(substring(query FROM '^/\* (\S+) \*/'), left(query, 40)),
+    ((shared_blks_hit + shared_blks_read) / calls)::bigint
+FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND query ~ '^/\* (queue|console)\.' AND query !~ 'queue.insight_(minutes|failures)'
+ORDER BY 2 DESC";
+
+/// What a page of a screen may read in all; the overview, with 20,000 tasks counted one by one, takes
+/// 2,900. Reading every live task would be 7,800, all of today's history 12,000.
+const MOST_PAGES: i64 = 4000;
+
+/// Searches that the planner has no index for may look at every live task, and at no more.
+const MOST_OF_A_SEARCH: i64 = 12_000;
+
+async fn pages_of(database: &Database, console: &Console, path: &str) -> (i64, String) {
+    database.execute("SELECT pg_stat_statements_reset()").await;
+    let answer = console.get(path).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    // A statement is counted when its portal is closed: with the transaction, after the answer.
+    eventually("its transactions have ended", async || {
+        let open = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND state = 'idle in transaction'";
+        database.value::<i64>(open).await == 0
+    })
+    .await;
+    let rows = database.rows(READ, &[]).await;
+    let read: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert!(!read.is_empty(), "{path} reads nothing that is counted");
+    let worst: Vec<String> = read.iter().take(3).map(|(name, n)| format!("{name} {n}")).collect();
+    (read.iter().map(|(_, pages)| pages).sum(), worst.join(", "))
+}
+
+/// Where the navigation leads.
+async fn screens(console: &Console) -> Vec<String> {
+    let page = console.get("/").await.body;
+    let nav = page.split("<nav").nth(1).unwrap().split("</nav>").next().unwrap();
+    nav.split("href=\"").skip(1).map(|it| it.split('"').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_reads_all_that_waits_or_ever_ended() {
+    let shared = Database::new().await;
+    let there = "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_stat_statements'";
+    if shared.value::<i64>(there).await == 0 {
+        return println!("skipped: the server has no pg_stat_statements to count with");
+    }
+    let counting = [("shared_preload_libraries", "pg_stat_statements"), ("fsync", "off")];
+    let private = PrivateDatabase::new(&[&counting[..], &[("autovacuum", "off")]].concat()).await;
+    let database = &private.database;
+    database.execute("CREATE EXTENSION pg_stat_statements").await;
+    let fill = FILL.replace("{live}", &LIVE.to_string()).replace("{ended}", &ENDED.to_string());
+    database.execute(&fill).await;
+    for table in ["mill.tasks", "mill.attempts"] {
+        database.execute(&format!("VACUUM (ANALYZE) {table}")).await;
+    }
+    let id: i64 =
+        database.value("SELECT max(task_id) FROM mill.attempts WHERE outcome = 'failed'").await;
+    let console = Console::start(database, &[]).await;
+    eventually("the last hour is read", async || {
+        console.get("/api/v1/overview").await.body.contains("\"minutes_read\":60")
+    })
+    .await;
+    let mut paths = screens(&console).await;
+    assert!(paths.len() >= 7, "{paths:?}");
+    paths.extend([
+        "/tasks/1".to_owned(),
+        format!("/tasks/{id}"),
+        "/tasks?q=state:pending+queue:etl-3".to_owned(),
+        "/tasks?q=state:scheduled".to_owned(),
+        "/tasks?q=state:ended".to_owned(),
+        "/api/v1/throughput".to_owned(),
+    ]);
+    let mut above = Vec::new();
+    for path in &paths {
+        let (pages, worst) = pages_of(database, &console, path).await;
+        println!("{path}: {pages} pages; {worst}");
+        if pages > MOST_PAGES {
+            above.push(format!("{path}: {pages} pages; {worst}"));
+        }
+    }
+    for path in
+        ["/tasks?q=nobodys", "/tasks?q=priority:high+name:nobodys*", "/tasks/all?q=state:pending"]
+    {
+        let (pages, worst) = pages_of(database, &console, path).await;
+        println!("{path}: {pages} pages; {worst}");
+        if pages > MOST_OF_A_SEARCH {
+            above.push(format!("{path}: {pages} pages; {worst}"));
+        }
+    }
+    assert!(above.is_empty(), "{}", above.join("\n"));
+}

@@ -1,0 +1,143 @@
+//! A task that is explained runs once, with its effects, and leaves its plan.
+
+use serde_json::Value;
+
+use crate::harness::login::answer;
+use crate::harness::{Database, Program, Worker};
+
+async fn plan(database: &Database, id: i64) -> Value {
+    database.value(&format!("SELECT plan FROM mill.history WHERE task_id = {id} AND final")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_explained_task_has_its_effects_once_and_leaves_its_plan() {
+    let database = Database::new().await;
+    database
+        .execute("CREATE TABLE t (n int, words text); CREATE TYPE mood AS ENUM ('good', 'bad')")
+        .await;
+    let mut worker = Worker::start(&database, &["--readers", "1"]);
+    let explain = ", explain => true";
+    // Parameters of any type, a comment in front, a semicolon behind.
+    let insert =
+        "-- in front\nINSERT INTO t SELECT g, $2 || $3::mood FROM generate_series(1, $1) AS g;";
+    let params = ", explain => true, params => '[3, \"it is \", \"good\"]'";
+    let id = database.enqueue(insert, params).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    let rows = "SELECT count(*) || ' ' || max(words) FROM t";
+    assert_eq!(database.value::<String>(rows).await, "3 it is good");
+    let record = database.record(id).await;
+    assert_eq!((record.rows, record.result, record.attempts), (Some(3), Value::Null, 1));
+    let kept = plan(&database, id).await;
+    assert_eq!(kept["Plan"]["Node Type"], "ModifyTable");
+    assert!(kept["Execution Time"].as_f64().unwrap() > 0.0, "{kept}");
+    let costs =
+        "SELECT wal_bytes > 0 AND blocks_hit > 0 AND blocks_read >= 0 AND temp_blocks_written = 0
+        FROM mill.history WHERE task_id = ";
+    assert!(database.value::<bool>(&format!("{costs}{id}")).await);
+
+    for (statement, rows) in [
+        ("SELECT n FROM t WHERE n > 1", 2),
+        ("(TABLE t) UNION ALL TABLE t", 6),
+        ("WITH gone AS (DELETE FROM t WHERE n = 3 RETURNING n) SELECT * FROM gone", 1),
+        ("UPDATE t SET n = n + 10", 2),
+        (
+            "MERGE INTO t USING (VALUES (11), (99)) AS v(n) ON t.n = v.n
+            WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (n) VALUES (v.n)",
+            2,
+        ),
+    ] {
+        let ran = database.run(statement, explain).await;
+        assert_eq!((&*ran.outcome, ran.rows), ("succeeded", Some(rows)), "{statement}");
+    }
+    assert_eq!(
+        database.value::<String>("SELECT string_agg(n::text, ' ' ORDER BY n) FROM t").await,
+        "12 99"
+    );
+    // Others cost nothing more and know nothing of it.
+    let plain = database.enqueue("SELECT 1", "").await;
+    assert_eq!(database.outcome(plain).await, "succeeded");
+    let nothing =
+        "SELECT num_nonnulls(plan, wal_bytes, blocks_hit) = 0 FROM mill.history WHERE task_id = ";
+    assert!(database.value::<bool>(&format!("{nothing}{plain}")).await);
+
+    // An error stands where it stood; a retry explains again.
+    let divided = "/* ä */ SELECT 1 / (n - 12) FROM t WHERE n = 12";
+    let ran = database.run(divided, ", explain => true, max_attempts => 1").await;
+    assert_eq!((&*ran.outcome, &*ran.sqlstate), ("failed", "22012"));
+    let ran = database.run("SELECT 1,\n  nothing FROM t", explain).await;
+    assert_eq!((&*ran.sqlstate, ran.position), ("42703", Some(13)));
+    database.execute(&format!("SELECT mill.retry({plain}), mill.retry({id})")).await;
+    database.until_empty().await;
+    let plans = format!("SELECT count(plan) FROM mill.history WHERE task_id = {id}");
+    assert_eq!(database.value::<i64>(&plans).await, 2);
+    assert!(worker.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_plan_is_refused() {
+    let database = Database::new().await;
+    let refused = [
+        "SELECT mill.enqueue('VACUUM', explain => true)",
+        "SELECT mill.enqueue('CREATE TABLE t ()', explain => true)",
+        "SELECT mill.enqueue('selected', explain => true)",
+        "SELECT mill.enqueue('SELECT 1', mode => 'autocommit', explain => true)",
+        "SELECT mill.enqueue_many(ARRAY['SELECT 1', 'CALL p()'], explain => true)",
+    ];
+    for sql in refused {
+        assert_eq!(answer(database.client(), sql).await, "22023", "{sql}");
+    }
+    for statement in ["SELECT 1; SELECT 2", "VACUUM", "DO 'BEGIN END'"] {
+        let (code, _, said) = Program::enqueue(&database, &["--explain", statement]).run().await;
+        assert_eq!(code, 5, "{said}");
+        assert!(said.contains("there is no plan to keep"), "{said}");
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
+    // The database looks at the first word; the worker finds the second statement before it runs the first.
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    database.execute("CREATE TABLE t (n int)").await;
+    let ran = database.run("INSERT INTO t VALUES (1); DROP TABLE t", ", explain => true").await;
+    ran.assert_failed("0A000", "there is no plan to keep of this SQL");
+    assert_eq!(ran.attempts, 1);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM t").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_shown_as_a_tree_and_beside_the_one_before() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE TABLE t AS SELECT n, n % 7 AS m FROM generate_series(1, 20000) AS n; ANALYZE t",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let enqueued = ["--explain", "--name", "look", "SELECT m FROM t WHERE n = $1", "--param", "7"];
+    let run = async || {
+        let id = Program::enqueue(&database, &enqueued).succeeds().await.trim().to_owned();
+        assert_eq!(database.outcome(id.parse().unwrap()).await, "succeeded");
+        let shown = Program::pgmill(&database, &["task", "show", &id, "--plan"]).succeeds().await;
+        (id, shown)
+    };
+    let (first, shown) = run().await;
+    assert!(shown.contains("Seq Scan on t") && shown.contains(" bytes of WAL"), "{shown}");
+    assert!(!shown.contains("the one before"), "{shown}");
+    let (second, shown) = run().await;
+    assert!(
+        shown.contains(&format!("the same plan as the one before, of task {first}")),
+        "{shown}"
+    );
+    database.execute("CREATE UNIQUE INDEX t_n ON t (n); ANALYZE t").await;
+    let (third, shown) = run().await;
+    let changed = format!("another plan than the one before, of task {second}");
+    assert!(shown.contains(&changed), "{shown}");
+    assert!(shown.contains("  - Seq Scan on t\n  + Index Scan using t_n on t"), "{shown}");
+    let document = Program::pgmill(&database, &["task", "show", &third, "--plan", "--json"]);
+    let document: Value = serde_json::from_str(&document.succeeds().await).unwrap();
+    assert_eq!(document["changed"], true);
+    assert_ne!(document["shape"], document["before"]["shape"]);
+    assert_eq!(document["plan"]["Plan"]["Index Name"], "t_n");
+    let plain = database.enqueue("SELECT 1", "").await;
+    assert_eq!(database.outcome(plain).await, "succeeded");
+    let none = Program::pgmill(&database, &["task", "show", &plain.to_string(), "--plan"]);
+    let (code, _, said) = none.run().await;
+    assert_eq!(code, 4, "{said}");
+}

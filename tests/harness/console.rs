@@ -1,0 +1,140 @@
+//! A console that serves a database, and requests to it as a browser or anybody else would send them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::http::Answer;
+use super::{Database, Program};
+
+/// One process. Ended when dropped.
+pub(crate) struct Console {
+    child: Child,
+    /// `127.0.0.1:port`.
+    pub(crate) address: String,
+}
+
+impl Console {
+    /// On the database, with more flags.
+    pub(crate) async fn start(database: &Database, flags: &[&str]) -> Self {
+        Self::start_at(database, &database.url(), flags).await
+    }
+
+    /// Under another login.
+    pub(crate) async fn start_at(database: &Database, url: &str, flags: &[&str]) -> Self {
+        let flags = [&["console", "--listen", "127.0.0.1:0"], flags].concat();
+        let mut command = Program::pgmill(database, &flags).at(url).into_command();
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let said = tokio::task::spawn_blocking(move || {
+            let mut lines = BufReader::new(stderr);
+            let mut said = String::new();
+            while !said.contains("the console is at ") && lines.read_line(&mut said).unwrap() > 0 {}
+            said
+        });
+        let said = said.await.unwrap();
+        let (_, url) = said.split_once("http://").unwrap_or_else(|| panic!("it said {said}"));
+        let address = url.split('/').next().unwrap().to_owned();
+        Self { child, address }
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) async fn terminate(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        while self.child.try_wait().unwrap().is_none() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
+    /// A page or a document.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[("Host", &self.address)], "").await
+    }
+
+    /// A form of one of its pages: from there, and with the token of that page.
+    pub(crate) async fn post(&self, path: &str, form: &str) -> Answer {
+        let page = self.get("/priorities").await.body;
+        let csrf = csrf(&page);
+        self.post_with(path, &format!("{form}&csrf={csrf}"), &[]).await
+    }
+
+    /// A form with these fields, from a page of the console.
+    pub(crate) async fn post_with(&self, path: &str, form: &str, more: &[(&str, &str)]) -> Answer {
+        let origin = format!("http://{}", self.address);
+        let own = [("Host", self.address.as_str()), ("Origin", origin.as_str())];
+        self.request("POST", path, &[&own[..], more].concat(), form).await
+    }
+
+    /// The cookie of who signs in with this token and name.
+    pub(crate) async fn sign_in(&self, token: &str, name: &str) -> String {
+        let answer = self.post_with("/login", &format!("token={token}&name={name}"), &[]).await;
+        let set = answer.headers.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+        set.and_then(|it| it.split(';').next()).unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+    }
+
+    /// Anything.
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        let headers: String =
+            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\n{headers}Content-Type: application/x-www-form-urlencoded\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let (status, headers) = head.split_once("\r\n").unwrap();
+        Answer {
+            status: status.split(' ').nth(1).unwrap().parse().unwrap(),
+            headers: headers.to_owned(),
+            body: body.to_owned(),
+        }
+    }
+}
+
+/// A file with the token; removed with the value.
+pub(crate) struct TokenFile(std::path::PathBuf);
+
+impl TokenFile {
+    pub(crate) fn new(token: &str) -> Self {
+        let name = format!("pgmill-test-token-{}-{}", std::process::id(), &token[..5]);
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, format!("{token}\n")).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for TokenFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The token in the forms of a page; empty if it has no form.
+pub(crate) fn csrf(page: &str) -> &str {
+    let value = page.split("name=\"csrf\" value=\"").nth(1);
+    value.and_then(|rest| rest.split('"').next()).unwrap_or_default()
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,206 @@
+//! A queue that comes back from a backup goes on, and its effects agree with its history.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use cluster::ARCHIVING;
+use queue::drift;
+
+use crate::harness::private::server_programs;
+use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+
+const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
+const HELD: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
+    SELECT pg_advisory_xact_lock_shared(1)";
+
+/// Tasks with an effect that are on record as succeeded without it, or have it without that record.
+const TORN: &str =
+    "SELECT count(*) FROM (SELECT task_id FROM mill.attempts WHERE outcome = 'succeeded'
+        AND statement LIKE 'INSERT INTO effect%') AS a FULL JOIN effect e ON e.task = a.task_id
+    WHERE a.task_id IS NULL OR e.task IS NULL";
+
+fn worker(database: &Database) -> Worker {
+    let flags = ["--readers", "4", "--poll", "50ms", "--beat", "300ms", "--orphan-timeout", "2s"];
+    Worker::start(database, &flags)
+}
+
+async fn count(database: &Database, what: &str) -> i64 {
+    database.value(&format!("SELECT count(*) FROM {what}")).await
+}
+
+/// A queue with tasks that have ended, one that runs, one whose effect lies outside, and some to come.
+async fn at_work(database: &Database, outside: &str) -> Worker {
+    database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
+    let worker = worker(database);
+    database.enqueue_many(200, EFFECT).await;
+    database.until_empty().await;
+    let held = database.enqueue(HELD, "").await;
+    database.until_held(held).await;
+    let program = format!("COPY (SELECT 1) TO PROGRAM 'cat >> {outside}'");
+    database
+        .enqueue(
+            &program,
+            ", queue => 'outside', external => true, due_at => now() + interval '1 day'",
+        )
+        .await;
+    worker
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_to_a_moment_of_the_past_has_effects_and_history_of_that_moment() {
+    let private = PrivateDatabase::new(ARCHIVING).await;
+    let database = &private.database;
+    let outside = private.cluster.directory().join("data/outside");
+    let mut first = at_work(database, &outside.display().to_string()).await;
+    let backup = private.cluster.backup().unwrap();
+    // After the backup: this is in the log only. Some have ended and some have not, wherever it is cut.
+    database.enqueue_many(3000, EFFECT).await;
+    eventually("some have ended", async || count(database, "mill.attempts").await > 500).await;
+    database.execute("SELECT pg_create_restore_point('here')").await;
+    // What the recovery is to undo.
+    database
+        .execute(
+            "UPDATE mill.tasks SET due_at = now(), state = 'pending' WHERE state = 'scheduled'",
+        )
+        .await;
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    database.until_empty().await;
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "1\n");
+    until_kept(database).await;
+    assert!(first.terminate().await.success());
+
+    let copy = backup.recover("here").unwrap();
+    let recovered = database.in_copy(copy.url("postgres")).await;
+    eventually("it is there", async || {
+        !recovered.value::<bool>("SELECT pg_is_in_recovery()").await
+    })
+    .await;
+    let (effects, waiting) =
+        (count(&recovered, "effect").await, count(&recovered, "mill.tasks").await);
+    println!("recovered: {effects} effects, {waiting} tasks");
+    assert!((500..3201).contains(&effects), "{effects}");
+    assert_eq!(effects + waiting, 200 + 3000 + 2);
+    assert_eq!(recovered.value::<i64>(TORN).await, 0);
+    assert_eq!(count(&recovered, "mill.workers").await, 0);
+    assert!(count(&recovered, "mill.tasks WHERE state = 'running'").await >= 1);
+    look_and_go_on(&recovered).await;
+    // An effect outside of the database is had again.
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "1\n1\n");
+}
+
+/// Until the log up to now is in the archive.
+async fn until_kept(database: &Database) {
+    let file = "SELECT pg_walfile_name(pg_current_wal_lsn())";
+    let file: String = database.value(file).await;
+    database.execute("SELECT pg_switch_wal()").await;
+    let archived = format!("SELECT last_archived_wal >= '{file}' FROM pg_stat_archiver");
+    eventually("the log is kept", async || {
+        database.value::<Option<bool>>(&archived).await == Some(true)
+    })
+    .await;
+}
+
+/// As the documentation says: paused, then a worker, a look, and on.
+async fn look_and_go_on(recovered: &Database) {
+    let pgmill = |arguments: &[&str]| Program::pgmill(recovered, arguments);
+    for queue in ["default", "outside"] {
+        pgmill(&["queue", "pause", queue]).succeeds().await;
+    }
+    let mut second = worker(recovered);
+    eventually("what ran then is given back", async || {
+        count(recovered, "mill.tasks WHERE state = 'running'").await == 0
+    })
+    .await;
+    let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
+    let lost: i64 = recovered.value(lost).await;
+    assert!(lost >= 1, "the held one");
+    recovered
+        .execute("UPDATE mill.tasks SET due_at = now(), state = 'pending' WHERE state = 'scheduled' AND queue = 'outside'")
+        .await;
+    for queue in ["default", "outside"] {
+        pgmill(&["queue", "resume", queue]).succeeds().await;
+    }
+    recovered.until_empty().await;
+    assert_eq!(recovered.value::<i64>(TORN).await, 0);
+    assert_eq!(count(recovered, "effect").await, 200 + 3000 + 1);
+    assert_eq!(
+        recovered.value::<i64>("SELECT count(DISTINCT task) FROM effect").await,
+        200 + 3000 + 1
+    );
+    assert!(second.terminate().await.success());
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    let found = server_programs().map(|folder| folder.join(name));
+    let found = found.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name));
+    let there = Command::new(&found).arg("--version").output().is_ok();
+    if !there {
+        println!("skipped: there is no {name}");
+    }
+    there.then_some(found)
+}
+
+/// Returns whether it could.
+fn dumped_and_restored(from: &Database, to: &Database) -> bool {
+    let (Some(dump), Some(restore)) = (program("pg_dump"), program("pg_restore")) else {
+        return false;
+    };
+    let file = std::env::temp_dir().join(format!("pgmill-dump-{}", to.name()));
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), said)
+    };
+    let (done, said) = run(Command::new(dump).args(["-Fc", "-f"]).arg(&file).arg(from.url()));
+    if said.contains("server version mismatch") {
+        println!("skipped: pg_dump is older than the server");
+        return false;
+    }
+    assert!(done, "{said}");
+    let (done, said) =
+        run(Command::new(restore).args(["--exit-on-error", "-d", &to.url()]).arg(&file));
+    assert!(done, "{said}");
+    std::fs::remove_file(file).unwrap();
+    true
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dumped_queue_goes_on_where_it_was_restored() {
+    let database = Database::new().await;
+    let mut first = at_work(&database, "/dev/null").await;
+    database.execute("SELECT mill.pause('default'), mill.pause('narrow'), mill.set_max_running('queue', 'narrow', 1)").await;
+    database.enqueue_many(50, EFFECT).await;
+    database.enqueue(EFFECT, ", queue => 'narrow', key => 'once'").await;
+    Program::enqueue(&database, &["--in", "1h", EFFECT]).succeeds().await;
+    let (ended, live) =
+        (count(&database, "mill.attempts").await, count(&database, "mill.tasks").await);
+    let last: i64 = database.value("SELECT max(id) FROM mill.tasks").await;
+    let fresh = Database::empty().await;
+    if !dumped_and_restored(&database, &fresh) {
+        return;
+    }
+    assert_eq!(count(&fresh, "mill.attempts").await, ended);
+    assert_eq!(count(&fresh, "mill.tasks").await, live);
+    let differences = drift::differences(fresh.client()).await.unwrap().unwrap();
+    assert!(differences.is_empty(), "{differences:?}");
+    assert_eq!(fresh.value::<i64>(TORN).await, 0);
+    let again = fresh.enqueue(EFFECT, ", queue => 'narrow', key => 'once'").await;
+    assert!(again <= last, "the key is known");
+    assert!(fresh.enqueue(EFFECT, "").await > last);
+    let _second = worker(&fresh);
+    for queue in ["default", "narrow"] {
+        Program::pgmill(&fresh, &["queue", "resume", queue]).succeeds().await;
+    }
+    eventually("all that is due has ended", async || {
+        count(&fresh, "mill.tasks WHERE state <> 'scheduled'").await == 0
+    })
+    .await;
+    assert_eq!(fresh.value::<i64>(TORN).await, 0);
+    // That of the task that ran when it was dumped.
+    assert_eq!(count(&fresh, "mill.attempts WHERE outcome = 'lost'").await, 1);
+    assert_eq!(count(&fresh, "effect").await, 200 + 1 + 50 + 1 + 1);
+    // Here nothing has changed.
+    assert_eq!(count(&database, "mill.tasks").await, live);
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert!(first.terminate().await.success());
+}

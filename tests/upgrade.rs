@@ -1,0 +1,242 @@
+//! The schema moves on, and the programs one after the other, while the fleet works.
+//!
+//! There is one released version, so the next one is made up here: with what a migration typically
+//! has. The programs of these tests are those of the version before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use queue::schema::{self, Found};
+use queue::upgrade::{Migration, upgrade};
+use tokio_postgres::Client;
+
+use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+use crate::tidy::{files, literals, without_tests};
+
+/// A column, an index, a function of the tasks' own transactions with another body, one of the beats
+/// with another argument, and a view with another column.
+const NEXT: Migration = Migration {
+    version: 2,
+    works_with: 1,
+    name: "002_colour.sql",
+    sql: "
+ALTER TABLE mill.tasks ADD COLUMN colour text NOT NULL DEFAULT 'none';
+CREATE INDEX tasks_colour ON mill.tasks (colour) WHERE colour <> 'none';
+DO $$
+DECLARE
+    body text := pg_get_functiondef('mill.complete'::regproc);
+BEGIN
+    EXECUTE regexp_replace(body, E'\\nBEGIN\\n', E'\\nBEGIN\\n    PERFORM 2;\\n');
+    body := pg_get_functiondef('mill.reserved_readers'::regproc);
+    DROP FUNCTION mill.reserved_readers;
+    EXECUTE replace(body, '(worker_id uuid)', '(worker_id uuid, colour text DEFAULT NULL)');
+    EXECUTE format('CREATE OR REPLACE VIEW mill.priority_status AS SELECT s.*, 2 AS colours FROM (%s) AS s',
+        rtrim(pg_get_viewdef('mill.priority_status'), ';'));
+END
+$$;
+REVOKE ALL ON FUNCTION mill.reserved_readers FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;",
+};
+
+const FLEET: usize = 20;
+
+/// Some of them long enough to be running whenever something happens.
+const TASK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
+    SELECT pg_sleep(CASE WHEN current_setting('mill.task_id')::bigint % 50 = 0 THEN 0.3 ELSE 0 END)";
+
+async fn stage() -> PrivateDatabase {
+    let private = PrivateDatabase::new(&[("max_connections", "600")]).await;
+    private.database.execute("CREATE TABLE effect (task bigint)").await;
+    private
+}
+
+fn worker(database: &Database) -> Worker {
+    Worker::start(database, &["--readers", "2", "--poll", "100ms"])
+}
+
+fn workers(database: &Database) -> Vec<Worker> {
+    (0..FLEET).map(|_| worker(database)).collect()
+}
+
+/// One attempt each: one that is used up by anything but success ends its task.
+async fn submit(client: &Client, tasks: i32) {
+    let sql =
+        "SELECT count(mill.enqueue($1, max_attempts => 1)) FROM generate_series(1, $2::integer)";
+    client.query(sql, &[&TASK, &tasks]).await.unwrap();
+}
+
+async fn ended(database: &Database) -> i64 {
+    database.value("SELECT count(*) FROM mill.attempts").await
+}
+
+/// Until so many more tasks have ended; others are submitted all the while.
+async fn more(database: &Database, client: &Client, tasks: i64) {
+    let before = ended(database).await;
+    eventually(&format!("{tasks} more tasks end"), async || {
+        let now = ended(database).await;
+        if database.value::<i64>("SELECT count(*) FROM mill.tasks").await < 500 {
+            submit(client, 500).await;
+        }
+        now >= before + tasks
+    })
+    .await;
+}
+
+/// Every task has ended by its first attempt, with its effect once.
+async fn nothing_was_lost(database: &Database) {
+    database.until_empty().await;
+    let odd = "SELECT coalesce(string_agg(DISTINCT concat_ws(' ', outcome, attempt, sqlstate, message), '; '), '')
+        FROM mill.attempts WHERE outcome <> 'succeeded' OR attempt <> 1";
+    assert_eq!(database.value::<String>(odd).await, "");
+    let counts = "SELECT ARRAY[(SELECT count(*) FROM mill.attempts), (SELECT count(DISTINCT task_id) FROM mill.attempts),
+        (SELECT max(task_id) FROM mill.attempts), (SELECT count(*) FROM effect), (SELECT count(DISTINCT task) FROM effect)]";
+    let counts: Vec<i64> = database.value(counts).await;
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    println!("{} tasks, each once", counts[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fleet_works_on_while_the_schema_moves_on() {
+    let private = stage().await;
+    let database = &private.database;
+    let (producer, holder, operator) =
+        (database.connect().await, database.connect().await, database.connect().await);
+    let mut fleet = workers(database);
+    more(database, &producer, 500).await;
+    // Somebody's transaction that has read the tables, and stays open.
+    holder.batch_execute("BEGIN; LOCK TABLE mill.tasks IN ACCESS SHARE MODE").await.unwrap();
+    let waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
+        AND relation = 'mill.tasks'::regclass AND mode = 'AccessExclusiveLock')";
+    let meanwhile = async {
+        for _ in 0..3 {
+            eventually("the migration waits", async || database.value(waiting).await).await;
+            eventually("it gives way", async || !database.value::<bool>(waiting).await).await;
+            more(database, &producer, 100).await;
+        }
+        holder.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (done, ()) = tokio::join!(upgrade(&operator, &[NEXT]), meanwhile);
+    let done = done.unwrap();
+    assert_eq!(done.applied, [NEXT.name]);
+    assert!(done.gave_way >= 3, "{done:?}");
+    println!("gave way {} times", done.gave_way);
+    let found = schema::found(database.client()).await.unwrap();
+    assert_eq!(found, Some(Found { version: 2, works_with: 1 }));
+    more(database, &producer, 500).await;
+    // A program of the version before that starts now.
+    fleet.push(worker(database));
+    fleet[FLEET].until_logged("ready").await;
+    more(database, &producer, 500).await;
+    nothing_was_lost(database).await;
+    let ended = fleet.iter_mut().filter_map(Worker::ended_already).count();
+    assert_eq!(ended, 0, "workers ended");
+    people_go_on(database).await;
+}
+
+/// What the programs say to people on the newer schema.
+async fn people_go_on(database: &Database) {
+    let pgmill = |arguments| Program::pgmill(database, arguments);
+    let said = pgmill(&["init"]).succeeds().await;
+    assert!(said.contains("version 2 is there already, and works with this program"), "{said}");
+    let (_, said, _) = pgmill(&["doctor"]).run().await;
+    assert!(
+        said.contains("2, and this program was built for 1, which it still works with"),
+        "{said}"
+    );
+    assert!(said.contains("21 workers older than schema version 2"), "{said}");
+    let said = pgmill(&["worker", "list"]).succeeds().await;
+    assert!(said.lines().next().unwrap().contains("SCHEMA"), "{said}");
+    pgmill(&["status"]).succeeds().await;
+    Program::enqueue(database, &["--wait", "SELECT 1"]).succeeds().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_workers_are_replaced_one_after_the_other_under_load() {
+    let private = stage().await;
+    let database = &private.database;
+    let producer = database.connect().await;
+    let mut fleet = workers(database);
+    more(database, &producer, 300).await;
+    for one in &mut fleet {
+        assert!(one.terminate().await.success(), "{}", one.log());
+        *one = worker(database);
+        more(database, &producer, 50).await;
+    }
+    nothing_was_lost(database).await;
+    let started: i64 = database.value("SELECT count(*) FROM mill.worker_starts").await;
+    assert_eq!(started, 2 * FLEET as i64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_is_applied_once_and_whole_or_not_at_all() {
+    let database = Database::new().await;
+    let (one, other) = (database.connect().await, database.connect().await);
+    let broken = Migration { sql: "CREATE TABLE mill.half (); SELECT 1 / 0;", ..NEXT };
+    let error = upgrade(&one, &[broken]).await.unwrap_err();
+    assert!(error.to_string().contains("division by zero"), "{error}");
+    assert!(database.value::<bool>("SELECT to_regclass('mill.half') IS NULL").await);
+    let gap = Migration { version: 3, ..NEXT };
+    let error = upgrade(&one, &[gap]).await.unwrap_err();
+    assert!(error.to_string().contains("no migration leads from schema version 1 to 2"), "{error}");
+    let last = Migration {
+        version: 3,
+        works_with: 2,
+        name: "003_last.sql",
+        sql: "ALTER TABLE mill.tasks DROP COLUMN colour",
+    };
+    let (migrations, again) = ([NEXT, last], [NEXT, last]);
+    let (a, b) = tokio::join!(upgrade(&one, &migrations), upgrade(&other, &again));
+    let mut applied = [a.unwrap().applied, b.unwrap().applied].concat();
+    applied.sort_unstable();
+    assert_eq!(applied, [NEXT.name, last.name]);
+    let found = schema::found(database.client()).await.unwrap();
+    assert_eq!(found, Some(Found { version: 3, works_with: 2 }));
+    let error = schema::check_version(database.client()).await.unwrap_err();
+    assert!(error.to_string().contains("holds schema version 3"), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("programs of version 2 of the schema and later"), "{hint}");
+}
+
+/// Every statement of the programs that stands in one piece in their source, by name.
+fn statements() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for (path, text) in files(&["queue/src", "schedule/src"], &[".rs"]) {
+        if path.contains("/tests") {
+            continue;
+        }
+        for (_, literal) in literals(without_tests(&text)) {
+            let named = literal.strip_prefix("/* ").and_then(|rest| rest.split_once(" */"));
+            if let Some((name, _)) = named {
+                found.insert(name.to_owned(), literal.replace("\\\n", ""));
+            }
+        }
+    }
+    found
+}
+
+/// Names of those that the server does not understand.
+async fn not_understood(database: &Database) -> BTreeSet<String> {
+    let mut refused = BTreeSet::new();
+    for (name, sql) in statements() {
+        if database.client().prepare(&sql).await.is_err() {
+            refused.insert(name);
+        }
+    }
+    refused
+}
+
+#[tokio::test]
+async fn the_next_schema_understands_every_statement_of_the_programs_before_it() {
+    let database = Database::new().await;
+    let all = statements();
+    assert!(all.len() > 80, "the scan finds {} statements", all.len());
+    // Pieces of statements, and those whose parameters have no type without the programs.
+    let open = not_understood(&database).await;
+    println!("{} statements, of which {} say too little: {open:?}", all.len(), open.len());
+    assert!(open.len() * 5 < all.len(), "{open:?}");
+    upgrade(database.client(), &[NEXT]).await.unwrap();
+    assert_eq!(not_understood(&database).await, open);
+    // It would be seen.
+    database.execute("ALTER TABLE mill.worker_starts RENAME COLUMN host TO computer").await;
+    let refused = not_understood(&database).await;
+    assert!(refused.contains("queue.register") && refused.contains("queue.workers"), "{refused:?}");
+}
