@@ -98,7 +98,9 @@ async fn run(args: &Args) -> Result<u8, Failure> {
         return run::start(args).await;
     }
     let mut sources = Source::locate(&args.what)?;
-    let mut session = Session::open(session::target(args)?).await?;
+    let mut session =
+        Session::open(terminal::target(args.given.as_ref())?.with_application_name("enqueue"))
+            .await?;
     if args.wait.is_some() {
         wait::check_rights(&session).await?;
     }

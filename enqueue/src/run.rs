@@ -12,7 +12,7 @@ use terminal::{move_bar, run_bar, run_outcome, tell, visible};
 use crate::args::{Args, Param};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::wait::run_out;
 use crate::{INTERRUPTED, ring};
 
@@ -34,7 +34,9 @@ enum Ended {
 /// # Errors
 /// An unknown job, a wrong parameter; database trouble.
 pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
-    let mut session = Session::open(session::target(args)?).await?;
+    let mut session =
+        Session::open(terminal::target(args.given.as_ref())?.with_application_name("enqueue"))
+            .await?;
     if args.wait.is_some() {
         // Who may start a run need not see it: better said before there is one.
         graph::run(&session.client, RunId(0)).await?;

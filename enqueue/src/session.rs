@@ -2,39 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use queue::connect::{self, ConnectError, Environment, Given, Layer, Target};
+use queue::connect::{self, ConnectError, Target};
 use queue::{QueueError, schema};
-use terminal::tell;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
-use crate::args::Args;
 use crate::failure::Failure;
 
 /// How long a lost connection is tried to be made anew: a failover takes some seconds.
 const RECONNECT_FOR: Duration = Duration::from_secs(60);
 const RECONNECT_EVERY: Duration = Duration::from_millis(500);
-
-/// Where to connect to. Says what is odd about it.
-///
-/// # Errors
-/// A malformed connection string, service file or variable.
-pub(crate) fn target(args: &Args) -> Result<Target, ConnectError> {
-    let in_arguments = matches!(args.given, Some((Given::Text(_), Layer::Arguments)));
-    let url = args.given.clone().map(|(given, _)| given.read()).transpose()?;
-    let target = Target::resolve(url.as_deref(), &Environment::from_process())?
-        .with_application_name("enqueue");
-    for warning in target.warnings() {
-        tell(format_args!("warning: {warning}"));
-    }
-    if in_arguments && target.password_given_inline() {
-        tell(
-            "warning: every user of this machine can read the password in --database-url; put it \
-             in ~/.pgpass, or name another such file in PGPASSFILE",
-        );
-    }
-    Ok(target)
-}
 
 /// An open connection and the task that drives it.
 pub(crate) struct Session {

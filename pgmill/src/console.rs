@@ -9,7 +9,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{ConsoleArgs, Global};
 use crate::failure::Failure;
-use crate::session;
 
 /// A shorter one could be guessed.
 const LEAST_TOKEN_CHARS: usize = 16;
@@ -19,7 +18,7 @@ const LEAST_TOKEN_CHARS: usize = 16;
 /// # Errors
 /// A token file that is none; an address that cannot be listened on; no database.
 pub(crate) async fn run(global: &Global, args: &ConsoleArgs) -> Result<u8, Failure> {
-    let target = session::target(global)?.with_application_name("pgmill console");
+    let target = terminal::target(global.given.as_ref())?.with_application_name("pgmill console");
     let tokens = args.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default();
     let options = Options {
         listen: args.listen,

@@ -1,8 +1,7 @@
 //! The connection of one command.
 
-use queue::connect::{self, Environment, Given, Layer, Target};
+use queue::connect::{self, Target};
 use queue::{QueueError, schema};
-use terminal::tell;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, Transaction};
 
@@ -22,7 +21,7 @@ impl Session {
     /// # Errors
     /// A malformed connection string or variable; no connection.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
-        let target = target(global)?.with_application_name("pgmill");
+        let target = terminal::target(global.given.as_ref())?.with_application_name("pgmill");
         let (client, connection) = connect::open(&target).await?;
         let mut driver = JoinSet::new();
         // Its error reaches whoever waits for an answer.
@@ -46,26 +45,6 @@ impl Session {
     pub(crate) fn user(&self) -> &str {
         self.target.user()
     }
-}
-
-/// Where to connect.
-///
-/// # Errors
-/// A malformed connection string or variable, or a file of one that cannot be read.
-pub(crate) fn target(global: &Global) -> Result<Target, Failure> {
-    let in_arguments = matches!(global.given, Some((Given::Text(_), Layer::Arguments)));
-    let url = global.given.clone().map(|(given, _)| given.read()).transpose()?;
-    let target = Target::resolve(url.as_deref(), &Environment::from_process())?;
-    for warning in target.warnings() {
-        tell(format_args!("warning: {warning}"));
-    }
-    if in_arguments && target.password_given_inline() {
-        tell(
-            "warning: every user of this machine can read the password in --database-url; put it \
-             in ~/.pgpass, or name another such file in PGPASSFILE",
-        );
-    }
-    Ok(target)
 }
 
 /// Ends a transaction: as if it had not been, with `--dry-run`.

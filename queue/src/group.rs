@@ -121,25 +121,27 @@ pub async fn drop_group(client: &impl GenericClient, name: &str) -> Result<bool,
 /// # Errors
 /// Database trouble.
 pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
-    let group = |row: &Row| {
-        let times = (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
-        let active_period = match times {
-            (Some(opens), Some(closes), Some(zone)) => Some(ActivePeriod { opens, closes, zone }),
-            _ => None,
-        };
-        let named: Option<&str> = row.try_get(2)?;
-        Ok(Group {
-            name: row.try_get(0)?,
-            description: row.try_get(1)?,
-            priority: named.map(|_| word(row, 2, "priority")).transpose()?,
-            max_concurrency: row.try_get(3)?,
-            active_period,
-            open: row.try_get(7)?,
-            turns_at: row.try_get(8)?,
-            pending: row.try_get(9)?,
-            running: row.try_get(10)?,
-            blocked: row.try_get(11)?,
-        })
-    };
     client.query_typed(GROUPS, &[]).await?.iter().map(group).collect()
+}
+
+/// Of a row with these columns, in this order.
+pub(crate) fn group(row: &Row) -> Result<Group, QueueError> {
+    let times = (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+    let active_period = match times {
+        (Some(opens), Some(closes), Some(zone)) => Some(ActivePeriod { opens, closes, zone }),
+        _ => None,
+    };
+    let named: Option<&str> = row.try_get(2)?;
+    Ok(Group {
+        name: row.try_get(0)?,
+        description: row.try_get(1)?,
+        priority: named.map(|_| word(row, 2, "priority")).transpose()?,
+        max_concurrency: row.try_get(3)?,
+        active_period,
+        open: row.try_get(7)?,
+        turns_at: row.try_get(8)?,
+        pending: row.try_get(9)?,
+        running: row.try_get(10)?,
+        blocked: row.try_get(11)?,
+    })
 }

@@ -8,8 +8,9 @@ use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use queue::QueueError;
+use queue::group::Group;
 use queue::group::{self, GroupChange};
-use queue::insight::groups::{self, GroupFill};
+use queue::insight::groups;
 use queue::insight::lanes::COUNTED;
 
 use super::Shown;
@@ -27,7 +28,7 @@ pub(crate) fn routes() -> Router<App> {
 #[template(path = "groups.html")]
 struct Screen {
     page: Page,
-    groups: Vec<GroupFill>,
+    groups: Vec<Group>,
 }
 
 impl Screen {
@@ -41,7 +42,7 @@ impl Screen {
 }
 
 /// Reads them.
-pub(crate) async fn data(look: &Transaction<'_>) -> Result<Vec<GroupFill>, QueueError> {
+pub(crate) async fn data(look: &Transaction<'_>) -> Result<Vec<Group>, QueueError> {
     groups::groups(&**look).await
 }
 
