@@ -92,6 +92,36 @@ async fn a_worker_with_nothing_but_its_role_does_everything_and_buries_the_dead(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_may_not_be_ended_is_asked_once_a_look() {
+    let database = Database::new().await;
+    let control = Login::new(&database, "worker", "mill_worker").await;
+    // Nobody but a superuser ends what a superuser runs.
+    let task_url = database.url();
+    let flags =
+        ["--beat", "100ms", "--orphan-timeout", "2s", "--readers", "1", "--allow-superuser"];
+    let flags = [&flags[..], &["--task-url", &task_url]].concat();
+    let mut first = Worker::start_at(&control.url(), &flags);
+    database.execute("SELECT pg_advisory_lock(7)").await;
+    let task = database.enqueue("SELECT pg_advisory_xact_lock(7)", "").await;
+    database.until_held(task).await;
+    first.kill();
+    let mut second = Worker::start_at(&control.url(), &flags);
+    let asked = || second.log().matches("may not end the backends of a dead worker").count();
+    eventually("it has asked as often as it does at first", async || asked() >= 20).await;
+    let before = asked();
+    let beat = "SELECT max(beat) FROM mill.workers";
+    let then: i64 = database.value(beat).await;
+    eventually("it beats on", async || database.value::<i64>(beat).await > then + 50).await;
+    let later = asked() - before;
+    assert!(later < 20, "asked {later} times in 50 beats of 100 ms");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.attempts").await, 0);
+    database.execute("SELECT pg_advisory_unlock(7)").await;
+    assert_eq!(database.outcome(task).await, "succeeded");
+    assert!(second.terminate().await.success());
+    control.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_producer_enqueues_and_does_nothing_else() {
     let database = Database::new().await;
     let login = Login::new(&database, "producer", "mill_producer").await;

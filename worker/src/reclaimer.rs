@@ -1,5 +1,6 @@
 //! Looks after the other workers: kills what a dead one left running, then gives its tasks back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,10 @@ use crate::watch::{Sight, Watch};
 
 /// How soon to look again at a backend that was told to end.
 const ENDING: Duration = Duration::from_millis(50);
-/// How often, before it is left to the next look.
+/// How often, before it is left to the next look at the others.
 const ENDING_LOOKS: u32 = 20;
+/// From then on: a backend that did not end at once may never, and every worker asks.
+const ENDING_LOOKS_AGAIN: u32 = 1;
 
 /// The reclaimer and all that it is given.
 pub(crate) struct Reclaimer {
@@ -34,6 +37,7 @@ impl Reclaimer {
     /// reclaimers share one dead worker's tasks.
     pub(crate) async fn run(self, mut sights: watch::Receiver<Sight>) {
         let mut watch = Watch::new(self.orphan_timeout, EVERY * 5);
+        let mut lasting = HashSet::new();
         loop {
             tokio::select! {
                 () = self.shutdown.end.cancelled() => return,
@@ -42,18 +46,28 @@ impl Reclaimer {
                 },
             }
             let dead = watch.look(&sights.borrow_and_update(), Instant::now());
+            lasting.retain(|worker| dead.iter().any(|dead| dead.worker == *worker));
             for dead in dead {
-                if let Err(error) = self.bury(dead).await {
-                    tracing::warn!(%error, worker = %dead.worker, "reclaiming failed");
+                let again = lasting.contains(&dead.worker);
+                let looks = if again { ENDING_LOOKS_AGAIN } else { ENDING_LOOKS };
+                match self.bury(dead, looks).await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        lasting.insert(dead.worker);
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, worker = %dead.worker, "reclaiming failed");
+                    }
                 }
             }
         }
     }
 
-    /// Kill before reclaim: the dead worker's SQL may run on to its natural end.
-    async fn bury(&self, dead: Dead) -> Result<(), QueueError> {
+    /// Kill before reclaim: the dead worker's SQL may run on to its natural end. `false`: some of it
+    /// does, and its task stays claimed.
+    async fn bury(&self, dead: Dead, looks: u32) -> Result<bool, QueueError> {
         let client = self.control.get().await?;
-        for _ in 0..ENDING_LOOKS {
+        for _ in 0..looks {
             match end_backends(&**client, dead).await {
                 Ok(0) => {}
                 Ok(ended) => {
@@ -76,10 +90,10 @@ impl Reclaimer {
                 self.bell.sweep();
             }
             if reclaimed.remaining == 0 {
-                return Ok(());
+                return Ok(true);
             }
             sleep(ENDING).await;
         }
-        Ok(())
+        Ok(false)
     }
 }
