@@ -96,6 +96,9 @@ async fn the_pooler_as_it_is_shipped_serves_people_and_applications_and_no_worke
     let database = Database::new().await;
     let Some(pooler) = Pooler::start_as_in(&database, &shipped).await else { return };
     let pooled = pooler.url(&database);
+    // As the driver of Java does.
+    assert_eq!(pooler.answers_a_start_with("extra_float_digits", "2"), 'R');
+    assert_eq!(pooler.answers_a_start_with("options", "-c work_mem=1MB"), 'E');
     people_at_work(&database, &pooled).await;
     let words = "leads through a connection pooler: it refuses the settings";
     refuses(&pooled, &database.url(), words).await;

@@ -1,6 +1,7 @@
 //! A real pgbouncer in front of the server.
 
 use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,23 @@ impl Pooler {
         eventually("the pooler listens", async || TcpStream::connect(("127.0.0.1", port)).is_ok())
             .await;
         Some(pooler)
+    }
+
+    /// What it answers first to a client that sends this parameter as it starts: `R`, it goes on to
+    /// the password, or `E`, an error.
+    pub(crate) fn answers_a_start_with(&self, parameter: &str, value: &str) -> char {
+        let words = ["user", "postgres", "database", "postgres", parameter, value, ""];
+        let words: Vec<u8> =
+            words.iter().flat_map(|word| [word.as_bytes(), &[0]].concat()).collect();
+        let length = u32::try_from(words.len() + 8).unwrap();
+        let version: u32 = 3 << 16;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream
+            .write_all(&[&length.to_be_bytes(), &version.to_be_bytes(), &words[..]].concat())
+            .unwrap();
+        let mut kind = [0];
+        stream.read_exact(&mut kind).unwrap();
+        char::from(kind[0])
     }
 
     /// The database through it.
