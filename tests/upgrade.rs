@@ -177,17 +177,32 @@ async fn a_migration_is_applied_once_and_whole_or_not_at_all() {
     let gap = Migration { version: 3, ..NEXT };
     let error = upgrade(&one, &[gap]).await.unwrap_err();
     assert!(error.to_string().contains("no migration leads from schema version 1 to 2"), "{error}");
+    // Neither would fail if it were applied twice.
     let last = Migration {
         version: 3,
         works_with: 2,
         name: "003_last.sql",
-        sql: "ALTER TABLE mill.tasks DROP COLUMN colour",
+        sql: "INSERT INTO public.applied VALUES (3)",
     };
-    let (migrations, again) = ([NEXT, last], [NEXT, last]);
-    let (a, b) = tokio::join!(upgrade(&one, &migrations), upgrade(&other, &again));
+    let next = Migration { sql: "INSERT INTO public.applied VALUES (2)", ..NEXT };
+    database
+        .execute("CREATE TABLE applied (version int); GRANT INSERT ON applied TO mill_owner")
+        .await;
+    // Both have seen version 1 before either goes on.
+    database.execute("SELECT pg_advisory_lock(7236270911)").await;
+    let go = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        eventually("both wait", async || database.value::<i64>(waiting).await == 2).await;
+        database.execute("SELECT pg_advisory_unlock(7236270911)").await;
+    };
+    let (migrations, again) = ([next, last], [next, last]);
+    let (a, b, ()) = tokio::join!(upgrade(&one, &migrations), upgrade(&other, &again), go);
     let mut applied = [a.unwrap().applied, b.unwrap().applied].concat();
     applied.sort_unstable();
-    assert_eq!(applied, [NEXT.name, last.name]);
+    assert_eq!(applied, [next.name, last.name]);
+    let effects = "SELECT string_agg(version::text, ' ' ORDER BY version) FROM applied";
+    assert_eq!(database.value::<String>(effects).await, "2 3");
     let found = schema::found(database.client()).await.unwrap();
     assert_eq!(found, Some(Found { version: 3, works_with: 2 }));
     let error = schema::check_version(database.client()).await.unwrap_err();
