@@ -23,7 +23,7 @@ pub(crate) use prometheus::Prometheus;
 pub(crate) use worker::{Fleet, Worker};
 
 /// Far longer than anything takes: a test that reaches it has failed, however slow the machine.
-const GIVE_UP: Duration = Duration::from_secs(120);
+const GIVE_UP: Duration = Duration::from_secs(300);
 
 /// Returns once the condition holds, and what it took; panics if it never does.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) -> Duration {
