@@ -32,7 +32,7 @@ SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'n
 const READ: &str = r"SELECT coalesce(substring(query FROM '^/\* (\S+) \*/'), left(query, 40)),
     ((shared_blks_hit + shared_blks_read) / calls)::bigint
 FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND query ~ '^/\* (queue|console)\.' AND query !~ 'queue.insight_(minutes|failures)'
+    AND query ~ '^/\* (queue|console)\.' AND query !~ 'queue.insight_(minutes|moved|waiting|failures)'
 ORDER BY 2 DESC";
 
 /// What a page of a screen may read in all; the overview, with 20,000 tasks counted one by one, takes

@@ -10,15 +10,14 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use queue::TaskId;
-use queue::insight::tally::Minute;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::app::App;
 use crate::filter;
 use crate::openapi;
+use crate::plots::{Ask as PlotsAsk, Columns};
 use crate::screens::{self, Ask, AuditAsk, FailuresAsk, Fleet, Shown};
-use crate::tally::KEPT_MINUTES;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 
@@ -76,13 +75,6 @@ async fn task(visit: Visit, Path(id): Path<String>) -> Shown {
     Ok(json_of(&screens::task_data(&look, number).await?.ok_or_else(none)?))
 }
 
-/// One queue, or all.
-#[derive(Debug, Default, Deserialize)]
-struct OfQueue {
-    #[serde(default)]
-    queue: String,
-}
-
 async fn failures(visit: Visit, Query(ask): Query<FailuresAsk>) -> Shown {
     let mut session = visit.session().await?;
     let look = session.look().await?;
@@ -106,7 +98,7 @@ async fn queues(visit: Visit) -> Shown {
     let mut session = visit.session().await?;
     let look = session.look().await?;
     let viewer = visit.viewer(&look).await?;
-    let fleet = Fleet::look(&look, visit.app.tally.minutes(), viewer.now).await?;
+    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
     Ok(json_of(&json!({ "queues": fleet.queues() })))
 }
 
@@ -114,7 +106,7 @@ async fn priorities(visit: Visit) -> Shown {
     let mut session = visit.session().await?;
     let look = session.look().await?;
     let viewer = visit.viewer(&look).await?;
-    let fleet = Fleet::look(&look, Vec::new(), viewer.now).await?;
+    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
     let weights = queue::priority::weights(&*look).await?;
     Ok(json_of(&json!({ "priorities": fleet.priorities(), "weights": weights })))
 }
@@ -131,41 +123,10 @@ async fn audit(visit: Visit, Query(ask): Query<AuditAsk>) -> Shown {
     Ok(json_of(&screens::audit_listing(&look, &ask).await?))
 }
 
-/// A line for each minute, as plots want them: a column each, nothing where nothing is known.
-#[derive(Default, Serialize)]
-struct Throughput {
-    /// Seconds since 1970.
-    at: Vec<i64>,
-    succeeded: Vec<i64>,
-    failed: Vec<i64>,
-    cancelled: Vec<i64>,
-    /// Of all queues: of the slowest one.
-    wait_p95_seconds: Vec<Option<f64>>,
-    run_p95_seconds: Vec<Option<f64>>,
-    minutes_read: i64,
-}
-
-async fn throughput(visit: Visit, Query(of): Query<OfQueue>) -> Shown {
+async fn throughput(visit: Visit, Query(ask): Query<PlotsAsk>) -> Shown {
+    let hours = ask.hours()?;
     let mut session = visit.session().await?;
     let look = session.look().await?;
     let viewer = visit.viewer(&look).await?;
-    let minutes = visit.app.tally.minutes();
-    let of_queue = |it: &&Minute| of.queue.is_empty() || it.queue == of.queue;
-    let mut lines =
-        Throughput { minutes_read: visit.app.tally.read_minutes(), ..Throughput::default() };
-    let current = viewer.now.as_second().div_euclid(60) * 60;
-    for at in (0..KEPT_MINUTES).rev().map(|back| current - back * 60) {
-        let in_minute = minutes.iter().filter(of_queue).filter(|it| it.at.as_second() == at);
-        let sum = |part: fn(&Minute) -> i64| in_minute.clone().map(part).sum();
-        let slowest = |part: fn(&Minute) -> Option<[f64; 2]>| {
-            in_minute.clone().filter_map(part).map(|[_, p95]| p95).reduce(f64::max)
-        };
-        lines.at.push(at);
-        lines.succeeded.push(sum(|it| it.succeeded));
-        lines.failed.push(sum(|it| it.failed));
-        lines.cancelled.push(sum(|it| it.cancelled));
-        lines.wait_p95_seconds.push(slowest(|it| it.wait_seconds));
-        lines.run_p95_seconds.push(slowest(|it| it.run_seconds));
-    }
-    Ok(json_of(&lines))
+    Ok(json_of(&Columns::of(&visit.app.tally, &ask.queue, hours, viewer.now)))
 }

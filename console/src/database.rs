@@ -6,6 +6,7 @@ use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime, Transaction};
 use queue::connect::{ConnectError, Target, pool_error, pool_manager};
 use queue::insight::viewer;
 use queue::{QueueError, audit, schema};
+use tokio_postgres::IsolationLevel;
 
 /// A handful of people, each with some requests at once.
 const SESSIONS: usize = 6;
@@ -63,6 +64,15 @@ impl Session {
     /// A transaction that writes nothing and in which no statement takes longer than two seconds.
     pub(crate) async fn look(&mut self) -> Result<Transaction<'_>, QueueError> {
         let look = self.0.build_transaction().read_only(true).start().await?;
+        look.batch_execute(LOOK).await?;
+        Ok(look)
+    }
+
+    /// The same; all statements in it see the database as it was at the first one.
+    pub(crate) async fn still_look(&mut self) -> Result<Transaction<'_>, QueueError> {
+        let still = IsolationLevel::RepeatableRead;
+        let begun = self.0.build_transaction().read_only(true).isolation_level(still);
+        let look = begun.start().await?;
         look.batch_execute(LOOK).await?;
         Ok(look)
     }

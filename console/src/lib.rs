@@ -8,7 +8,8 @@
 //! | one visit: who asks, and the frame around every screen | `visit`, `page` |
 //! | one screen each: data, template, routes | `screens` |
 //! | the same data as JSON, and what it looks like | `api`, `openapi` |
-//! | the last hour, read a minute at a time and kept | `tally` |
+//! | the last hours, read a minute at a time and kept; how many tasks waited in them | `tally`, `waits` |
+//! | the same as columns, for plots | `plots` |
 //! | what people write and read: `filter`, `highlight`, `words` | |
 //! | why there is no answer | `trouble` |
 //! | scripts and styles, which lie in the program | `assets` |
@@ -31,10 +32,12 @@ mod highlight;
 mod login;
 mod openapi;
 mod page;
+mod plots;
 mod screens;
 mod tally;
 mod trouble;
 mod visit;
+mod waits;
 mod words;
 
 use std::fmt;

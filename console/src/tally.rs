@@ -1,4 +1,4 @@
-//! The last hour of history, read a minute at a time and kept.
+//! The last hours of history, read a minute at a time and kept.
 //!
 //! A minute that is over does not change. So each is read once, in the background and the newest
 //! first, and a page never waits for history, however much of it there is. Nobody looks: nothing is read.
@@ -10,13 +10,18 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use queue::QueueError;
 use queue::insight::tally::{self, Minute};
+use queue::insight::{viewer, waiting};
 use tokio::sync::Notify;
 use tokio_postgres::error::SqlState;
 
 use crate::database::Database;
+use crate::waits::{Waited, Waits, Wanted};
 
 /// How much is kept.
-pub(crate) const KEPT_MINUTES: i64 = 60;
+pub(crate) const KEPT_MINUTES: i64 = 6 * HOUR_MINUTES;
+
+/// "The last hour" of a screen.
+pub(crate) const HOUR_MINUTES: i64 = 60;
 
 /// Between looks at the current minute.
 const PACE: Duration = Duration::from_secs(4);
@@ -33,8 +38,11 @@ const LATE: SignedDuration = SignedDuration::from_secs(5);
 #[derive(Default)]
 struct Kept {
     minutes: BTreeMap<Timestamp, Vec<Minute>>,
-    /// Minutes that are over and were read.
+    /// Minutes that are over and were read, or given up.
     read: BTreeSet<Timestamp>,
+    /// Of these, those that hold more than could be read.
+    left_out: BTreeSet<Timestamp>,
+    waits: Waits,
     visited: Option<Instant>,
 }
 
@@ -44,12 +52,28 @@ pub(crate) struct Tally {
     wake: Notify,
 }
 
-fn minute_of(at: Timestamp) -> Timestamp {
+/// What was read of a span of minutes.
+struct Span {
+    from: Timestamp,
+    to: Timestamp,
+    minutes: Vec<Minute>,
+    moves: Vec<waiting::Move>,
+}
+
+/// The minute that it is in.
+pub(crate) fn minute_of(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second().div_euclid(60) * 60).unwrap_or(at)
 }
 
-fn later(at: Timestamp, minutes: i64) -> Timestamp {
+/// So many minutes later.
+pub(crate) fn later(at: Timestamp, minutes: i64) -> Timestamp {
     at + SignedDuration::from_mins(minutes)
+}
+
+/// The beginnings of the last so many minutes, the current one last.
+pub(crate) fn last_minutes(now: Timestamp, minutes: i64) -> impl Iterator<Item = Timestamp> {
+    let current = minute_of(now);
+    (0..minutes).rev().map(move |back| later(current, -back))
 }
 
 impl Tally {
@@ -69,14 +93,48 @@ impl Tally {
         }
     }
 
-    /// Minutes and queues of the last hour, the oldest first.
-    pub(crate) fn minutes(&self) -> Vec<Minute> {
-        self.lock().minutes.values().flatten().cloned().collect()
+    /// Of the last so many minutes, minutes and queues, the oldest first.
+    pub(crate) fn minutes(&self, now: Timestamp, last: i64) -> Vec<Minute> {
+        let oldest = later(minute_of(now), 1 - last);
+        self.lock().minutes.range(oldest..).flat_map(|(_, minutes)| minutes).cloned().collect()
     }
 
-    /// How many of the last 60 minutes have been read.
-    pub(crate) fn read_minutes(&self) -> i64 {
-        i64::try_from(self.lock().read.len()).unwrap_or(KEPT_MINUTES).min(KEPT_MINUTES)
+    /// How many of so many minutes that are over have been read.
+    pub(crate) fn read_minutes(&self, now: Timestamp, last: i64) -> i64 {
+        // The minute before the current one may not be over yet.
+        let oldest = later(minute_of(now - LATE), -last);
+        i64::try_from(self.lock().read.range(oldest..).count()).unwrap_or(last).min(last)
+    }
+
+    /// Of these minutes: those of which is known what ended in them, as far as they are over.
+    pub(crate) fn known(&self, minutes: impl Iterator<Item = Timestamp>) -> Vec<bool> {
+        let kept = self.lock();
+        let over = |at| kept.read.contains(&at) && !kept.left_out.contains(&at);
+        minutes.map(|at| over(at) || kept.waits.is_current(at)).collect()
+    }
+
+    /// How many tasks waited at the end of each of the last so many minutes.
+    pub(crate) fn waited(&self, wanted: &Wanted<'_>) -> Vec<Option<Waited>> {
+        let kept = self.lock();
+        kept.waits.waited(wanted, &kept.read, &kept.left_out)
+    }
+
+    /// By how many tasks a minute what waits in each queue has grown, or shrunk, over so many minutes
+    /// that are over. A queue of which that is not known, or known as a bound only, is left out.
+    pub(crate) fn growth(&self, now: Timestamp, over: i64) -> BTreeMap<String, f64> {
+        let kept = self.lock();
+        let of_queue = |queue: String| {
+            // From the end of the minute before these to that of the last one, behind which is the current one.
+            let wanted = Wanted { queue: &queue, now, last: over + 2 };
+            let waited = kept.waits.waited(&wanted, &kept.read, &kept.left_out);
+            let exact = |it: &Waited| (!it.at_least).then_some(it.tasks);
+            let first = waited.first()?.as_ref().and_then(exact)?;
+            let last = waited[waited.len() - 2].as_ref().and_then(exact)?;
+            #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+            let rate = (last - first) as f64 / over as f64;
+            Some((queue, rate))
+        };
+        kept.waits.queues().into_iter().filter_map(of_queue).collect()
     }
 
     /// Reads for as long as it is polled.
@@ -97,31 +155,52 @@ impl Tally {
                     chunk = 1;
                 }
                 Err(error) => {
-                    tracing::warn!("the last hour cannot be read: {error}");
+                    tracing::warn!("the last hours cannot be read: {error}");
                     tokio::time::sleep(PACE).await;
                 }
             }
         }
     }
 
-    /// Reads the current minute and what is unread of the newest minutes; `true`: nothing is left.
+    /// Reads the current minute, what waits now, and what is unread of the newest minutes; `true`:
+    /// nothing is left.
+    ///
+    /// All in one snapshot and put in at once: a task that ends meanwhile is either live or history.
     async fn advance(&self, database: &Database, chunk: i64) -> Result<bool, QueueError> {
         let mut session = database.session().await?;
-        let look = session.look().await?;
-        let viewer = queue::insight::viewer::viewer(&*look).await?;
+        let look = session.still_look().await?;
+        let now = viewer::viewer(&*look).await?.now;
         // An attempt may commit some seconds after it says that it ended.
-        let current = minute_of(viewer.now - LATE);
-        self.read(&look, (current, later(current, 2)), false).await?;
-        let Some((from, to)) = self.unread(current, chunk) else { return Ok(true) };
-        let read = self.read(&look, (from, to), true).await;
-        if chunk == 1
-            && read.as_ref().is_err_and(|error| error.sqlstate() == Some(&SqlState::QUERY_CANCELED))
-        {
-            // More than a look can read in its time: it is left out, and the plot has a gap there.
-            self.lock().read.insert(from);
-            return Ok(false);
+        let current = minute_of(now - LATE);
+        let oldest = later(current, -KEPT_MINUTES);
+        let live = waiting::live(&*look, oldest).await?;
+        let newest = Span::read(&look, (current, later(current, 2)), oldest).await?;
+        let unread = self.unread(current, chunk);
+        let over = match unread {
+            Some(span) => Some(Span::read(&look, span, oldest).await),
+            None => None,
+        };
+        let mut kept = self.lock();
+        let moves = newest.moves.iter().cloned().chain(live.moves).collect();
+        kept.put(newest.from..newest.to, newest.minutes);
+        kept.waits.renew((current, minute_of(now)), moves, (live.cut, live.cut_everywhere));
+        kept.forget(oldest);
+        match (over, unread) {
+            (None, _) | (_, None) => Ok(true),
+            (Some(Ok(over)), _) => {
+                kept.settle(over);
+                Ok(false)
+            }
+            (Some(Err(error)), Some((from, _))) => {
+                if chunk > 1 || error.sqlstate() != Some(&SqlState::QUERY_CANCELED) {
+                    return Err(error);
+                }
+                // More than a look can read in its time: it is left out, and the plot has a gap there.
+                kept.read.insert(from);
+                kept.left_out.insert(from);
+                Ok(false)
+            }
         }
-        read.map(|()| false)
     }
 
     /// The newest minutes that are over and unread.
@@ -134,27 +213,41 @@ impl Tally {
         let oldest = back + i64::try_from(more.count()).unwrap_or(0);
         Some((later(current, -oldest), later(current, 1 - back)))
     }
+}
 
+impl Span {
     async fn read(
-        &self,
         look: &deadpool_postgres::Transaction<'_>,
         (from, to): (Timestamp, Timestamp),
-        over: bool,
-    ) -> Result<(), QueueError> {
+        oldest: Timestamp,
+    ) -> Result<Self, QueueError> {
         let minutes = tally::minutes(&**look, (from, to)).await?;
-        let mut kept = self.lock();
-        let oldest = later(if over { to } else { from }, -KEPT_MINUTES - 1);
-        kept.minutes.retain(|at, _| *at > oldest && !(from..to).contains(at));
+        let moves = waiting::moved(&**look, (from, to), oldest).await?;
+        Ok(Self { from, to, minutes, moves })
+    }
+}
+
+impl Kept {
+    fn put(&mut self, span: std::ops::Range<Timestamp>, minutes: Vec<Minute>) {
+        self.minutes.retain(|at, _| !span.contains(at));
         for minute in minutes {
-            kept.minutes.entry(minute.at).or_default().push(minute);
+            self.minutes.entry(minute.at).or_default().push(minute);
         }
-        if over {
-            let all = (to.as_second() - from.as_second()) / 60;
-            kept.read.extend((0..all).map(|minute| later(from, minute)));
-        } else {
-            kept.read.retain(|at| *at >= later(from, -KEPT_MINUTES));
-        }
-        Ok(())
+    }
+
+    /// Minutes that are over.
+    fn settle(&mut self, over: Span) {
+        self.waits.settle(over.moves);
+        let all = (over.to.as_second() - over.from.as_second()) / 60;
+        self.read.extend((0..all).map(|minute| later(over.from, minute)));
+        self.put(over.from..over.to, over.minutes);
+    }
+
+    fn forget(&mut self, oldest: Timestamp) {
+        self.minutes.retain(|at, _| *at >= oldest);
+        self.read.retain(|at| *at >= oldest);
+        self.left_out.retain(|at| *at >= oldest);
+        self.waits.forget(oldest);
     }
 }
 
@@ -179,5 +272,15 @@ mod tests {
             all += read(from, to);
         }
         assert_eq!(all, KEPT_MINUTES);
+        assert_eq!(tally.read_minutes(current, HOUR_MINUTES), HOUR_MINUTES);
+    }
+
+    #[test]
+    fn what_is_read_of_the_last_hour_is_not_what_was_read_before_it() {
+        let tally = Tally::new();
+        let now: Timestamp = "2026-12-01T03:00:30Z".parse().unwrap();
+        tally.lock().read.extend((61..=360).map(|back| later(minute_of(now), -back)));
+        assert_eq!(tally.read_minutes(now, HOUR_MINUTES), 0);
+        assert_eq!(tally.read_minutes(now, KEPT_MINUTES), 300);
     }
 }

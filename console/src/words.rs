@@ -84,6 +84,12 @@ pub(crate) fn percent(number: impl Of<f64>) -> String {
     format!("{} %", text.trim_end_matches(".0"))
 }
 
+/// A rate: whole from ten on, else with one digit.
+pub(crate) fn rate(number: impl Of<f64>) -> String {
+    let number = number.value();
+    if number < 9.95 { format!("{number:.1}") } else { rounded(number) }
+}
+
 /// `512 B`, `8 kB`, `1.4 GB`.
 pub(crate) fn bytes(number: impl Of<i64>) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
@@ -229,6 +235,7 @@ mod tests {
             ["0 B", "1023 B", "8.0 kB", "1.4 GB"]
         );
         assert_eq!([40.0, 40.5, 0.04].map(percent), ["40 %", "40.5 %", "0 %"]);
+        assert_eq!([0.4, 9.94, 9.96, 1200.4].map(rate), ["0.4", "9.9", "10", "1\u{202f}200"]);
         assert_eq!(
             (rounded(1999.6), exact_span(0.00123)),
             ("2\u{202f}000".to_owned(), "1.23 ms".to_owned())

@@ -1,19 +1,43 @@
 // The plots: columns of numbers from the API, drawn by uPlot, refreshed with the rest of the page.
 "use strict";
 
+// Of a column, the values that are exact, or those that are lower bounds; where one turns into the other, both.
+function waiting(columns, bounds) {
+  const is = (n) => columns.waiting_at_least[n] === bounds;
+  return columns.waiting.map((value, n) => (is(n) || (bounds && n > 0 && is(n - 1)) || (bounds && is(n + 1)) ? value : null));
+}
+
+const column = (name) => (columns) => columns[name];
+const DASHES = [5, 5];
+
+// `least`: what the axis shows at least.
 const PLOTS = {
   ends: {
-    columns: ["succeeded", "failed"],
+    least: 1,
     series: [
-      { label: "succeeded", colour: "--bar" },
-      { label: "failed", colour: "--bar-bad" },
+      { label: "succeeded", colour: "--bar", of: column("succeeded") },
+      { label: "failed", colour: "--bar-bad", of: column("failed") },
     ],
   },
-  times: {
-    columns: ["wait_p95_seconds", "run_p95_seconds"],
+  waiting: {
+    least: 1,
     series: [
-      { label: "waited", colour: "--odd" },
-      { label: "ran", colour: "--accent" },
+      { label: "waiting", colour: "--accent", of: (columns) => waiting(columns, false) },
+      { label: "at least", colour: "--accent", dash: DASHES, of: (columns) => waiting(columns, true) },
+    ],
+  },
+  waits: {
+    least: 0.01,
+    series: [
+      { label: "half", colour: "--odd", dash: DASHES, of: column("wait_p50_seconds") },
+      { label: "95 of 100", colour: "--odd", of: column("wait_p95_seconds") },
+    ],
+  },
+  runs: {
+    least: 0.01,
+    series: [
+      { label: "half", colour: "--accent", dash: DASHES, of: column("run_p50_seconds") },
+      { label: "95 of 100", colour: "--accent", of: column("run_p95_seconds") },
     ],
   },
 };
@@ -29,29 +53,35 @@ function draw(box, data) {
     width: box.clientWidth,
     height: 200,
     cursor: { y: false },
-    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, kind.columns[0] === "succeeded" ? 1 : 0.01)] } },
+    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, kind.least)] } },
     axes: [axis, { ...axis, size: 60 }],
     series: [
       {},
-      ...kind.series.map((it) => ({ label: it.label, stroke: colour(it.colour), width: 2, points: { show: false }, spanGaps: false })),
+      ...kind.series.map((it) => ({ label: it.label, stroke: colour(it.colour), width: 2, dash: it.dash, points: { show: false }, spanGaps: false })),
     ],
   };
   box.replaceChildren();
   return new uPlot(options, data, box);
 }
 
-async function plot(box) {
-  const answer = await fetch(box.dataset.source, { headers: { accept: "application/json" } });
-  if (!answer.ok) return;
-  const columns = await answer.json();
-  const data = [columns.at, ...PLOTS[box.dataset.plot].columns.map((name) => columns[name])];
+function plot(box, columns) {
+  const data = [columns.at, ...PLOTS[box.dataset.plot].series.map((it) => it.of(columns))];
   if (box.drawn) box.drawn.setData(data);
   else box.drawn = draw(box, data);
 }
 
 document.addEventListener("DOMContentLoaded", () => {
   const boxes = [...document.querySelectorAll(".plot")];
-  const all = () => boxes.forEach((box) => plot(box).catch(() => {}));
+  // All plots of a page are of the same numbers.
+  const source = boxes[0]?.dataset.source;
+  const read = async () => {
+    if (!source) return;
+    const answer = await fetch(source, { headers: { accept: "application/json" } });
+    if (!answer.ok) return;
+    const columns = await answer.json();
+    boxes.forEach((box) => plot(box, columns));
+  };
+  const all = () => read().catch(() => {});
   let ticks = 0;
   all();
   // A minute of history does not change each three seconds.

@@ -10,6 +10,7 @@
 //! | lists of runs, one run as far as a page can show it, its tasks beside those of earlier runs | `runs` |
 //! | lists of jobs | `jobs` |
 //! | how attempts ended, minute by minute | `tally` |
+//! | how many tasks waited, minute by minute | `waiting` |
 //! | how long the tasks of one name take; what fails, by kind | `kinds` |
 //! | the last attempts of one name | `lately` |
 //! | plans that were kept | `plan` |
@@ -29,6 +30,7 @@ pub mod tally;
 pub mod tasks;
 pub mod trouble;
 pub mod viewer;
+pub mod waiting;
 
 pub use kinds::{Durations, FailureGroup, durations, durations_of, failures};
 pub use plan::{KeptPlan, plan, plan_before};

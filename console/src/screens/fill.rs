@@ -12,7 +12,7 @@ use queue::{Priority, QueueError};
 use serde::Serialize;
 
 use crate::page::Markup;
-use crate::tally::KEPT_MINUTES;
+use crate::tally::{HOUR_MINUTES, Tally};
 
 /// The rate now is that of so many minutes that are over.
 const RATE_MINUTES: i64 = 5;
@@ -50,8 +50,11 @@ pub(crate) struct QueueFill {
     pub(crate) readers: i64,
     pub(crate) set: QueueSetting,
     pub(crate) hour: Hour,
-    /// At the rate of the last minutes, if nothing is added.
+    /// If it goes on as in the last minutes, with what is added and what ends. Where the counting of
+    /// what waits ended: if nothing is added, and at least.
     pub(crate) empty_in_seconds: Option<f64>,
+    /// More is added than ends: tasks a minute, over the last minutes.
+    pub(crate) grows_per_minute: Option<f64>,
 }
 
 /// Attempts of the last hour.
@@ -67,7 +70,7 @@ pub(crate) struct Hour {
 
 impl Default for Hour {
     fn default() -> Self {
-        let minutes = vec![[0; 2]; usize::try_from(KEPT_MINUTES).unwrap_or(0)];
+        let minutes = vec![[0; 2]; usize::try_from(HOUR_MINUTES).unwrap_or(0)];
         Self { succeeded: 0, failed: 0, per_second: 0.0, minutes }
     }
 }
@@ -82,10 +85,10 @@ impl Hour {
             if (1..=RATE_MINUTES).contains(&ago) {
                 recent += minute.succeeded + minute.failed + minute.cancelled;
             }
-            if (0..KEPT_MINUTES).contains(&ago) {
+            if (0..HOUR_MINUTES).contains(&ago) {
                 hour.succeeded += minute.succeeded;
                 hour.failed += minute.failed;
-                let place = usize::try_from(KEPT_MINUTES - 1 - ago).unwrap_or(0);
+                let place = usize::try_from(HOUR_MINUTES - 1 - ago).unwrap_or(0);
                 hour.minutes[place][0] += minute.succeeded;
                 hour.minutes[place][1] += minute.failed;
             }
@@ -138,20 +141,23 @@ pub(crate) struct Fleet {
     pub(crate) now: Timestamp,
     lanes: Vec<Lane>,
     settings: Vec<QueueSetting>,
+    /// Tasks a minute by which what waits in a queue grows, or shrinks.
+    growth: BTreeMap<String, f64>,
 }
 
 impl Fleet {
     pub(crate) async fn look(
         look: &Transaction<'_>,
-        minutes: Vec<Minute>,
+        tally: &Tally,
         now: Timestamp,
     ) -> Result<Self, QueueError> {
         Ok(Self {
             workers: roster::workers(&**look).await?,
-            minutes,
+            minutes: tally.minutes(now, HOUR_MINUTES),
             now,
             lanes: lanes::lanes(&**look).await?,
             settings: lanes::queue_settings(&**look).await?,
+            growth: tally.growth(now, RATE_MINUTES),
         })
     }
 
@@ -187,11 +193,10 @@ impl Fleet {
         let hour = Hour::of(self.minutes.iter().filter(|it| it.queue == queue), self.now);
         let serving = self.workers.iter().filter(|it| it.serves(&queue) && !it.draining);
         let readers = serving.map(|it| i64::from(it.readers)).sum();
-        #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
-        let empty_in_seconds =
-            (fill.pending.count > 0 && hour.per_second > 0.0 && !fill.set.paused)
-                .then(|| fill.pending.count as f64 / hour.per_second);
-        QueueFill { queue, readers, hour, empty_in_seconds, ..fill }
+        let growth = self.growth.get(&queue).copied();
+        let empty_in_seconds = empty_in(&fill, hour.per_second, growth);
+        let grows_per_minute = growth.filter(|growth| *growth > 0.0);
+        QueueFill { queue, readers, hour, empty_in_seconds, grows_per_minute, ..fill }
     }
 
     /// Every priority, highest first.
@@ -224,9 +229,44 @@ impl Fleet {
     }
 }
 
+/// Seconds until nothing waits, with this many ends a second and this growth a minute. `None`: it will not be,
+/// or nobody knows.
+fn empty_in(fill: &QueueFill, per_second: f64, growth: Option<f64>) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
+    let waits = (fill.pending.count + fill.blocked.count) as f64;
+    // Only the shrinking of what was counted to its end can be told from what comes in.
+    let known = growth.filter(|_| !fill.pending.more && !fill.blocked.more);
+    let rate = known.map_or(per_second, |growth| -growth / 60.0);
+    (fill.pending.count > 0 && !fill.set.paused && rate > 0.0).then(|| waits / rate)
+}
+
 fn longest(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.max(b)),
         (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(pending: i64, more: bool) -> QueueFill {
+        QueueFill { pending: Count { count: pending, more }, ..QueueFill::default() }
+    }
+
+    #[test]
+    fn it_is_empty_when_what_waits_has_shrunk_to_nothing() {
+        assert_eq!(empty_in(&fill(600, false), 2.0, Some(-60.0)), Some(600.0));
+        // As much comes in as goes out, or more.
+        assert_eq!(empty_in(&fill(600, false), 2.0, Some(0.0)), None);
+        assert_eq!(empty_in(&fill(600, false), 2.0, Some(60.0)), None);
+        // Nobody knows what comes in.
+        assert_eq!(empty_in(&fill(600, false), 2.0, None), Some(300.0));
+        assert_eq!(empty_in(&fill(10_000, true), 2.0, Some(-1.0)), Some(5000.0));
+        assert_eq!(empty_in(&fill(0, false), 2.0, Some(-60.0)), None);
+        let paused = QueueSetting { paused: true, ..QueueSetting::default() };
+        let paused = QueueFill { set: paused, ..fill(600, false) };
+        assert_eq!(empty_in(&paused, 2.0, Some(-60.0)), None);
     }
 }

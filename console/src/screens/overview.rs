@@ -2,6 +2,7 @@
 
 use askama::Template;
 use axum::Router;
+use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use queue::insight::trouble;
@@ -14,7 +15,8 @@ use super::fill::{Fleet, Hour, QueueFill};
 use super::problems::{Evidence, Problem, problems};
 use crate::app::{App, Shared};
 use crate::page::{Page, show as answer};
-use crate::tally::KEPT_MINUTES;
+use crate::plots::{Ask, Columns, OFFERED};
+use crate::tally::HOUR_MINUTES;
 use crate::visit::Visit;
 use crate::words;
 
@@ -46,6 +48,10 @@ pub(crate) struct Overview {
 struct Screen {
     page: Page,
     it: Overview,
+    hours: i64,
+    /// Whose plots; empty: of all queues.
+    queue: String,
+    columns: Columns,
 }
 
 impl Screen {
@@ -57,17 +63,40 @@ impl Screen {
         self.it.problems.get(FIRST..).unwrap_or_default()
     }
 
+    fn offered() -> &'static [i64] {
+        &OFFERED
+    }
+
+    /// The same page with plots of so many hours of this queue.
+    fn plots_path(&self, hours: &i64, queue: &str) -> String {
+        let query = plots_query(*hours, queue);
+        format!("{}/?{query}#plots", self.page.base)
+    }
+
+    /// What plots are drawn from.
+    fn source(&self) -> String {
+        let query = plots_query(self.hours, &self.queue);
+        format!("{}/api/v1/throughput?{query}", self.page.base)
+    }
+
     fn hour_is_whole(&self) -> bool {
-        self.it.minutes_read >= KEPT_MINUTES
+        self.it.minutes_read >= HOUR_MINUTES
     }
 }
 
-pub(crate) async fn show(visit: Visit) -> Shown {
+fn plots_query(hours: i64, queue: &str) -> String {
+    let queue = words::encoded(queue);
+    if queue.is_empty() { format!("hours={hours}") } else { format!("hours={hours}&queue={queue}") }
+}
+
+pub(crate) async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
+    let hours = ask.hours()?;
     let mut session = visit.session().await?;
     let look = session.look().await?;
     let viewer = visit.viewer(&look).await?;
     let it = data(&visit.app, &look, &viewer).await?;
-    answer(&Screen { page: visit.page("Overview", viewer), it })
+    let columns = Columns::of(&visit.app.tally, &ask.queue, hours, viewer.now);
+    answer(&Screen { page: visit.page("Overview", viewer), it, hours, queue: ask.queue, columns })
 }
 
 /// Reads it.
@@ -76,7 +105,7 @@ pub(crate) async fn data(
     look: &Transaction<'_>,
     viewer: &Viewer,
 ) -> Result<Overview, QueueError> {
-    let fleet = Fleet::look(look, app.tally.minutes(), viewer.now).await?;
+    let fleet = Fleet::look(look, &app.tally, viewer.now).await?;
     let mut queues = fleet.queues();
     let running = tasks::running(&**look, None).await?;
     let missed = trouble::missed(&**look).await?;
@@ -97,6 +126,6 @@ pub(crate) async fn data(
         readers,
         busy_readers,
         workers_alive: fleet.workers.iter().filter(|worker| worker.alive).count(),
-        minutes_read: app.tally.read_minutes(),
+        minutes_read: app.tally.read_minutes(viewer.now, HOUR_MINUTES),
     })
 }

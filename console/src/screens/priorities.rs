@@ -53,7 +53,7 @@ async fn show(visit: Visit) -> Shown {
     let mut session = visit.session().await?;
     let look = session.look().await?;
     let viewer = visit.viewer(&look).await?;
-    let fleet = Fleet::look(&look, Vec::new(), viewer.now).await?;
+    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
     let weights = priority::weights(&*look).await?;
     let reserved = priority::reserved_capacity(&*look).await?;
     let all: f64 = weights.iter().map(|it| it.weight).sum();

@@ -36,7 +36,7 @@ async fn show(visit: Visit) -> Shown {
     let mut session = visit.session().await?;
     let look = session.look().await?;
     let viewer = visit.viewer(&look).await?;
-    let fleet = Fleet::look(&look, visit.app.tally.minutes(), viewer.now).await?;
+    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
     answer(&Screen { page: visit.page("Queues", viewer), queues: fleet.queues() })
 }
 

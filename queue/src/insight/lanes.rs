@@ -16,9 +16,10 @@ use crate::words::word;
 /// together cost the same.
 pub const COUNTED: i64 = 10_000;
 
-/// ORDER BY makes the planner walk the index: it would else fetch a whole lane before it counts. The head of a lane is the task that is claimed next; its age is that of the oldest one but for
-/// tasks that were enqueued with an earlier due time or came back.
-const LANES: &str = "/* queue.insight_lanes */
+/// Every lane of pending tasks up to 1,000 (`known`), and how many tasks of each are counted (`ends`).
+macro_rules! walk {
+    () => {
+        "
 WITH RECURSIVE lane (queue, priority, run_as) AS (
     (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
      ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
@@ -29,7 +30,18 @@ WITH RECURSIVE lane (queue, priority, run_as) AS (
             AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
         ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
 ), known AS MATERIALIZED (SELECT * FROM lane LIMIT 1000),
-    ends AS MATERIALIZED (SELECT greatest(50, least(10000, 20000 / greatest(count(*), 1))) AS most FROM known)
+    ends AS MATERIALIZED (SELECT greatest(50, least(10000, 20000 / greatest(count(*), 1))) AS most FROM known)"
+    };
+}
+pub(super) use walk;
+
+/// ORDER BY makes the planner walk the index: it would else fetch a whole lane before it counts. The
+/// head of a lane is the task that is claimed next; its age is that of the oldest one but for tasks
+/// that were enqueued with an earlier due time or came back.
+const LANES: &str = concat!(
+    "/* queue.insight_lanes */",
+    walk!(),
+    "
 SELECT l.queue, l.priority::text,
     (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = l.queue
         AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT (SELECT e.most FROM ends e)) AS few),
@@ -37,7 +49,8 @@ SELECT l.queue, l.priority::text,
         WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority
             AND t.run_as = l.run_as ORDER BY t.id LIMIT 1),
     (SELECT e.most FROM ends e)
-FROM known l";
+FROM known l"
+);
 
 /// Running ones are as many as there are readers; of the others the next 10,000 due and any 10,000
 /// that wait for a permit.

@@ -1,0 +1,182 @@
+//! The last hours as columns of numbers, one for each minute: what plots are drawn from, and the same as a table.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use queue::insight::tally::Minute;
+use serde::{Deserialize, Serialize};
+
+use crate::tally::{HOUR_MINUTES, KEPT_MINUTES, Tally, last_minutes};
+use crate::trouble::Trouble;
+use crate::waits::Wanted;
+
+/// Hours that a page offers.
+pub(crate) const OFFERED: [i64; 3] = [1, 3, MOST_HOURS];
+
+const MOST_HOURS: i64 = KEPT_MINUTES / HOUR_MINUTES;
+
+/// Rows of the table, however many hours.
+const ROWS: usize = 12;
+
+/// What is to be plotted, as part of an address.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Ask {
+    /// Empty: one.
+    #[serde(default)]
+    hours: String,
+    /// Empty: of all.
+    #[serde(default)]
+    pub(crate) queue: String,
+}
+
+impl Ask {
+    pub(crate) fn hours(&self) -> Result<i64, Trouble> {
+        let hours = if self.hours.is_empty() { Ok(1) } else { self.hours.parse() };
+        hours.ok().filter(|hours| (1..=MOST_HOURS).contains(hours)).ok_or_else(|| {
+            Trouble::bad(format!("\"{}\" is no number of hours", self.hours))
+                .hint(format!("hours is a whole number from 1 to {MOST_HOURS}"))
+        })
+    }
+}
+
+/// A column each; `None` where nothing is known. Of all queues together, a time is that of the slowest one.
+#[derive(Default, Serialize)]
+pub(crate) struct Columns {
+    /// Beginnings of the minutes, in seconds since 1970.
+    pub(crate) at: Vec<i64>,
+    pub(crate) succeeded: Vec<Option<i64>>,
+    pub(crate) failed: Vec<Option<i64>>,
+    pub(crate) cancelled: Vec<Option<i64>>,
+    pub(crate) wait_p50_seconds: Vec<Option<f64>>,
+    pub(crate) wait_p95_seconds: Vec<Option<f64>>,
+    pub(crate) run_p50_seconds: Vec<Option<f64>>,
+    pub(crate) run_p95_seconds: Vec<Option<f64>>,
+    /// Tasks that waited at the end of the minute.
+    pub(crate) waiting: Vec<Option<i64>>,
+    /// There may have been more.
+    pub(crate) waiting_at_least: Vec<bool>,
+    /// Minutes that are over and were read.
+    pub(crate) minutes_read: i64,
+}
+
+impl Columns {
+    /// Of a queue, or of all if its name is empty.
+    pub(crate) fn of(tally: &Tally, queue: &str, hours: i64, now: Timestamp) -> Self {
+        let last = hours * HOUR_MINUTES;
+        let mut by_minute: BTreeMap<Timestamp, Vec<Minute>> = BTreeMap::new();
+        let minutes = tally.minutes(now, last).into_iter();
+        for minute in minutes.filter(|it| queue.is_empty() || it.queue == queue) {
+            by_minute.entry(minute.at).or_default().push(minute);
+        }
+        let known = tally.known(last_minutes(now, last));
+        let mut columns = Self { minutes_read: tally.read_minutes(now, last), ..Self::default() };
+        for (at, known) in last_minutes(now, last).zip(known) {
+            let queues = by_minute.get(&at).map_or(&[][..], Vec::as_slice);
+            let sum = |part: fn(&Minute) -> i64| known.then(|| queues.iter().map(part).sum());
+            let slowest =
+                |part: fn(&Minute) -> Option<f64>| queues.iter().filter_map(part).reduce(f64::max);
+            columns.at.push(at.as_second());
+            columns.succeeded.push(sum(|it| it.succeeded));
+            columns.failed.push(sum(|it| it.failed));
+            columns.cancelled.push(sum(|it| it.cancelled));
+            columns.wait_p50_seconds.push(slowest(|it| it.wait_seconds.map(|[p50, _]| p50)));
+            columns.wait_p95_seconds.push(slowest(|it| it.wait_seconds.map(|[_, p95]| p95)));
+            columns.run_p50_seconds.push(slowest(|it| it.run_seconds.map(|[p50, _]| p50)));
+            columns.run_p95_seconds.push(slowest(|it| it.run_seconds.map(|[_, p95]| p95)));
+        }
+        for waited in tally.waited(&Wanted { queue, now, last }) {
+            columns.waiting.push(waited.map(|it| it.tasks));
+            columns.waiting_at_least.push(waited.is_some_and(|it| it.at_least));
+        }
+        columns
+    }
+
+    /// A few rows, the newest first.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let span = self.at.len().div_ceil(ROWS).max(1);
+        let starts = (0..self.at.len()).step_by(span);
+        starts.map(|first| self.row(first, (first + span).min(self.at.len()))).rev().collect()
+    }
+
+    fn row(&self, first: usize, end: usize) -> Row {
+        let sum = |column: &[Option<i64>]| -> Option<i64> {
+            let mut known = column[first..end].iter().flatten().peekable();
+            known.peek()?;
+            Some(known.sum())
+        };
+        let most =
+            |column: &[Option<f64>]| column[first..end].iter().flatten().copied().reduce(f64::max);
+        Row {
+            from: Timestamp::from_second(self.at[first]).unwrap_or_default(),
+            succeeded: sum(&self.succeeded),
+            failed: sum(&self.failed),
+            waiting: self.waiting[end - 1],
+            at_least: self.waiting_at_least[end - 1],
+            wait_p95_seconds: most(&self.wait_p95_seconds),
+            run_p95_seconds: most(&self.run_p95_seconds),
+        }
+    }
+}
+
+/// Some minutes on end.
+pub(crate) struct Row {
+    pub(crate) from: Timestamp,
+    /// Ended in them.
+    pub(crate) succeeded: Option<i64>,
+    pub(crate) failed: Option<i64>,
+    /// At their end.
+    pub(crate) waiting: Option<i64>,
+    pub(crate) at_least: bool,
+    /// The longest of them.
+    pub(crate) wait_p95_seconds: Option<f64>,
+    pub(crate) run_p95_seconds: Option<f64>,
+}
+
+impl Row {
+    /// What succeeded, what failed, what waited; a dash where nothing is known.
+    pub(crate) fn counts(&self) -> [String; 3] {
+        let shown = |number: Option<i64>, more: bool| {
+            number.map_or_else(|| "–".to_owned(), |number| crate::words::count(number, more))
+        };
+        [
+            shown(self.succeeded, false),
+            shown(self.failed, false),
+            shown(self.waiting, self.at_least),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_are_few_and_whole() {
+        let asked = |hours: &str| Ask { hours: hours.to_owned(), ..Ask::default() }.hours().ok();
+        assert_eq!(
+            ["", "1", "6", "0", "7", "1.5", "all"].map(asked),
+            [Some(1), Some(1), Some(6), None, None, None, None]
+        );
+    }
+
+    #[test]
+    fn a_table_has_a_few_rows_of_all_minutes() {
+        let now: Timestamp = "2026-12-01T03:00:30Z".parse().unwrap();
+        let columns = Columns {
+            at: last_minutes(now, 60).map(Timestamp::as_second).collect(),
+            succeeded: (0..60).map(|minute| (minute >= 10).then_some(1)).collect(),
+            failed: vec![Some(0); 60],
+            waiting: (0..60).map(Some).collect(),
+            waiting_at_least: vec![false; 60],
+            wait_p95_seconds: (0..60).map(|minute| Some(f64::from(minute))).collect(),
+            run_p95_seconds: vec![None; 60],
+            ..Columns::default()
+        };
+        let rows = columns.rows();
+        let ended: Vec<Option<i64>> = rows.iter().map(|row| row.succeeded).collect();
+        assert_eq!(ended, [&[Some(5); 10][..], &[None; 2]].concat());
+        assert_eq!((rows[0].waiting, rows[0].wait_p95_seconds), (Some(59), Some(59.0)));
+        assert_eq!(rows[0].from, "2026-12-01T02:56:00Z".parse().unwrap());
+        assert_eq!(rows[0].run_p95_seconds, None);
+    }
+}

@@ -1,0 +1,219 @@
+//! What the console plots over the last hours: compared with a count of every task, one by one, in SQL.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::harness::console::Console;
+use crate::harness::{Database, eventually};
+
+/// Yesterday's, which six hours may reach into, and one for what was due before.
+pub(crate) const YESTERDAY: &str = "DO $$
+DECLARE
+    day date := (now() AT TIME ZONE 'UTC')::date - 1;
+    name text := 'attempts_' || to_char(day, 'YYYYMMDD');
+BEGIN
+    EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', name);
+    EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
+        name, day::text || ' UTC', (day + 1)::text || ' UTC');
+END $$";
+
+/// Attempts of three queues that became due, were claimed and ended at random within eight hours, some
+/// within one minute, one in ten never claimed; and live tasks of every state.
+const RANDOM: &str = "
+SELECT setseed({seed});
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
+    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, statement)
+SELECT r.due + r.wait + r.run, n, r.due, CASE WHEN n % 20 = 1 THEN r.due + interval '9 hours' ELSE r.due END,
+    CASE WHEN n % 10 <> 1 THEN r.due + r.wait END, '10 seconds', 1,
+    CASE WHEN n % 10 = 1 THEN 'cancelled' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential',
+    1, true, true, false, false, 'queue-' || n % 3, 'SELECT 1'
+FROM generate_series(1, 4000) AS n,
+    LATERAL (SELECT n AS of_n, now() - random() * interval '8 hours' AS due, random() ^ 4 * interval '3 hours' AS wait,
+        random() ^ 6 * interval '2 hours' AS run) AS r
+WHERE r.due + r.wait + r.run < now();
+INSERT INTO mill.tasks (queue, priority, due_at, state, waits_for, statement)
+SELECT 'queue-' || n % 3, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority, now() - random() ^ 3 * interval '10 hours',
+    (ARRAY['pending', 'pending', 'blocked', 'scheduled'])[1 + n % 4]::mill.state,
+    CASE WHEN n % 4 = 2 THEN 1 END, 'SELECT 1' FROM generate_series(1, 300) AS n;
+INSERT INTO mill.tasks (queue, due_at, state, statement)
+SELECT 'queue-0', now() + n * interval '1 minute', 'scheduled', 'SELECT 1' FROM generate_series(1, 20) AS n;
+INSERT INTO mill.tasks (queue, due_at, claimed_at, state, attempt, token, claimed_by, session_pid, session_started_at, statement)
+SELECT 'queue-' || n % 3, r.due, r.due + (now() - r.due) * random(), 'running', 1, gen_random_uuid(), gen_random_uuid(),
+    1, now(), 'SELECT 1'
+FROM generate_series(1, 30) AS n, LATERAL (SELECT n AS of_n, now() - random() * interval '8 hours' AS due) AS r";
+
+/// For each minute, by its end: what was due and neither claimed nor over, counted one by one.
+const COUNTED: &str = "
+WITH every AS (
+    SELECT a.queue, a.due_at, coalesce(a.started_at, a.finished_at) AS until FROM mill.attempts a
+    UNION ALL
+    SELECT t.queue, t.due_at, coalesce(t.claimed_at, 'infinity') FROM mill.tasks t WHERE t.due_at <= now()
+)
+SELECT (SELECT count(*) FROM every e WHERE ($2 = '' OR e.queue = $2)
+    AND e.due_at < to_timestamp(m.at) + interval '1 minute' AND e.until >= to_timestamp(m.at) + interval '1 minute')
+FROM unnest($1::int8[]) WITH ORDINALITY AS m (at, n) ORDER BY m.n";
+
+async fn columns(console: &Console, query: &str) -> Value {
+    let answer = console.get(&format!("/api/v1/throughput?{query}")).await;
+    assert_eq!(answer.status, 200, "{query}: {}", answer.body);
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+fn numbers(columns: &Value, name: &str) -> Vec<Option<i64>> {
+    columns[name].as_array().unwrap().iter().map(Value::as_i64).collect()
+}
+
+/// Once all six hours have been read.
+async fn until_read(console: &Console) {
+    eventually("the last hours are read", async || {
+        let read = columns(console, "hours=6").await;
+        read["minutes_read"] == 360
+            && read["waiting"].as_array().unwrap().iter().all(|it| !it.is_null())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waited_is_what_counting_every_task_tells() {
+    for seed in ["0.1", "-0.5", "0.9"] {
+        let database = Database::new().await;
+        database.execute(YESTERDAY).await;
+        database.execute(&RANDOM.replace("{seed}", seed)).await;
+        let console = Console::start(&database, &[]).await;
+        until_read(&console).await;
+        for queue in ["", "queue-0", "queue-1", "queue-2", "queue-none"] {
+            for hours in [1, 3, 6] {
+                let told = columns(&console, &format!("hours={hours}&queue={queue}")).await;
+                let at: Vec<i64> = numbers(&told, "at").into_iter().flatten().collect();
+                assert_eq!(at.len(), hours * 60);
+                let rows = database.rows(COUNTED, &[&at, &queue]).await;
+                let counted: Vec<Option<i64>> = rows.iter().map(|row| Some(row.get(0))).collect();
+                assert_eq!(numbers(&told, "waiting"), counted, "{queue} in {hours} h, seed {seed}");
+                let bounds = told["waiting_at_least"].as_array().unwrap();
+                assert!(bounds.iter().all(|it| it == false), "{queue}: {bounds:?}");
+                let waited = counted.iter().flatten().filter(|tasks| **tasks > 0).count();
+                assert_eq!(waited > 30 * hours, queue != "queue-none", "{queue}: {counted:?}");
+            }
+        }
+    }
+}
+
+/// More than are counted of a lane; they became due one by one, a hundred in a minute.
+const DEEP: &str = "INSERT INTO mill.tasks (queue, due_at, statement)
+SELECT 'deep', date_trunc('minute', now()) - interval '200 minutes' + n * interval '600 milliseconds', 'SELECT 1'
+FROM generate_series(0, 19999) AS n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_was_not_finished_says_at_least() {
+    let database = Database::new().await;
+    database.execute(DEEP).await;
+    let console = Console::start(&database, &[]).await;
+    until_read(&console).await;
+    let told = columns(&console, "hours=6&queue=deep").await;
+    let (at, waiting) = (numbers(&told, "at"), numbers(&told, "waiting"));
+    let first = at.iter().position(|at| waiting[at_index(&told, *at)] > Some(0)).unwrap();
+    for n in first..360 {
+        let due = i64::try_from(n - first + 1).unwrap() * 100;
+        assert_eq!(waiting[n], Some(due.min(10_000)), "minute {n}");
+        assert_eq!(told["waiting_at_least"][n], due >= 10_000, "minute {n}");
+    }
+    let page = console.get("/?hours=6&queue=deep").await.body;
+    assert!(page.contains("<td class=\"n\">10\u{202f}000+</td>"), "{page}");
+    // A queue that was counted to its end is told as it is.
+    let all = columns(&console, "queue=other").await;
+    assert!(all["waiting_at_least"].as_array().unwrap().iter().all(|it| it == false));
+}
+
+fn at_index(told: &Value, at: Option<i64>) -> usize {
+    numbers(told, "at").iter().position(|it| *it == at).unwrap()
+}
+
+/// In each of the last five minutes that are over 60 ended and `{added}` were added, 600 wait.
+const RATED: &str = "
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
+    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, statement)
+SELECT m.at, n, m.at, m.at - interval '1 hour', m.at, '10 seconds', 1, 'succeeded', 'normal', 'transaction', 'exponential',
+    1, true, true, false, false, 'rated', 'SELECT 1'
+FROM generate_series(0, 299) AS n,
+    LATERAL (SELECT date_trunc('minute', now()) - interval '5 minutes' + n * interval '1 second' AS at) AS m;
+INSERT INTO mill.tasks (queue, due_at, statement)
+SELECT 'rated', date_trunc('minute', now()) - CASE WHEN n < 5 * {added}
+    THEN (n / {added} + 1) * interval '1 minute' ELSE interval '1 hour' END, 'SELECT 1'
+FROM generate_series(0, 599) AS n";
+
+/// What Overview tells of the queue, in JSON and on the page, in a minute that began before all of it.
+async fn rated(added: u32) -> (Value, String) {
+    loop {
+        let database = Database::new().await;
+        database.execute(YESTERDAY).await;
+        let minute = "SELECT extract(epoch FROM date_trunc('minute', now()))::int8";
+        let began: i64 = database.value(minute).await;
+        database.execute(&RATED.replace("{added}", &added.to_string())).await;
+        let console = Console::start(&database, &[]).await;
+        until_read(&console).await;
+        let told: Value = serde_json::from_str(&console.get("/api/v1/queues").await.body).unwrap();
+        let page = console.get("/").await.body;
+        if database.value::<i64>(minute).await == began {
+            let queue = told["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated");
+            let row = page.split(">rated</a>").nth(1).unwrap().split("</tr>").next().unwrap();
+            return (queue.unwrap().clone(), row.to_owned());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_drains_says_when_it_will_be_empty_and_one_that_grows_does_not() {
+    let mut told = String::new();
+    for added in [1, 20, 60, 90] {
+        let (queue, row) = rated(added).await;
+        assert_eq!(queue["hour"]["per_second"], 1.0, "{queue}");
+        let cell = row.rsplit("<td>").next().unwrap().split("</td>").next().unwrap();
+        writeln!(
+            told,
+            "{added}: {} {} {cell}",
+            queue["empty_in_seconds"], queue["grows_per_minute"]
+        )
+        .unwrap();
+    }
+    // 600 wait. 60 a minute end: with one added 59 fewer each minute, and so on.
+    let expected = "\
+1: 610.1694915254237 null about 10 min 10 s
+20: 900.0 null about 15 min 0 s
+60: null null 
+90: null 30.0 <span class=\"dim\">grows by 30 a minute</span>
+";
+    assert_eq!(told, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_range_of_the_plots_stands_in_the_address() {
+    let database = Database::new().await;
+    database.enqueue("SELECT 1", ", queue => 'a.b:c'").await;
+    let console = Console::start(&database, &["--base-path", "/x"]).await;
+    until_empty_hours(&console).await;
+    let page = console.get("/x/?hours=3&queue=a.b%3Ac").await.body;
+    for text in [
+        "<a href=\"/x/?hours=1&#38;queue=a.b%3Ac#plots\">1 h</a>",
+        "<a href=\"/x/?hours=3&#38;queue=a.b%3Ac#plots\" aria-current=\"true\">3 h</a>",
+        "<a href=\"/x/?hours=3#plots\">all queues</a>",
+        "data-source=\"/x/api/v1/throughput?hours=3&#38;queue=a.b%3Ac\"",
+        "Queue a.b:c, the last 3 hours",
+        "<th>15 minutes from</th>",
+    ] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    for path in ["/x/?hours=7", "/x/?hours=x", "/x/api/v1/throughput?hours=0"] {
+        let answer = console.get(path).await;
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(answer.body.contains("from 1 to 6"), "{path}: {}", answer.body);
+    }
+}
+
+/// Once a first look has been made.
+async fn until_empty_hours(console: &Console) {
+    eventually("it was looked", async || {
+        console.get("/x/api/v1/throughput").await.body.contains("\"minutes_read\":60")
+    })
+    .await;
+}
