@@ -273,8 +273,13 @@ fn every_flag_is_in_the_documentation() {
     let docs = files(&["docs"], &[".md"]);
     let text = docs.iter().fold(readme, |all, (_, text)| all + "\n" + text);
     let mut found = Vec::new();
-    let places =
-        ["worker/src/config.rs", "enqueue/src/args.rs", "pgmill/src/args.rs", "pgmill/src/args"];
+    let places = [
+        "worker/src/config.rs",
+        "enqueue/src/args.rs",
+        "pgmill/src/args.rs",
+        "pgmill/src/args",
+        "console/src/flags.rs",
+    ];
     let mut all = 0;
     for (file, source) in files(&places, &[".rs"]) {
         let flags = flags(without_tests(&source));

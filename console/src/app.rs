@@ -81,8 +81,10 @@ impl Console {
                     "{} can be reached from elsewhere, and there is no token",
                     options.listen
                 ),
-                hint: "name a file with a token: --token-file FILE; or listen on 127.0.0.1"
-                    .to_owned(),
+                hint: format!(
+                    "name a file with a token: {}token-file FILE; or listen on 127.0.0.1",
+                    options.flag_prefix
+                ),
             });
         }
         let database = Database::new(target)?;

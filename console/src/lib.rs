@@ -11,6 +11,7 @@
 //! | the last hours, read a minute at a time and kept; how many tasks waited in them | `tally`, `waits` |
 //! | the same as columns, for plots | `plots` |
 //! | what people write and read: `filter`, `highlight`, `words` | |
+//! | its flags, the same in each program that serves it | `flags` |
 //! | why there is no answer | `trouble` |
 //! | scripts and styles, which lie in the program | `assets` |
 //!
@@ -27,6 +28,7 @@ mod app;
 mod assets;
 mod database;
 mod filter;
+mod flags;
 mod guard;
 mod highlight;
 mod login;
@@ -44,6 +46,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 pub use app::{Console, StartError};
+pub use flags::{Flags, InWorker};
 pub use openapi::PATHS as API_PATHS;
 
 /// What somebody knows who may sign in.
@@ -74,4 +77,6 @@ pub struct Options {
     pub base_path: String,
     /// Names by which it is reached, beside `localhost` and addresses.
     pub hosts: Vec<String>,
+    /// How its flags begin where it was started: hints name them.
+    pub flag_prefix: &'static str,
 }
