@@ -30,6 +30,7 @@ mod console_runs;
 mod console_schedules;
 mod console_size;
 mod console_task;
+mod console_worker;
 mod deploy;
 mod docs;
 mod escape;

@@ -68,13 +68,18 @@ pub struct Console {
     app: App,
 }
 
-impl Console {
-    /// Checks the options and the database, and listens.
+/// An address that is listened on; who connects waits until the console is opened.
+pub struct Bound {
+    listener: std::net::TcpListener,
+    options: Options,
+}
+
+impl Bound {
+    /// Checks the options, and listens.
     ///
     /// # Errors
-    /// An address beyond this machine without a token; an address that is taken; no database, or one
-    /// with another schema.
-    pub async fn start(target: &Target, options: Options) -> Result<Self, StartError> {
+    /// An address beyond this machine without a token; an address that is taken.
+    pub fn new(options: Options) -> Result<Self, StartError> {
         if !options.listen.ip().is_loopback() && options.tokens.is_empty() {
             return Err(StartError::Usage {
                 message: format!(
@@ -87,10 +92,21 @@ impl Console {
                 ),
             });
         }
+        let listener = std::net::TcpListener::bind(options.listen)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
+        Ok(Self { listener, options })
+    }
+
+    /// Checks the database. Serve it on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// No database, or one with another schema, or one that the login may not look at.
+    pub async fn open(self, target: &Target) -> Result<Console, StartError> {
+        let Self { listener, options } = self;
         let database = Database::new(target)?;
         database.check().await?;
-        let listener = TcpListener::bind(options.listen)
-            .await
+        let listener = TcpListener::from_std(listener)
             .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
         let app = Arc::new(Shared {
             database,
@@ -101,7 +117,17 @@ impl Console {
             ending: CancellationToken::new(),
             base: options.base_path.trim_end_matches('/').to_owned(),
         });
-        Ok(Self { listener, app })
+        Ok(Console { listener, app })
+    }
+}
+
+impl Console {
+    /// Checks the options and the database, and listens.
+    ///
+    /// # Errors
+    /// Those of [`Bound::new`] and [`Bound::open`].
+    pub async fn start(target: &Target, options: Options) -> Result<Self, StartError> {
+        Bound::new(options)?.open(target).await
     }
 
     /// Where to point a browser.

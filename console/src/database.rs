@@ -50,8 +50,17 @@ impl Database {
     pub(crate) async fn check(&self) -> Result<(), QueueError> {
         let session = self.session().await?;
         schema::check_version(&**session.0).await?;
-        viewer::viewer(&**session.0).await?;
-        Ok(())
+        let viewer = viewer::viewer(&**session.0).await?;
+        if viewer.may_look {
+            return Ok(());
+        }
+        Err(QueueError::Refused {
+            message: format!("the login \"{}\" may not look at the queue", viewer.login),
+            hint: Some(format!(
+                "GRANT mill_viewer TO \"{}\"; or mill_operator, if it is to act",
+                viewer.login
+            )),
+        })
     }
 
     pub(crate) async fn session(&self) -> Result<Session, QueueError> {

@@ -88,7 +88,10 @@ impl FromArgMatches for InWorker {
 }
 
 /// Steps of plain characters, each behind a slash.
-fn base_path(text: &str) -> Result<String, String> {
+///
+/// # Errors
+/// Anything else.
+pub fn base_path(text: &str) -> Result<String, String> {
     let path = text.trim_end_matches('/');
     let plain = |step: &str| {
         !step.is_empty()

@@ -45,8 +45,8 @@ mod words;
 use std::fmt;
 use std::net::SocketAddr;
 
-pub use app::{Console, StartError};
-pub use flags::{Flags, InWorker};
+pub use app::{Bound, Console, StartError};
+pub use flags::{Flags, InWorker, base_path};
 pub use openapi::PATHS as API_PATHS;
 
 /// What somebody knows who may sign in.

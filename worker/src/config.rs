@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser, ValueEnum};
+use console::{Flags, InWorker};
 use queue::connect::{Given, Layer, Names};
 use queue::retry::FATAL_CLASSES;
 use serde::Deserialize;
@@ -73,6 +74,12 @@ pub(crate) struct Args {
     /// Time between two counts of what /metrics tells of the whole fleet [default: 15s]
     #[arg(long, env = "PGMILL_COLLECT", value_name = "DURATION")]
     collect: Option<Span>,
+    /// Serve the web console here, as 127.0.0.1:8787; its login has to be a member of mill_viewer
+    /// [default: off]
+    #[arg(long, env = "PGMILL_CONSOLE", value_name = "ADDR")]
+    console: Option<SocketAddr>,
+    #[command(flatten)]
+    console_flags: InWorker,
     /// Form of the log on stderr [default: text on a terminal, else json]
     #[arg(long, env = "PGMILL_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -120,6 +127,11 @@ struct File {
     fatal_sqlstates: Option<Vec<String>>,
     http: Option<SocketAddr>,
     collect: Option<Span>,
+    console: Option<SocketAddr>,
+    console_read_only: Option<bool>,
+    console_token_file: Option<PathBuf>,
+    console_base_path: Option<String>,
+    console_allow_host: Option<Vec<String>>,
     log_format: Option<LogFormat>,
     log: Option<String>,
     #[serde(default)]
@@ -153,11 +165,19 @@ pub(crate) struct Config {
     pub(crate) fatal_sqlstates: Vec<String>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) collect: Duration,
+    pub(crate) console: Option<Console>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log: String,
     /// By name.
     pub(crate) run_as: BTreeMap<String, Profile>,
     pub(crate) origins: Vec<Origin>,
+}
+
+/// A console to serve.
+#[derive(Debug)]
+pub(crate) struct Console {
+    pub(crate) listen: SocketAddr,
+    pub(crate) flags: InWorker,
 }
 
 /// Where a setting comes from.
@@ -236,6 +256,32 @@ impl Picker<'_> {
         value
     }
 
+    /// The flags of a console have defaults of their own, so that what was given is asked of the
+    /// command line.
+    fn console(
+        &mut self,
+        listen: Option<SocketAddr>,
+        mut flags: Flags,
+        file: &mut File,
+    ) -> anyhow::Result<Option<Console>> {
+        let listen = self.pick("console", listen, file.console, SocketAddr::to_string);
+        let read_only = flags.read_only.then_some(true);
+        flags.read_only = self.or("console_read_only", read_only, file.console_read_only, false);
+        let in_file = file.console_token_file.take();
+        let shown = |path: &PathBuf| path.display().to_string();
+        flags.token_file = self.pick("console_token_file", flags.token_file, in_file, shown);
+        let base_path = Some(flags.base_path).filter(|path| !path.is_empty());
+        let in_file = file.console_base_path.take().map(|path| console::base_path(&path));
+        let in_file = in_file.transpose().map_err(|error| anyhow!("console_base_path: {error}"))?;
+        flags.base_path = self.or("console_base_path", base_path, in_file, String::new());
+        let names = Some(flags.allow_host).filter(|names| !names.is_empty());
+        let in_file = file.console_allow_host.take();
+        let shown = |names: &Vec<String>| names.join(",");
+        flags.allow_host =
+            self.pick("console_allow_host", names, in_file, shown).unwrap_or_default();
+        Ok(listen.map(|listen| Console { listen, flags: InWorker(flags) }))
+    }
+
     fn or<T: Display>(
         &mut self,
         name: &'static str,
@@ -259,7 +305,7 @@ impl Config {
     /// A file that cannot be read, has an unknown key or a value of the wrong kind; settings that
     /// contradict each other. Files with connection strings are not read here.
     pub(crate) fn decide(args: Args, matches: &ArgMatches) -> anyhow::Result<Self> {
-        let file = match &args.config {
+        let mut file = match &args.config {
             Some(path) => read(path)?,
             None => File::default(),
         };
@@ -267,6 +313,7 @@ impl Config {
         let list = |names: &Vec<String>| names.join(",");
         let orphan = Span::seconds(30);
         let default_fatal = FATAL_CLASSES.iter().map(|code| (*code).to_owned()).collect::<Vec<_>>();
+        let console = p.console(args.console, args.console_flags.0, &mut file)?;
         let mut config = Self {
             database_url: p.url(
                 Names::DATABASE,
@@ -306,6 +353,7 @@ impl Config {
                 .unwrap_or(default_fatal),
             http: p.pick("http", args.http, file.http, SocketAddr::to_string),
             collect: p.or("collect", args.collect, file.collect, Span(gauges::EVERY)).0,
+            console,
             log_format: p.pick("log_format", args.log_format, file.log_format, |format| {
                 format!("{format:?}").to_lowercase()
             }),
@@ -417,6 +465,22 @@ mod tests {
         with_file("unknown", "reders = 3\n", |file| {
             let error = decide(&["worker", "--config", file]).unwrap_err();
             assert!(format!("{error:#}").contains("unknown field `reders`"), "{error:#}");
+        });
+    }
+
+    #[test]
+    fn a_console_is_served_as_flags_and_file_say() {
+        assert!(decide(&["worker", "--console-read-only"]).unwrap().console.is_none());
+        let text = "console = \"127.0.0.1:1\"\nconsole_base_path = \"/x/\"\nconsole_allow_host = [\"a\"]\n";
+        with_file("console", text, |file| {
+            let flags = ["worker", "--config", file, "--console-allow-host", "b,c"];
+            let console = decide(&flags).unwrap().console.unwrap();
+            let InWorker(flags) = console.flags;
+            assert_eq!((console.listen.port(), &*flags.base_path), (1, "/x"));
+            assert_eq!((flags.allow_host, flags.read_only), (vec!["b".into(), "c".into()], false));
+        });
+        with_file("no-path", "console_base_path = \"x\"\n", |file| {
+            assert!(decide(&["worker", "--config", file]).is_err());
         });
     }
 

@@ -4,13 +4,15 @@
 //! the reader's `session` under a `guard`, `finish` brings the ending into the queue. Beside them
 //! `beat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
 //! `promoter`, `granter`, `listener` and `maintenance` keep the queue moving, `scheduler` fires
-//! schedules, `progress` tells what running tasks say, `shutdown` ends it all; `manager` tells who started it.
+//! schedules, `progress` tells what running tasks say, `shutdown` ends it all; `manager` tells who started it;
+//! `console` shows all of it to people, if it is asked to.
 
 mod advancer;
 mod beat;
 mod bell;
 mod claimer;
 mod config;
+mod console;
 mod control;
 pub mod decode;
 mod direct;
@@ -55,6 +57,7 @@ mod watch;
 
 use std::process::ExitCode;
 
+use ::console::StartError;
 use clap::{CommandFactory, FromArgMatches};
 use queue::connect::{ConnectError, Environment};
 use queue::{QueueError, exit};
@@ -109,12 +112,18 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     if let Some(error) = error.downcast_ref::<ConnectError>() {
         return error.hint();
     }
+    if let Some(StartError::Usage { hint, .. }) = error.downcast_ref::<StartError>() {
+        return Some(hint.clone());
+    }
     error.downcast_ref::<QueueError>().and_then(QueueError::hint)
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<ConnectError>() {
         return if error.is_usage() { exit::USAGE } else { exit::UNREACHABLE };
+    }
+    if let Some(StartError::Usage { .. }) = error.downcast_ref::<StartError>() {
+        return exit::USAGE;
     }
     match error.downcast_ref::<QueueError>() {
         Some(QueueError::Unreachable(error)) if error.is_usage() => exit::USAGE,

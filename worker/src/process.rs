@@ -17,6 +17,7 @@ use crate::beat::Beat;
 use crate::bell::Bell;
 use crate::claimer::Claimer;
 use crate::config::Config;
+use crate::console::{self, Console};
 use crate::control::{Control, Own};
 use crate::execute::Executor;
 use crate::gauges::Gauges;
@@ -108,8 +109,17 @@ impl Process {
             ),
             None => None,
         };
-        let Some(control_session) = self.first_session(signals).await? else { return Ok(()) };
+        let bound = self.config.console.as_ref().map(|console| {
+            let options = console.flags.options(console.listen)?;
+            console::Bound::new(options)
+        });
+        let bound = bound.transpose().map_err(console::plain)?;
+        let first = self.first_session(signals, bound).await?;
+        let Some((control_session, console)) = first else { return Ok(()) };
         let background = self.background(control_session, http);
+        if let Some(console) = console {
+            background.spawn(console.ended());
+        }
         let readers = self.readers();
         tracing::info!(
             worker = %self.worker, readers = self.readers_in_all(), database = %self.control.target(),
@@ -133,7 +143,11 @@ impl Process {
 
     /// The control session, registered, after everything that would make this worker useless has
     /// been ruled out. `None`: a signal came first.
-    async fn first_session(&self, signals: &mut Signals) -> anyhow::Result<Option<Own>> {
+    async fn first_session(
+        &self,
+        signals: &mut Signals,
+        console: Option<console::Bound>,
+    ) -> anyhow::Result<Option<(Own, Option<Console>)>> {
         let ready = async {
             self.rule_out_poolers().await?;
             let client = self.control.own("pgmill control").await?.client;
@@ -148,7 +162,14 @@ impl Process {
             version?;
             privileges::check(&client, &self.logins, &self.metrics.tracker).await?;
             drop(client);
-            anyhow::Ok(self.beat().register().await?)
+            let console = match console {
+                Some(bound) => {
+                    let end = self.shutdown.end.clone();
+                    Some(console::open(bound, self.control.target(), end).await?)
+                }
+                None => None,
+            };
+            anyhow::Ok((self.beat().register().await?, console))
         };
         tokio::select! {
             session = ready => session.map(Some),

@@ -8,7 +8,8 @@ use crate::error::QueueError;
 
 const VIEWER: &str = "/* queue.insight_viewer */
 SELECT current_user::text, current_database()::text,
-    has_function_privilege('mill.cancel(bigint, boolean)', 'EXECUTE'), mill.sees_statements(), now()";
+    has_function_privilege('mill.cancel(bigint, boolean)', 'EXECUTE'), mill.sees_statements(), now(),
+    has_function_privilege('mill.why(bigint)', 'EXECUTE')";
 
 /// A session's login.
 #[derive(Clone, Debug, Serialize)]
@@ -17,6 +18,8 @@ pub struct Viewer {
     pub login: String,
     /// Where it is.
     pub database: String,
+    /// It may read tasks and history.
+    pub may_look: bool,
     /// It may cancel, retry, pause, resume, drain and set limits.
     pub may_act: bool,
     /// It is shown statements and what they say.
@@ -37,5 +40,6 @@ pub async fn viewer(client: &impl GenericClient) -> Result<Viewer, QueueError> {
         may_act: row.try_get(2)?,
         sees_statements: row.try_get(3)?,
         now: row.try_get(4)?,
+        may_look: row.try_get(5)?,
     })
 }

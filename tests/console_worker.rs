@@ -1,0 +1,131 @@
+//! The console inside of a worker: served with it, ended with it, and nothing that the worker's own work waits for.
+
+use cluster::Mode;
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::harness::http::{free_address, get};
+use crate::harness::login::Login;
+use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+
+const FLAGS: [&str; 4] = ["--readers", "1", "--poll", "50ms"];
+
+fn flags<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&FLAGS[..], more].concat()
+}
+
+/// Once it is served.
+async fn until_served(address: &str) {
+    eventually("the console is served", async || {
+        get(address, "/").await.is_some_and(|answer| answer.status == 200)
+    })
+    .await;
+}
+
+/// A stream of a task's page that stays open.
+async fn stream(address: &str, task: i64) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("GET /tasks/{task}/events HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut begun = [0; 15];
+    stream.read_exact(&mut begun).await.unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 200 OK");
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_there_while_the_worker_works_and_drains_and_ends_with_it() {
+    let database = Database::new().await;
+    let address = free_address().await;
+    let mut worker = Worker::start(&database, &flags(&["--console", &address]));
+    until_served(&address).await;
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    let id = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", name => 'held'").await;
+    database.until_held(id).await;
+    let page = get(&address, "/workers").await.unwrap().body;
+    assert!(page.contains(&worker.pid().to_string()) && page.contains("held"), "{page}");
+    let sessions = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'pgmill console'";
+    assert!(database.value::<i64>(sessions).await > 0, "it has sessions of its own");
+
+    // Whoever watches a task that stays does not hold up the end.
+    let stays = database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
+    let mut watching = stream(&address, stays).await;
+    worker.signal(Signal::TERM);
+    worker.until_logged("draining").await;
+    let drains = get(&address, "/").await.unwrap();
+    assert_eq!(drains.status, 200, "an operator sees what is waited for: {}", drains.body);
+    assert!(worker.ended_already().is_none());
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert_eq!(worker.ended().await.code(), Some(0), "{}", worker.log());
+    assert_eq!(database.outcome(id).await, "succeeded");
+    let mut rest = Vec::new();
+    watching.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.ends_with(b"\r\n0\r\n\r\n"), "the stream was ended and not cut off");
+    assert!(get(&address, "/livez").await.is_none(), "nobody listens");
+    assert!(!worker.log().contains("no longer served"), "{}", worker.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_off_unless_asked_for_and_a_taken_port_is_told_before_anything_starts() {
+    let database = Database::new().await;
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let id = database.enqueue("SELECT 1", "").await;
+    let mut worker = Worker::start(&database, &flags(&["--console", &address]));
+    assert_eq!(worker.ended().await.code(), Some(1), "{}", worker.log());
+    let told = format!("cannot listen on {address}: Address already in use");
+    assert!(worker.log().contains(&told), "{}", worker.log());
+    // Before it has claimed anything, or is known to the others.
+    database.until_state(id, "pending").await;
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.worker_starts").await, 0);
+
+    let mut worker = Worker::start(&database, &flags(&["--console", "0.0.0.0:0"]));
+    assert_eq!(worker.ended().await.code(), Some(2), "{}", worker.log());
+    assert!(worker.log().contains("--console-token-file FILE"), "{}", worker.log());
+
+    let mut worker = Worker::start(&database, &FLAGS);
+    database.until_empty().await;
+    assert!(!worker.log().contains("console"), "{}", worker.log());
+    assert!(worker.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_may_only_work_is_told_what_it_lacks() {
+    let database = Database::new().await;
+    let login = Login::new(&database, "works", "mill_worker").await;
+    let address = free_address().await;
+    let mut worker = Worker::start_at(&login.url(), &flags(&["--console", &address]));
+    assert_eq!(worker.ended().await.code(), Some(5), "{}", worker.log());
+    for text in ["may not look at the queue", &format!("GRANT mill_viewer TO \"{}\"", login.name)] {
+        assert!(worker.log().contains(text), "{text} in {}", worker.log());
+    }
+    database.execute(&format!("GRANT mill_viewer TO {}", login.name)).await;
+    let mut worker = Worker::start_at(&login.url(), &flags(&["--console", &address]));
+    until_served(&address).await;
+    let page = get(&address, "/queues").await.unwrap().body;
+    assert!(page.contains("may only look"), "{page}");
+    assert!(worker.terminate().await.success());
+    login.gone(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_leaves_it_answering_and_the_worker_working() {
+    let mut private = PrivateDatabase::new(&[]).await;
+    let address = free_address().await;
+    let mut worker = Worker::start(&private.database, &flags(&["--console", &address]));
+    until_served(&address).await;
+    private.cluster.stop(Mode::Fast).unwrap();
+    let status = async |path: &str| get(&address, path).await.map(|answer| answer.status);
+    for path in ["/", "/queues", "/api/v1/overview"] {
+        assert_eq!(status(path).await, Some(503), "{path}");
+    }
+    assert_eq!(status("/livez").await, Some(200));
+    private.cluster.start_again().unwrap();
+    private.database.reconnect().await;
+    let id = private.database.enqueue("SELECT 1", "").await;
+    assert_eq!(private.database.outcome(id).await, "succeeded");
+    until_served(&address).await;
+    assert!(worker.terminate().await.success());
+}
