@@ -7,15 +7,17 @@ use serde_json::Value;
 use crate::harness::console::Console;
 use crate::harness::{Database, eventually};
 
-/// Yesterday's, which six hours may reach into, and one for what was due before.
-pub(crate) const YESTERDAY: &str = "DO $$
+/// Partitions of the three days before today, into which hours before midnight reach.
+pub(crate) const DAYS_BEFORE: &str = "DO $$
 DECLARE
-    day date := (now() AT TIME ZONE 'UTC')::date - 1;
-    name text := 'attempts_' || to_char(day, 'YYYYMMDD');
+    today date := (now() AT TIME ZONE 'UTC')::date;
 BEGIN
-    EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', name);
-    EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
-        name, day::text || ' UTC', (day + 1)::text || ' UTC');
+    FOR n IN 1..3 LOOP
+        EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)',
+            'attempts_' || to_char(today - n, 'YYYYMMDD'));
+        EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
+            'attempts_' || to_char(today - n, 'YYYYMMDD'), (today - n) || ' UTC', (today - n + 1) || ' UTC');
+    END LOOP;
 END $$";
 
 /// Attempts of three queues that became due, were claimed and ended at random within eight hours, some
@@ -78,7 +80,7 @@ async fn until_read(console: &Console) {
 async fn what_waited_is_what_counting_every_task_tells() {
     for seed in ["0.1", "-0.5", "0.9"] {
         let database = Database::new().await;
-        database.execute(YESTERDAY).await;
+        database.execute(DAYS_BEFORE).await;
         database.execute(&RANDOM.replace("{seed}", seed)).await;
         let console = Console::start(&database, &[]).await;
         until_read(&console).await;
@@ -146,7 +148,7 @@ FROM generate_series(0, 599) AS n";
 async fn rated(added: u32) -> (Value, String) {
     loop {
         let database = Database::new().await;
-        database.execute(YESTERDAY).await;
+        database.execute(DAYS_BEFORE).await;
         let minute = "SELECT extract(epoch FROM date_trunc('minute', now()))::int8";
         let began: i64 = database.value(minute).await;
         database.execute(&RATED.replace("{added}", &added.to_string())).await;

@@ -25,6 +25,7 @@ mod console_audit;
 mod console_database;
 mod console_door;
 mod console_failures;
+mod console_plans;
 mod console_plots;
 mod console_runs;
 mod console_schedules;

@@ -26,6 +26,9 @@ pub(crate) const HOUR_MINUTES: i64 = 60;
 /// Between looks at the current minute.
 const PACE: Duration = Duration::from_secs(4);
 
+/// Between looks at all that waits now, but for the one when a minute is over.
+const WAITS_PACE: Duration = Duration::from_secs(15);
+
 /// So long after the last visit, reading goes on.
 const AUDIENCE: Duration = Duration::from_secs(60);
 
@@ -43,6 +46,7 @@ struct Kept {
     /// Of these, those that hold more than could be read.
     left_out: BTreeSet<Timestamp>,
     waits: Waits,
+    waits_read: Option<Instant>,
     visited: Option<Instant>,
 }
 
@@ -173,17 +177,26 @@ impl Tally {
         // An attempt may commit some seconds after it says that it ended.
         let current = minute_of(now - LATE);
         let oldest = later(current, -KEPT_MINUTES);
-        let live = waiting::live(&*look, oldest).await?;
-        let newest = Span::read(&look, (current, later(current, 2)), oldest).await?;
+        let newest = (current, later(current, 2));
+        let minutes = tally::minutes(&*look, newest).await?;
+        let waits = if self.waits_are_old(current) {
+            let moved = waiting::moved(&*look, newest, oldest).await?;
+            Some((moved, waiting::live(&*look, oldest).await?))
+        } else {
+            None
+        };
         let unread = self.unread(current, chunk);
         let over = match unread {
             Some(span) => Some(Span::read(&look, span, oldest).await),
             None => None,
         };
         let mut kept = self.lock();
-        let moves = newest.moves.iter().cloned().chain(live.moves).collect();
-        kept.put(newest.from..newest.to, newest.minutes);
-        kept.waits.renew((current, minute_of(now)), moves, (live.cut, live.cut_everywhere));
+        kept.put(newest.0..newest.1, minutes);
+        if let Some((moved, live)) = waits {
+            let moves = moved.into_iter().chain(live.moves).collect();
+            kept.waits.renew((current, minute_of(now)), moves, (live.cut, live.cut_everywhere));
+            kept.waits_read = Some(Instant::now());
+        }
         kept.forget(oldest);
         match (over, unread) {
             (None, _) | (_, None) => Ok(true),
@@ -201,6 +214,13 @@ impl Tally {
                 Ok(false)
             }
         }
+    }
+
+    /// What was read of it last goes up to the minute that is current, and begins where what is settled ends.
+    fn waits_are_old(&self, current: Timestamp) -> bool {
+        let kept = self.lock();
+        !kept.waits.begins_at(current)
+            || kept.waits_read.is_none_or(|read| read.elapsed() > WAITS_PACE)
     }
 
     /// The newest minutes that are over and unread.

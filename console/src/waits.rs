@@ -85,6 +85,11 @@ impl Waits {
         self.settled.retain(|_, changes| !changes.is_empty());
     }
 
+    /// Whether this was the first minute that was not over.
+    pub(crate) fn begins_at(&self, current: Timestamp) -> bool {
+        self.looked.is_some_and(|(first, _)| first == current)
+    }
+
     /// Whether it is one that is not over, and was looked at.
     pub(crate) fn is_current(&self, at: Timestamp) -> bool {
         self.looked.is_some_and(|(first, last)| first <= at && at <= last)
