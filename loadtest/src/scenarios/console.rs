@@ -1,5 +1,5 @@
-//! How soon the web console answers in front of many live tasks and a long history: every screen and
-//! every path of the API, as a browser would ask for them.
+//! How soon the web console answers in front of many live tasks and a long history, beside one that has next to
+//! nothing to show: every screen and every path of the API, as a browser would ask for them.
 
 mod site;
 mod stock;
@@ -16,7 +16,7 @@ use crate::database::Database;
 use crate::fleet::{Crew, Fleet};
 use crate::latency::Times;
 use crate::result::{Better, Case, Check, Scenario};
-use crate::rounds::case;
+use crate::rounds::{against, case};
 use crate::words::count_words;
 
 /// What a person takes for at once.
@@ -36,11 +36,23 @@ const UNDER_WAY: &str = "/* loadtest.console_under_way */
 SELECT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.state = 'idle in transaction')";
 
-/// Tasks of every kind, for pages that show one: running, ended, failed.
+/// Something of every kind, for pages that show one: tasks that run, wait and failed, and a run.
 const EXAMPLES: &str = "/* loadtest.console_examples */
 SELECT (SELECT min(t.id) FROM mill.tasks t WHERE t.state = 'running'),
-    (SELECT max(t.id) FROM mill.tasks t),
-    (SELECT a.task_id FROM mill.attempts a WHERE a.outcome = 'failed' ORDER BY a.finished_at DESC LIMIT 1)";
+    (SELECT max(t.id) FROM mill.tasks t WHERE t.state = 'pending'),
+    (SELECT a.task_id FROM mill.attempts a WHERE a.outcome = 'failed' ORDER BY a.finished_at DESC LIMIT 1),
+    (SELECT max(r.id) FROM mill.runs r)";
+
+/// Pages of one thing each; a word in braces stands for its id, as in [`Place::address`].
+const OF_ONE: &[&str] = &[
+    "/tasks/{running}",
+    "/tasks/{waiting}",
+    "/tasks/{failed}",
+    "/runs/{run}",
+    "/jobs/one?name=it",
+    "/schedules/one?name=it",
+    "/lineage?name=it",
+];
 
 /// Searches that find nothing, and look through all there is until they give up.
 const IN_VAIN: &[&str] = &["nobodys", "state:failed+queue:etl-3", "state:ended+name:nobodys"];
@@ -64,108 +76,185 @@ const FILTERS: &[&str] = &[
 pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     let live = bench.size(1_000_000, 50_000);
     let ended = bench.tasks(20_000_000, 500_000);
-    let database = bench.database("console").await?;
-    stock::fill(bench, &database, (live, ended)).await?;
-    bench.progress.stage("console: settling");
-    database.settle().await?;
     let crew = Crew::of(1, 8);
-    let fleet = Fleet::start(bench, &database, &crew).await?;
-    stock::hold(&database, crew.readers()).await?;
-    let site = Site::start(bench, &database).await?;
-    bench.progress.stage("console: reading the last hour");
-    site.until_hour_is_read().await?;
-    let mut pages = Vec::new();
-    for path in paths(&site, &database).await? {
-        pages.push(Page::new(path, GOAL_MS)?);
-    }
-    for filter in IN_VAIN {
-        pages.push(Page::new(format!("/tasks?q={filter}"), PATIENCE_MS)?);
-    }
+    let of_empty = bench.database("console_empty").await?;
+    let of_full = bench.database("console_full").await?;
+    stock::fill(bench, &of_full, (live, ended)).await?;
+    let empty = Place::open(bench, &of_empty, &crew).await?;
+    let full = Place::open(bench, &of_full, &crew).await?;
+    let mut pages = pages(&full.site).await?;
     for round in 1..=bench.rounds() {
         bench.progress.stage(&format!("console: round {round}"));
         for page in &mut pages {
-            page.measure(&site, &database).await?;
+            page.measure(&empty, &full).await?;
         }
-        bench.keep(&pages.iter().map(|page| page.case.clone()).collect::<Vec<_>>());
+        bench.keep(&pages.iter().flat_map(Page::cases).collect::<Vec<_>>());
     }
-    // Its tasks do not end by themselves.
-    drop((site, fleet));
-    let counts = database.counts_statements;
-    bench.drop_database(database).await?;
+    // The workers' tasks do not end by themselves.
+    drop((empty, full));
+    bench.drop_database(of_empty).await?;
+    bench.drop_database(of_full).await?;
     let checks = vec![slowest(&pages)];
     let words = format!("{} live tasks, {} attempts", count_words(live), count_words(ended));
     let notes = vec![words, crew.words(), format!("{REQUESTS} requests a round, one at a time")];
-    let cases = pages.into_iter().flat_map(|page| page.cases(counts)).collect();
+    let cases = pages.iter().flat_map(Page::cases).collect();
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// One address.
+/// A database, a worker whose readers are busy, and a console.
+struct Place<'a> {
+    site: Site,
+    _fleet: Fleet<'a>,
+    /// Words in braces, and the ids that they stand for here.
+    ids: Vec<(&'static str, i64)>,
+    database: &'a Database,
+}
+
+impl<'a> Place<'a> {
+    /// Puts in one thing of each kind, beside what there is, and has all of it looked at once.
+    async fn open(bench: &'a Bench, database: &'a Database, crew: &Crew) -> Result<Self> {
+        stock::examples(database).await?;
+        let stage = |what: &str| bench.progress.stage(&format!("{}: {what}", database.name()));
+        stage("settling");
+        database.settle().await?;
+        let fleet = Fleet::start(bench, database, crew).await?;
+        stock::hold(database, crew.readers()).await?;
+        let site = Site::start(bench, database).await?;
+        stage("reading the last hours");
+        site.until_hours_are_read().await?;
+        let row = &database.session.query_typed(EXAMPLES, &[]).await?[0];
+        let mut ids = Vec::new();
+        for (n, word) in ["{running}", "{waiting}", "{failed}", "{run}"].into_iter().enumerate() {
+            let id: Option<i64> = row.get(n);
+            ids.push((word, id.with_context(|| format!("nothing for {word}"))?));
+        }
+        Ok(Self { site, _fleet: fleet, ids, database })
+    }
+
+    fn address(&self, path: &str) -> String {
+        let fill = |path: String, (word, id): &(&str, i64)| path.replace(word, &id.to_string());
+        self.ids.iter().fold(path.to_owned(), fill)
+    }
+
+    /// Asks some times, and tells the median and the 95th percentile of these.
+    async fn ask(&self, path: &str, all: &mut Times) -> Result<[f64; 2]> {
+        let path = self.address(path);
+        let mut times = Times::new()?;
+        for _ in 0..REQUESTS {
+            times.add(self.site.time(&path).await?);
+        }
+        all.merge(&times)?;
+        Ok([times.at(50.0), times.at(95.0)])
+    }
+}
+
+/// A page, here and there.
 struct Page {
     path: String,
-    case: Case,
-    times: Times,
-    /// The least of all rounds: what is read in the background beside it does not count.
+    goal_ms: f64,
+    empty: Timed,
+    full: Timed,
+    /// The least of all rounds: what is read in the background beside it does not count. Infinite: not counted.
     buffers: f64,
+}
+
+/// All that was timed of it.
+struct Timed {
+    times: Times,
+    medians: Vec<f64>,
+    p95s: Vec<f64>,
+}
+
+impl Timed {
+    fn new() -> Result<Self> {
+        Ok(Self { times: Times::new()?, medians: Vec::new(), p95s: Vec::new() })
+    }
+
+    async fn add(&mut self, place: &Place<'_>, path: &str) -> Result<()> {
+        let [median, p95] = place.ask(path, &mut self.times).await?;
+        self.medians.push(median);
+        self.p95s.push(p95);
+        Ok(())
+    }
+
+    /// The medians of the rounds, and their 95th percentiles.
+    fn cases(&self, name: &str) -> [Case; 2] {
+        let median = Case {
+            rounds: self.medians.clone(),
+            percentiles: Some(self.times.percentiles()),
+            ..case(name, "ms", Better::Lower)
+        };
+        let p95 = case(format!("{name}: p95"), "ms", Better::Lower);
+        [median, Case { rounds: self.p95s.clone(), ..p95 }]
+    }
+
+    fn median(&self) -> Option<f64> {
+        Case { rounds: self.medians.clone(), ..Case::default() }.median()
+    }
 }
 
 impl Page {
     fn new(path: String, goal_ms: f64) -> Result<Self> {
-        let case = Case { goal: Some(goal_ms), ..case(&path, "ms", Better::Lower) };
-        Ok(Self { case, times: Times::new()?, path, buffers: f64::INFINITY })
+        let (empty, full) = (Timed::new()?, Timed::new()?);
+        Ok(Self { path, goal_ms, empty, full, buffers: f64::INFINITY })
     }
 
-    async fn measure(&mut self, site: &Site, database: &Database) -> Result<()> {
-        let mut times = Times::new()?;
-        for _ in 0..REQUESTS {
-            times.add(site.time(&self.path).await?);
+    async fn measure(&mut self, empty: &Place<'_>, full: &Place<'_>) -> Result<()> {
+        self.empty.add(empty, &self.path).await?;
+        self.full.add(full, &self.path).await?;
+        let session = &full.database.session;
+        if !full.database.counts_statements {
+            return Ok(());
         }
-        self.case.rounds.push(times.at(50.0));
-        self.times.merge(&times)?;
-        if database.counts_statements {
-            for _ in 0..3 {
-                database.session.batch_execute(FORGET).await?;
-                site.time(&self.path).await?;
-                while database.session.query_typed(UNDER_WAY, &[]).await?[0].get(0) {
-                    sleep(Duration::from_millis(1)).await;
-                }
-                let read: f64 = database.session.query_typed(READ, &[]).await?[0].get(0);
-                self.buffers = self.buffers.min(read);
+        let address = full.address(&self.path);
+        for _ in 0..3 {
+            session.batch_execute(FORGET).await?;
+            full.site.time(&address).await?;
+            while session.query_typed(UNDER_WAY, &[]).await?[0].get(0) {
+                sleep(Duration::from_millis(1)).await;
             }
+            let read: f64 = session.query_typed(READ, &[]).await?[0].get(0);
+            self.buffers = self.buffers.min(read);
         }
         Ok(())
     }
 
-    fn cases(self, counts: bool) -> Vec<Case> {
-        let timed = Case { percentiles: Some(self.times.percentiles()), ..self.case };
-        let name = format!("{}: buffers", self.path);
-        let read = Case { rounds: vec![self.buffers], ..case(name, "pages", Better::Lower) };
-        if counts { vec![timed, read] } else { vec![timed] }
+    /// Median on the full database as a ratio to that on the empty one, p95 against the goal, the same two of the
+    /// empty one, and pages read.
+    fn cases(&self) -> Vec<Case> {
+        let of_empty = format!("{}, empty", self.path);
+        let [median, p95] = self.full.cases(&self.path);
+        let mut cases =
+            vec![against(median, &of_empty, None), Case { goal: Some(self.goal_ms), ..p95 }];
+        cases.extend(self.empty.cases(&of_empty));
+        if self.buffers.is_finite() {
+            let name = format!("{}: buffers", self.path);
+            cases.push(Case { rounds: vec![self.buffers], ..case(name, "pages", Better::Lower) });
+        }
+        cases
     }
 }
 
-/// Every screen of the navigation, every path of the API, some tasks and filters.
-async fn paths(site: &Site, database: &Database) -> Result<Vec<String>> {
-    let row = &database.session.query_typed(EXAMPLES, &[]).await?[0];
-    let mut ids = Vec::new();
-    for n in 0..3 {
-        let id: Option<i64> = row.get(n);
-        ids.push(id.context("a kind of task is missing from the fill")?);
-    }
+/// Every screen of the navigation, every path of the API, pages of one thing, and filters.
+async fn pages(site: &Site) -> Result<Vec<Page>> {
     let mut paths = site.screens().await?;
-    paths.extend(ids.iter().map(|id| format!("/tasks/{id}")));
+    paths.extend(OF_ONE.iter().map(ToString::to_string));
     paths.extend(FILTERS.iter().map(|filter| format!("/tasks?q={filter}")));
-    paths.push("/tasks/all?q=state:pending".to_owned());
-    paths.push("/failures?queue=etl-3".to_owned());
-    paths.extend(site.api_paths(ids[2]).await?);
-    Ok(paths)
+    paths.extend(
+        ["/tasks/all?q=state:pending", "/failures?queue=etl-3", "/?hours=6"].map(Into::into),
+    );
+    paths.extend(site.api_paths().await?);
+    let pages = paths.into_iter().map(|path| Page::new(path, GOAL_MS));
+    let in_vain = IN_VAIN.iter().map(|filter| Page::new(format!("/tasks?q={filter}"), PATIENCE_MS));
+    pages.chain(in_vain).collect()
 }
 
 fn slowest(pages: &[Page]) -> Check {
-    let worst = |page: &&Page| page.times.at(100.0);
+    let worst = |page: &&Page| page.full.times.at(100.0);
     let slowest = pages.iter().max_by(|a, b| worst(a).total_cmp(&worst(b)));
     let above: Vec<&str> = pages
         .iter()
-        .filter(|page| page.case.median() > page.case.goal)
+        .filter(|page| page.full.median() > Some(page.goal_ms))
         .map(|page| page.path.as_str())
         .collect();
     let longest = slowest.map_or_else(String::new, |page| {

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::bench::Bench;
 use crate::database::Database;
 
-/// It reads the last hour in the background, minute by minute.
+/// It reads the last hours in the background, minute by minute.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Ended when dropped.
@@ -69,11 +69,11 @@ impl Site {
         serde_json::from_str(&self.get(path).await?).context("no JSON")
     }
 
-    pub(super) async fn until_hour_is_read(&self) -> Result<()> {
+    pub(super) async fn until_hours_are_read(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
-            let read = self.json("/api/v1/overview").await?["minutes_read"].as_i64();
-            if read >= Some(60) {
+            let read = self.json("/api/v1/throughput?hours=6").await?["minutes_read"].as_i64();
+            if read >= Some(360) {
                 return Ok(());
             }
             ensure!(begun.elapsed() < PATIENCE, "{read:?} minutes were read in {PATIENCE:?}");
@@ -90,12 +90,17 @@ impl Site {
         Ok(hrefs.map(ToOwned::to_owned).collect())
     }
 
-    /// What the API's own description names; in place of an id, this task's.
-    pub(super) async fn api_paths(&self, task: i64) -> Result<Vec<String>> {
+    /// What the API's own description names, of things that are there.
+    pub(super) async fn api_paths(&self) -> Result<Vec<String>> {
         let document = self.json("/api/v1/openapi.json").await?;
         let paths = document["paths"].as_object().context("a description without paths")?;
-        let of_task = |path: &String| path.replace("/tasks/{id}", &format!("/tasks/{task}"));
-        // What is asked for by another kind of id has nothing here that it could show.
-        Ok(paths.keys().map(of_task).filter(|path| !path.contains('{')).collect())
+        let of_one = |(path, described): (&String, &Value)| {
+            let parameters = described["get"]["parameters"].as_array();
+            let named = parameters.into_iter().flatten().any(|it| it["name"] == "name");
+            let path =
+                path.replace("/tasks/{id}", "/tasks/{failed}").replace("/runs/{id}", "/runs/{run}");
+            if named { format!("{path}?name=it") } else { path }
+        };
+        Ok(paths.iter().map(of_one).collect())
     }
 }
