@@ -10,6 +10,7 @@ use queue::show::{self, Running, Task};
 use queue::{QueueError, TaskId, exit, insight};
 use serde::Serialize;
 use serde_json::{Value, json};
+use terminal::problem::who_blocks;
 use terminal::{HIDDEN, fault, notices, value, visible};
 use tokio_postgres::Client;
 
@@ -231,23 +232,6 @@ fn backend(running: &Running, now: Timestamp) -> String {
         let _ = write!(text, "\ncancel requested {}", distance(time, now));
     }
     text
-}
-
-/// A backend that holds what a task waits for, by what it runs.
-pub(crate) fn who_blocks(blocker: &Value) -> String {
-    let text = |key: &str| blocker.get(key).map(value).filter(|text| !text.is_empty());
-    let backend = format!("backend {}", text("pid").unwrap_or_default());
-    let what: Vec<String> = match text("task") {
-        Some(task) => {
-            let name = text("name").map(|name| format!(" ({name})")).unwrap_or_default();
-            vec![format!("task {task}{name}")]
-        }
-        None => {
-            let user = text("user").map(|user| format!("user {user}"));
-            [text("application"), user, text("state")].into_iter().flatten().collect()
-        }
-    };
-    if what.is_empty() { backend } else { format!("{backend}: {}", what.join(", ")) }
 }
 
 /// How far it is, in words and percent.

@@ -4,26 +4,25 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use queue::backlog::{self, QueueStatus};
+use queue::doctor::{self, Holder};
 use queue::history::{self, OutcomeCount};
+use queue::insight::trouble::{self, FailedRuns, Missed};
 use queue::roster::{self, Worker};
 use queue::show::{self, Running};
-use queue::{Outcome, QueueError, exit};
+use queue::{QueueError, exit};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use terminal::problem::{self, About, Evidence, Waiting};
 use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
 use crate::output::{Field, Output, Tone};
-use crate::show::who_blocks;
 use crate::words::{counted, outcome_tone, span};
 use crate::{queues, worker};
 
 /// Of this much time the ends of tasks are counted.
 pub(crate) const LAST: Duration = Duration::from_secs(60 * 60);
-
-/// A worker sees a request to cancel at its next beat at the latest; this is longer than that.
-const CANCEL_PATIENCE_SECONDS: f64 = 60.0;
 
 /// Something that somebody should look at.
 #[derive(Debug, PartialEq, Serialize)]
@@ -43,6 +42,15 @@ pub(crate) struct Scene {
     pub(crate) running: Vec<Running>,
     /// Within [`LAST`].
     pub(crate) ended: Vec<OutcomeCount>,
+    pub(crate) trouble: Trouble,
+}
+
+/// What is asked beside the lists of the screen.
+#[derive(Default)]
+pub(crate) struct Trouble {
+    runs: Vec<FailedRuns>,
+    missed: Vec<Missed>,
+    horizon: Vec<Holder>,
 }
 
 impl Scene {
@@ -60,6 +68,11 @@ impl Scene {
             workers: roster::workers(client).await?,
             running: show::running(client, None).await?,
             ended,
+            trouble: Trouble {
+                runs: trouble::failed_runs(client).await?,
+                missed: trouble::missed(client).await?,
+                horizon: doctor::horizon(client).await?,
+            },
         })
     }
 }
@@ -82,82 +95,49 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// What somebody should look at, the oldest first.
+/// What somebody should look at, the oldest first, and the command to go on with.
 pub(crate) fn problems(scene: &Scene) -> Vec<Problem> {
-    let mut problems: Vec<Problem> = scene
-        .queues
-        .iter()
-        .filter_map(|queue| waiting(queue, &scene.workers))
-        .chain(scene.workers.iter().filter_map(silent))
-        .chain(scene.running.iter().filter_map(|task| stuck(task, scene.now)))
-        .chain(scene.ended.iter().filter_map(|ended| ended_badly(ended, scene.now)))
-        .collect();
-    problems.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds));
-    problems
-}
-
-/// Tasks that nobody is going to claim.
-fn waiting(queue: &QueueStatus, workers: &[Worker]) -> Option<Problem> {
-    let age_seconds = queue.oldest_pending_seconds?;
-    let name = &queue.queue;
-    let pending = counted(queue.pending, "pending task");
-    let serving: Vec<&Worker> = workers.iter().filter(|worker| worker.serves(name)).collect();
-    let (why, next) = if queue.paused {
-        ("is paused", format!("pgmill queue resume {name}"))
-    } else if serving.is_empty() {
-        ("is served by no live worker", "pgmill worker list".to_owned())
-    } else if serving.iter().all(|worker| worker.draining) {
-        ("is served by draining workers only", "pgmill worker list".to_owned())
-    } else {
-        return None;
+    let found = problem::problems(&Evidence {
+        now: scene.now,
+        waiting: scene.queues.iter().filter_map(waiting).collect(),
+        workers: &scene.workers,
+        running: &scene.running,
+        failing: Vec::new(),
+        ended: &scene.ended,
+        runs: &scene.trouble.runs,
+        missed: &scene.trouble.missed,
+        horizon: &scene.trouble.horizon,
+    });
+    let told = |it: problem::Problem| Problem {
+        age_seconds: it.age_seconds,
+        message: it.message,
+        next: next(&it.about),
     };
-    Some(Problem { age_seconds, message: format!("queue {name} {why}, with {pending}"), next })
+    found.into_iter().map(told).collect()
 }
 
-fn silent(worker: &Worker) -> Option<Problem> {
-    (!worker.alive).then(|| Problem {
-        age_seconds: worker.beat_age_seconds,
-        message: format!(
-            "worker {} gives no sign of life, with {}",
-            worker.place(),
-            counted(worker.running, "running task")
-        ),
-        next: "pgmill worker list".to_owned(),
+fn waiting(status: &QueueStatus) -> Option<Waiting<'_>> {
+    Some(Waiting {
+        queue: &status.queue,
+        paused: status.paused,
+        pending: counted(status.pending, "pending task"),
+        oldest_seconds: status.oldest_pending_seconds?,
     })
 }
 
-/// A running task that cannot go on, or does not want to end.
-fn stuck(task: &Running, now: Timestamp) -> Option<Problem> {
-    let age = |time| now.duration_since(time).as_secs_f64();
-    let asked = task.cancel_requested_at.map(age).filter(|age| *age > CANCEL_PATIENCE_SECONDS);
-    let what = task.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
-    let (age_seconds, message) = if let Some(seconds) = asked {
-        (seconds, format!("task {}{what} still runs after somebody cancelled it", task.id))
-    } else if task.blocked_by.is_empty() {
-        return None;
-    } else {
-        let blockers = task.blockers.iter().filter_map(Value::as_array).flatten();
-        let blockers: Vec<String> = blockers.map(who_blocks).collect();
-        let message = format!("task {}{what} is blocked by {}", task.id, blockers.join("; "));
-        (age(task.started_at), message)
-    };
-    Some(Problem { age_seconds, message, next: format!("pgmill task show {}", task.id) })
-}
-
-fn ended_badly(ended: &OutcomeCount, now: Timestamp) -> Option<Problem> {
-    let word = ended.outcome.as_str();
-    let how = match ended.outcome {
-        Outcome::Succeeded | Outcome::Cancelled => return None,
-        Outcome::Failed => "failed",
-        Outcome::TimedOut => "ran into their timeout",
-        Outcome::Lost => "were lost with their workers",
-        Outcome::Unknown => "ended unseen, and wait for a decision",
-    };
-    Some(Problem {
-        age_seconds: now.duration_since(ended.last_at).as_secs_f64().max(0.0),
-        message: format!("{} {how} in the last hour", counted(ended.tasks, "task")),
-        next: format!("pgmill task list --outcome {word} --since 1h"),
-    })
+/// A command that shows more or mends it.
+fn next(about: &About) -> String {
+    match about {
+        About::Paused(queue) => format!("pgmill queue resume {queue}"),
+        About::Unserved(_) | About::Worker => "pgmill worker list".to_owned(),
+        About::Failing(_) => "pgmill failures".to_owned(),
+        About::Ended(outcome) => format!("pgmill task list --outcome {outcome} --since 1h"),
+        About::Task(id) => format!("pgmill task show {id}"),
+        About::Run(run) => format!("pgmill run show {run}"),
+        About::Runs(_) => "pgmill run list --state failed".to_owned(),
+        About::Schedule(_) => "pgmill schedule list".to_owned(),
+        About::Snapshot => "pgmill doctor".to_owned(),
+    }
 }
 
 fn screen(out: &Output, scene: &Scene, problems: &[Problem]) -> String {
@@ -215,52 +195,4 @@ pub(crate) fn ended(out: &Output, ended: &[OutcomeCount]) -> String {
         })
         .collect();
     format!("ended in the last hour: {}", counts.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn queue(name: &str, paused: bool, oldest: f64) -> QueueStatus {
-        QueueStatus {
-            queue: name.to_owned(),
-            paused,
-            pending: 3,
-            running: 0,
-            scheduled: 0,
-            blocked: 0,
-            oldest_pending_seconds: Some(oldest),
-            longest_running_seconds: None,
-            shared_commit_seconds: None,
-            max_running: None,
-            rate: None,
-        }
-    }
-
-    #[test]
-    fn the_oldest_problem_stands_first() {
-        let now: Timestamp = "2026-12-01T03:00:00Z".parse().unwrap();
-        let failed = OutcomeCount {
-            outcome: Outcome::Failed,
-            tasks: 1,
-            last_at: "2026-12-01T02:58:00Z".parse().unwrap(),
-            run_p95_seconds: None,
-        };
-        let scene = Scene {
-            now,
-            queues: vec![queue("etl", true, 60.0), queue("mail", false, 600.0)],
-            workers: Vec::new(),
-            running: Vec::new(),
-            ended: vec![failed],
-        };
-        let told: Vec<String> = problems(&scene).into_iter().map(|it| it.message).collect();
-        assert_eq!(
-            told,
-            [
-                "queue mail is served by no live worker, with 3 pending tasks",
-                "1 task failed in the last hour",
-                "queue etl is paused, with 3 pending tasks",
-            ]
-        );
-    }
 }

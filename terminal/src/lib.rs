@@ -1,10 +1,12 @@
 //! What the programs for people share: text that is safe to show, an attempt as psql would show it,
-//! a run as it goes on, a plan as rows, what the doctor thinks, what is a name, and where to connect.
+//! a run as it goes on, a plan as rows, what the doctor thinks, what somebody should look at, what is a name,
+//! and where to connect.
 
 mod attempt;
 pub mod judge;
 mod names;
 mod plan;
+pub mod problem;
 mod run;
 mod target;
 mod text;

@@ -57,6 +57,14 @@ pub(crate) struct QueueFill {
     pub(crate) grows_per_minute: Option<f64>,
 }
 
+impl QueueFill {
+    /// Something of it waits, and no worker is going to claim it.
+    pub(crate) fn unserved(&self, workers: &[Worker]) -> bool {
+        let claims = |worker: &Worker| worker.serves(&self.queue) && !worker.draining;
+        self.pending.count > 0 && !self.set.paused && !workers.iter().any(claims)
+    }
+}
+
 /// Attempts of the last hour.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Hour {

@@ -108,12 +108,14 @@ pub(crate) async fn data(
     let fleet = Fleet::look(look, &app.tally, viewer.now).await?;
     let mut queues = fleet.queues();
     let running = tasks::running(&**look, None).await?;
+    let runs = trouble::failed_runs(&**look).await?;
     let missed = trouble::missed(&**look).await?;
     let horizon = doctor::horizon(&**look).await?;
     let problems = problems(&Evidence {
         fleet: &fleet,
         queues: &queues,
         running: &running,
+        runs: &runs,
         missed: &missed,
         horizon: &horizon,
     });

@@ -128,6 +128,11 @@ impl<'a> Now<'a> {
         }
     }
 
+    /// Sessions that hold it up and run no task; a prepared transaction has no backend to end.
+    fn outside(&self) -> impl Iterator<Item = &Blocker> {
+        self.known.blockers.iter().filter(|it| it.task.is_none() && it.pid > 0)
+    }
+
     /// It has said how far it is, or the server has.
     fn progress(&self) -> Option<&Running> {
         let running = self.known.running.as_ref()?;

@@ -13,6 +13,7 @@ use queue::{QueueError, WorkerId, operate};
 use serde::Serialize;
 
 use super::Shown;
+use super::fill::{Fleet, QueueFill};
 use crate::app::App;
 use crate::page::{Page, show as answer};
 use crate::trouble::Trouble;
@@ -38,6 +39,8 @@ pub(crate) struct Seat {
 struct Screen {
     page: Page,
     seats: Vec<Seat>,
+    /// Queues with pending tasks that nobody is going to claim, and that are not paused.
+    unserved: Vec<QueueFill>,
 }
 
 impl Screen {
@@ -74,7 +77,10 @@ async fn show(visit: Visit) -> Shown {
     let look = session.look().await?;
     let viewer = visit.viewer(&look).await?;
     let seats = data(&look).await?;
-    answer(&Screen { page: visit.page("Workers", viewer), seats })
+    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
+    let mut unserved = fleet.queues();
+    unserved.retain(|queue| queue.unserved(&fleet.workers));
+    answer(&Screen { page: visit.page("Workers", viewer), seats, unserved })
 }
 
 async fn drain(Path(id): Path<String>, act: Act) -> Result<Response, Trouble> {

@@ -11,6 +11,8 @@ use queue::{QueueError, TaskId};
 use tokio_postgres::Client;
 
 use crate::output::Output;
+#[cfg(test)]
+use crate::status::Trouble;
 use crate::status::{Problem, Scene, problems};
 
 /// Of this much time the ends of tasks are counted for the rate.
@@ -55,7 +57,7 @@ impl Shot {
         #[expect(clippy::cast_precision_loss, reason = "a count of tasks in ten seconds")]
         let rate = lately as f64 / RATE.as_secs_f64();
         let problems = problems(&scene);
-        let Scene { now, queues, workers, running, ended } = scene;
+        let Scene { now, queues, workers, running, ended, .. } = scene;
         Ok(Self { now, problems, queues, workers, running, ended, rate, counted_at, counting_took })
     }
 }
@@ -117,9 +119,10 @@ impl Shot {
             workers: vec![example_worker(worker, now)],
             running: vec![task(7, vec![99]), task(8, Vec::new())],
             ended: Vec::new(),
+            trouble: Trouble::default(),
         };
         let problems = problems(&scene);
-        let Scene { now, queues, workers, running, ended } = scene;
+        let Scene { now, queues, workers, running, ended, .. } = scene;
         let (counted_at, counting_took) = (Instant::now(), Duration::ZERO);
         Self {
             now,

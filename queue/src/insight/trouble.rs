@@ -1,5 +1,5 @@
-//! What an operator is told first, beside queues and workers: who holds up a task, and which schedules
-//! nobody ticked in time.
+//! What an operator is told first, beside queues and workers: who holds up a task, which schedules
+//! nobody ticked in time, and which runs failed.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::run::RunId;
 use crate::task::TaskId;
 
 /// What other logins' sessions do is shown only to who may see it.
@@ -24,6 +25,31 @@ FROM (SELECT * FROM mill.shown_schedule_log ORDER BY id DESC LIMIT 2000) AS l
     JOIN mill.schedules s ON s.id = l.schedule_id
 WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day'
 GROUP BY s.name ORDER BY max(l.logged_at) DESC LIMIT 20";
+
+/// Nothing is indexed by the state of a run that has ended: the newest ones are looked at, by their
+/// primary key. What failed and was done since, by another run of the same jobs with the same
+/// parameters, is no trouble any more.
+const FAILED_RUNS: &str = "/* queue.insight_failed_runs */
+WITH newest AS MATERIALIZED (
+    SELECT r.id, r.jobs, r.params, r.state, r.failed, r.tasks, r.ended_at
+    FROM mill.runs r ORDER BY r.id DESC LIMIT 1000
+)
+SELECT r.jobs, count(*), max(r.id), (array_agg(r.failed ORDER BY r.id DESC))[1]::bigint,
+    (array_agg(r.tasks ORDER BY r.id DESC))[1]::bigint, max(r.ended_at)
+FROM newest r WHERE r.state = 'failed' AND r.ended_at > now() - interval '1 day'
+    AND NOT EXISTS (SELECT FROM newest o
+        WHERE o.jobs = r.jobs AND o.params = r.params AND o.state = 'succeeded' AND o.id > r.id)
+GROUP BY r.jobs ORDER BY max(r.ended_at) DESC LIMIT 20";
+
+/// The order makes the planner walk the index of runs that go on, which is small.
+const FAILING_RUNS: &str = "/* queue.insight_failing_runs */
+SELECT r.jobs, 1::bigint, r.id, f.failed, r.tasks::bigint, f.first_at
+FROM (SELECT * FROM mill.runs WHERE state = 'running' ORDER BY schedule_id LIMIT 500) AS r
+    CROSS JOIN LATERAL (SELECT count(*) AS failed, min(few.ended_at) AS first_at FROM (
+        SELECT t.ended_at FROM mill.run_tasks t WHERE t.state = 'failed' AND t.run_id = r.id
+            AND NOT t.ignore_failure AND t.ended_at IS NOT NULL LIMIT 1000) AS few) AS f
+WHERE f.failed > 0 AND r.cancelled_at IS NULL
+ORDER BY r.id DESC LIMIT 20";
 
 /// A backend that holds a lock that a task waits for.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +79,25 @@ pub struct Missed {
     pub times: i64,
     /// When last.
     pub last_at: Timestamp,
+}
+
+/// Runs of the same jobs that failed within a day, or one that goes on with tasks that failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailedRuns {
+    /// What they are made of.
+    pub jobs: Vec<String>,
+    /// How many there are.
+    pub runs: i64,
+    /// The newest of them.
+    pub run: RunId,
+    /// It goes on.
+    pub goes_on: bool,
+    /// Tasks of the newest that failed and count.
+    pub failed: i64,
+    /// All tasks of the newest.
+    pub tasks: i64,
+    /// When the last of them ended; of one that goes on: when the first task failed.
+    pub at: Timestamp,
 }
 
 /// These backends, as far as they are still there.
@@ -86,4 +131,27 @@ pub async fn missed(client: &impl GenericClient) -> Result<Vec<Missed>, QueueErr
         Ok(Missed { schedule: row.try_get(0)?, times: row.try_get(1)?, last_at: row.try_get(2)? })
     };
     client.query_typed(MISSED, &[]).await?.iter().map(missed).collect()
+}
+
+/// Runs that failed within a day, among the newest 1,000, and that no later one has made up for; and,
+/// of 500 that go on, those with failed tasks. At most 20 of each.
+///
+/// # Errors
+/// Database trouble.
+pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>, QueueError> {
+    let mut failed = Vec::new();
+    for (statement, goes_on) in [(FAILED_RUNS, false), (FAILING_RUNS, true)] {
+        for row in client.query_typed(statement, &[]).await? {
+            failed.push(FailedRuns {
+                jobs: row.try_get(0)?,
+                runs: row.try_get(1)?,
+                run: RunId(row.try_get(2)?),
+                goes_on,
+                failed: row.try_get(3)?,
+                tasks: row.try_get(4)?,
+                at: row.try_get(5)?,
+            });
+        }
+    }
+    Ok(failed)
 }
