@@ -189,7 +189,11 @@ async fn an_operator_acts_and_a_viewer_only_looks() {
         ("/queues/etl/limit".to_owned(), "max_running=3&rate_starts=10&rate_seconds=60"),
         ("/priorities/weights".to_owned(), "low=7"),
         ("/priorities/reserve".to_owned(), "capacity=high"),
-        ("/groups/g/concurrency".to_owned(), "max_concurrency=2"),
+        ("/queues/etl/commits".to_owned(), "milliseconds=20"),
+        ("/groups/g/concurrency".to_owned(), "max_concurrency=2&priority=high&description=it"),
+        ("/groups/g/active".to_owned(), "opens=22:00&closes=06:00&zone=Europe/Berlin"),
+        ("/groups/make".to_owned(), "name=gone"),
+        ("/groups/gone/remove".to_owned(), ""),
     ];
     let looks = Console::start_at(&database, &viewer.url(), &[]).await;
     for path in SCREENS {
@@ -209,8 +213,25 @@ async fn an_operator_acts_and_a_viewer_only_looks() {
         AND (SELECT max_running = 3 AND rate_starts = 10 FROM mill.limits WHERE kind = 'queue')
         AND (SELECT weight = 7 FROM mill.priorities WHERE priority = 'low')
         AND (SELECT reserved_capacity = 'high' FROM mill.settings)
-        AND (SELECT max_concurrency = 2 FROM mill.groups)";
+        AND (SELECT shared_commit = '20 ms' FROM mill.queues WHERE name = 'etl')
+        AND (SELECT max_concurrency = 2 AND priority = 'high' AND description = 'it' AND zone = 'Europe/Berlin'
+            AND opens = '22:00' AND closes = '06:00' FROM mill.groups)";
     assert!(database.value::<bool>(set).await);
+    for (path, form, status) in [
+        ("/groups/g/active", "opens=22:00", 400),
+        ("/groups/g/active", "opens=1&closes=late", 400),
+        ("/groups/g/active", "opens=22:00&closes=22:00", 422),
+        ("/groups/g/active", "opens=22:00&closes=23:00&zone=Atlantis", 422),
+        ("/groups/nobodys/active", "", 422),
+        ("/groups/nobodys/remove", "", 404),
+        ("/groups/make", "name=g", 400),
+        ("/groups/make", "name=", 400),
+        ("/groups/make", "name=h&max_concurrency=-2", 422),
+        ("/queues/etl/commits", "milliseconds=0", 422),
+        ("/queues/etl/commits", "milliseconds=soon", 400),
+    ] {
+        assert_eq!(console.post(path, form).await.status, status, "{path} with {form}");
+    }
     assert_eq!(console.post("/groups/nobodys/concurrency", "max_concurrency=2").await.status, 404);
     assert_eq!(console.post("/priorities/weights", "low=-1").await.status, 422);
 

@@ -31,6 +31,10 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
         ("/priorities/weights".to_owned(), "low=7", "set_weights"),
         ("/priorities/reserve".to_owned(), "capacity=high", "update_settings"),
         ("/groups/g/concurrency".to_owned(), "max_concurrency=2", "set_group"),
+        ("/queues/etl/commits".to_owned(), "milliseconds=20", "share_commits"),
+        ("/groups/g/active".to_owned(), "opens=22:00&closes=06:00", "set_active_period"),
+        ("/groups/make".to_owned(), "name=h", "set_group"),
+        ("/groups/h/remove".to_owned(), "", "drop_group"),
     ];
     let mut seen: i64 = database.value("SELECT coalesce(max(id), 0) FROM mill.audit").await;
     for (path, form, act) in acts {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::console::Console;
 use crate::harness::login::Login;
-use crate::harness::{Database, Worker, eventually};
+use crate::harness::{Database, Program, Worker, eventually};
 use crate::run::{FLAGS, end, job, start};
 
 /// Of a task, a job and a parameter: nothing of it may become markup, or end an address.
@@ -207,4 +207,58 @@ async fn a_run_is_cancelled_restarted_and_a_task_of_it_retried_by_who_may() {
     let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", viewer.name);
     eventually("its sessions are gone", async || database.value::<i64>(&gone).await == 0).await;
     viewer.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_run_is_told_first_until_a_later_one_makes_up_for_it() {
+    let database = Database::new().await;
+    let tasks = json!([
+        {"name": "a", "statement": "SELECT count(*) FROM mended", "attempts": 1},
+        {"name": "b", "statement": "SELECT 1"},
+        {"name": "ignored", "statement": "SELECT 1/0", "attempts": 1, "ignore_failure": true},
+    ]);
+    job(&database, "it & so on", tasks).await;
+    let held = json!([
+        {"name": "c", "statement": "SELECT 1/0", "attempts": 1},
+        {"name": "d", "statement": "SELECT pg_advisory_xact_lock(1)"},
+    ]);
+    job(&database, "held", held).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let console = Console::start(&database, &[]).await;
+    let problem = async |part: &str| -> Option<(String, String)> {
+        let all = json_at(&console, "/api/v1/overview").await;
+        let all = all["problems"].as_array().unwrap().clone();
+        let text = |it: &Value, key: &str| it[key].as_str().unwrap().to_owned();
+        let found = all.iter().find(|it| text(it, "message").contains(part))?;
+        Some((text(found, "message"), text(found, "path")))
+    };
+    let told = |message: &str, path: &str| Some((message.to_owned(), path.to_owned()));
+    start(&database, "it & so on").await;
+    assert_eq!(end(&database, 1).await, "failed");
+    let one = "run 1 of it & so on has failed, with 1 failed task of 3";
+    assert_eq!(problem("it & so on").await, told(one, "/runs/1"));
+    let status = Program::pgmill(&database, &["status"]).succeeds().await;
+    assert!(status.contains(one) && status.contains("pgmill run show 1"), "{status}");
+
+    start(&database, "it & so on").await;
+    assert_eq!(end(&database, 2).await, "failed");
+    assert_eq!(
+        problem("it & so on").await,
+        told(
+            "2 runs of it & so on have failed within a day, the last is run 2",
+            "/runs?state=failed&job=it%20%26%20so%20on"
+        )
+    );
+    database.execute("CREATE TABLE mended ()").await;
+    start(&database, "it & so on").await;
+    assert_eq!(end(&database, 3).await, "succeeded");
+    assert_eq!(problem("it & so on").await, None);
+
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    start(&database, "held").await;
+    eventually("its first task has failed", async || problem("of held").await.is_some()).await;
+    let goes_on = "run 4 of held goes on, with 1 failed task of 2";
+    assert_eq!(problem("of held").await, told(goes_on, "/runs/4"));
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert_eq!(end(&database, 4).await, "failed");
 }

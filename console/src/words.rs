@@ -78,6 +78,11 @@ pub(crate) fn rounded(number: impl Of<f64>) -> String {
     count(number as i64, false)
 }
 
+/// As a field of a form takes them.
+pub(crate) fn milliseconds(seconds: impl Of<f64>) -> String {
+    format!("{:.0}", seconds.value() * 1000.0)
+}
+
 /// `40 %`, `0.3 %`.
 pub(crate) fn percent(number: impl Of<f64>) -> String {
     let text = format!("{:.1}", number.value());

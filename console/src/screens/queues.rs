@@ -1,4 +1,4 @@
-//! Queues: how full they are, what limits them, and pause and resume.
+//! Queues: how full they are, what limits them, shared commits, and pause and resume.
 
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/queues", get(show))
         .route("/queues/{queue}/pause", post(pause))
         .route("/queues/{queue}/limit", post(set))
+        .route("/queues/{queue}/commits", post(share_commits))
 }
 
 #[derive(Template)]
@@ -69,6 +70,16 @@ async fn set(Path(queue): Path<String>, act: Act) -> Result<Response, Trouble> {
     let transaction = act.begin(&mut session).await?;
     limit::set_max_running(&*transaction, LimitKind::Queue, &queue, most).await?;
     limit::set_rate(&*transaction, LimitKind::Queue, &queue, rate).await?;
+    transaction.commit().await?;
+    Ok(act.back("/queues"))
+}
+
+/// Sets the budget of shared commits; an empty field: each task commits alone.
+async fn share_commits(Path(queue): Path<String>, act: Act) -> Result<Response, Trouble> {
+    let budget: Option<u64> = act.optional("milliseconds")?;
+    let mut session = act.visit.session().await?;
+    let transaction = act.begin(&mut session).await?;
+    operate::share_commits(&*transaction, &queue, budget.map(Duration::from_millis)).await?;
     transaction.commit().await?;
     Ok(act.back("/queues"))
 }
