@@ -12,6 +12,19 @@ function localTimes(root) {
   }
 }
 
+// Who has come somewhere with the keyboard stays there when the part around it is replaced: by where a link
+// leads, or what a control is called, and its place among those alike.
+function focusHeld() {
+  const held = document.activeElement;
+  if (!held?.matches("main *")) return () => {};
+  const alike = (it) => it.getAttribute("href") ?? it.getAttribute("name") ?? it.className;
+  const all = () => [...document.querySelectorAll(`main ${held.tagName}`)].filter((it) => alike(it) === alike(held));
+  const place = all().indexOf(held);
+  return () => {
+    if (!held.isConnected) all()[place]?.focus({ preventScroll: true });
+  };
+}
+
 // A task that goes on is sent by the server as it does. While nobody can see it, it is not: a browser opens
 // only a few connections to one server. Where the server has no seat left, the page is asked for again.
 function watch(wanted, ask) {
@@ -28,8 +41,10 @@ function watch(wanted, ask) {
       const selection = getSelection();
       const reading = selection && !selection.isCollapsed && now?.contains(selection.anchorNode);
       if (!now || reading) return;
+      const giveBack = focusHeld();
       now.innerHTML = event.data;
       localTimes(now);
+      giveBack();
     });
     events.addEventListener("changed", ask);
     events.addEventListener("end", () => {
@@ -118,5 +133,12 @@ document.addEventListener("DOMContentLoaded", () => {
   live();
   keys();
   ticks();
-  document.body.addEventListener("htmx:afterSwap", () => localTimes(document));
+  let giveBack = () => {};
+  document.body.addEventListener("htmx:beforeSwap", () => {
+    giveBack = focusHeld();
+  });
+  document.body.addEventListener("htmx:afterSwap", () => {
+    localTimes(document);
+    giveBack();
+  });
 });

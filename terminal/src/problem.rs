@@ -354,7 +354,8 @@ mod tests {
     fn who_blocks_is_a_task_or_a_session_with_its_user() {
         let task = serde_json::json!({"pid": 7, "task": 4, "name": "load", "user": "etl"});
         assert_eq!(who_blocks(&task), "backend 7: task 4 (load)");
-        let session = serde_json::json!({"pid": 7, "application": "psql", "user": "ann", "state": "idle"});
+        let session =
+            serde_json::json!({"pid": 7, "application": "psql", "user": "ann", "state": "idle"});
         assert_eq!(who_blocks(&session), "backend 7: psql, user ann, idle");
         assert_eq!(who_blocks(&serde_json::json!({"pid": 7})), "backend 7");
     }

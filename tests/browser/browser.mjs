@@ -1,5 +1,5 @@
-// A browser that tells every fault of a page: errors, refused content, failed requests, and any request to
-// another host than the console's.
+// A browser that tells every fault of a page: errors, refused content, failed requests, any request to another
+// host than the console's, and any script of a page that opens a dialog. It keeps what was posted.
 import { execFileSync } from "node:child_process";
 import { chromium } from "playwright-core";
 
@@ -23,12 +23,43 @@ function program() {
 // What was wrong, told at the end and all at once.
 export const faults = [];
 
+// Paths of forms that were sent and not refused.
+export const posted = new Set();
+
 export function fault(text) {
   if (!faults.includes(text)) faults.push(text);
 }
 
 export function launch() {
   return chromium.launch({ executablePath: program(), args: QUIET });
+}
+
+function listen(page, origin, expected) {
+  const at = () => new URL(page.url()).pathname;
+  page.on("pageerror", (error) => fault(`${at()}: page error: ${error.message}`));
+  page.on("console", (message) => {
+    const text = message.text();
+    const known = expected.some((it) => text.includes(it));
+    if (["error", "warning"].includes(message.type()) && !known) fault(`${at()}: console: ${text}`);
+  });
+  page.on("dialog", (dialog) => {
+    fault(`${at()}: a script of the page says ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  page.on("request", (request) => {
+    const url = new URL(request.url());
+    if (url.protocol !== "data:" && url.origin !== origin) fault(`a request to ${url.origin}`);
+  });
+  page.on("requestfailed", (request) => {
+    const why = request.failure()?.errorText;
+    // What is still under way when somebody leaves a page.
+    if (why !== "net::ERR_ABORTED") fault(`${at()}: ${request.url()} failed: ${why}`);
+  });
+  page.on("response", (response) => {
+    const status = response.status();
+    if (status >= 500) fault(`${response.url()}: status ${status}`);
+    if (response.request().method() === "POST" && status < 400) posted.add(new URL(response.url()).pathname);
+  });
 }
 
 // A window of its own; options as playwright has them. `expected` are texts of errors that the test causes.
@@ -41,31 +72,20 @@ export async function open(browser, config, options = {}, expected = []) {
     ...options,
   });
   context.setDefaultTimeout(20_000);
-  const origin = new URL(config.url).origin;
-  context.on("request", (request) => {
-    const url = new URL(request.url());
-    if (url.protocol !== "data:" && url.origin !== origin) fault(`a request to ${url.origin}`);
-  });
   const page = await context.newPage();
-  const at = () => new URL(page.url()).pathname;
-  page.on("pageerror", (error) => fault(`${at()}: page error: ${error.message}`));
-  page.on("console", (message) => {
-    const text = message.text();
-    const known = expected.some((it) => text.includes(it));
-    if (["error", "warning"].includes(message.type()) && !known) fault(`${at()}: console: ${text}`);
-  });
-  page.on("requestfailed", (request) => {
-    const why = request.failure()?.errorText;
-    // What is still under way when somebody leaves a page.
-    if (why !== "net::ERR_ABORTED") fault(`${at()}: ${request.url()} failed: ${why}`);
-  });
-  page.on("response", (response) => {
-    if (response.status() >= 500) fault(`${response.url()}: status ${response.status()}`);
-  });
+  listen(page, new URL(config.url).origin, expected);
   await page.addInitScript(() => {
     document.addEventListener("securitypolicyviolation", (event) => {
       console.error(`refused by the policy: ${event.violatedDirective} ${event.blockedURI}`);
     });
   });
   return { context, page };
+}
+
+// The same page each time: pictures of graphs are drawn after it has come.
+export async function visit(page, config, path) {
+  const answer = await page.goto(new URL(path, config.url).href);
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll("figure[data-graph]")].every((it) => it.querySelector("svg")));
+  return answer;
 }

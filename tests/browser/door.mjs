@@ -17,8 +17,10 @@ export async function door(browser, config) {
     await page.getByRole("alert").waitFor();
     // The field has the focus again.
     await page.keyboard.type(config.door.token);
+    await page.keyboard.press("Tab");
+    await page.keyboard.type(config.door.name);
     await page.keyboard.press("Enter");
-    await page.getByRole("button", { name: "sign out" }).waitFor();
+    await page.getByRole("button", { name: `sign out ${config.door.name}` }).waitFor();
     await page.goto(new URL("nothing", there.url).href);
     for (const text of await findings(page)) fault(`the page for nothing in ${colorScheme}: ${text}`);
     await page.getByRole("link", { name: "overview" }).click();
@@ -26,5 +28,4 @@ export async function door(browser, config) {
     await page.waitForURL("**/login");
     await context.close();
   }
-  console.log("door: done");
 }

@@ -1,19 +1,23 @@
 // The pictures of docs/console.md.
-import { statSync } from "node:fs";
-import { fault, open } from "./browser.mjs";
+import { mkdirSync, statSync } from "node:fs";
+import { fault, open, visit } from "./browser.mjs";
 
 const MOST_BYTES = 150_000;
 
 export async function pictures(browser, config) {
-  const { context, page } = await open(browser, config);
-  for (const [name, path] of Object.entries(config.pictures.screens)) {
-    await page.goto(new URL(path, config.url).href);
-    await page.waitForLoadState("networkidle");
-    const file = `${config.pictures.folder}/${name}.png`;
+  const { folder, screens } = config.pictures;
+  mkdirSync(folder, { recursive: true });
+  const told = [];
+  for (const { name, path, width = 1280, height = 860 } of screens) {
+    const { context, page } = await open(browser, config, { viewport: { width, height } });
+    await visit(page, config, path);
+    await page.evaluate(() => document.fonts.ready);
+    const file = `${folder}/${name}.png`;
     await page.screenshot({ path: file });
+    await context.close();
     const { size } = statSync(file);
     if (size > MOST_BYTES) fault(`${name}.png has ${size} bytes`);
-    console.log(`${name}.png: ${size} bytes`);
+    told.push(`${name}.png ${size} bytes`);
   }
-  await context.close();
+  return told.join(", ");
 }

@@ -1,8 +1,10 @@
 // Every screen that can be reached: no fault, no serious finding of axe in light and in dark, readable without
-// JavaScript, and no wider than a telephone.
+// JavaScript, and no wider than a telephone or a small monitor.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { fault, open } from "./browser.mjs";
+import { fault, open, visit } from "./browser.mjs";
+
+const WIDTHS = [1280, 390];
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -43,29 +45,29 @@ export async function findings(page) {
     .map((it) => `${it.id} (${it.impact}): ${it.help}: ${it.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
 }
 
-// As on a telephone: nothing but tables and statements may be wider, and these scroll by themselves.
-async function narrow(page, path) {
-  await page.setViewportSize({ width: 400, height: 800 });
-  const width = await page.evaluate(() => document.documentElement.scrollWidth);
-  if (width > 400) {
-    const wide = await page.evaluate(() => {
-      const inside = (it) => it.closest(".scroll, pre, nav, .hidden, .plot") !== null;
-      const all = [...document.querySelectorAll("body *")].filter((it) => !inside(it) && it.getBoundingClientRect().right > 401);
-      return all.slice(-2).map((it) => it.outerHTML.slice(0, 120));
-    });
-    fault(`${path}: ${width} pixels wide on a screen of 400: ${wide.join(" | ")}`);
-  }
+// Nothing but tables, statements and pictures of graphs may be wider, and these scroll by themselves.
+async function fits(page, path, width) {
+  await page.setViewportSize({ width, height: 860 });
+  const is = await page.evaluate(() => document.documentElement.scrollWidth);
+  if (is <= width) return;
+  const wide = await page.evaluate((width) => {
+    const inside = (it) => it.closest(".scroll, pre, nav, .hidden, .plot, .canvas") !== null;
+    const all = [...document.querySelectorAll("body *")].filter((it) => !inside(it) && it.getBoundingClientRect().right > width + 1);
+    return all.slice(-2).map((it) => it.outerHTML.slice(0, 120));
+  }, width);
+  fault(`${path}: ${is} pixels wide on a screen of ${width}: ${wide.join(" | ")}`);
 }
 
 async function looked(browser, config, paths, colorScheme) {
+  const { context, page } = await open(browser, config, { colorScheme });
   for (const path of paths) {
-    const { context, page } = await open(browser, config, { colorScheme });
-    const answer = await page.goto(new URL(path, config.url).href);
+    await page.setViewportSize({ width: WIDTHS[0], height: 860 });
+    const answer = await visit(page, config, path);
     if (answer.status() !== 200) fault(`${path}: status ${answer.status()}`);
     for (const text of await findings(page)) fault(`${path} in ${colorScheme}: ${text}`);
-    if (colorScheme === "light") await narrow(page, path);
-    await context.close();
+    if (colorScheme === "light") for (const width of WIDTHS) await fits(page, path, width);
   }
+  await context.close();
 }
 
 async function without(browser, config, paths) {
@@ -83,11 +85,11 @@ async function without(browser, config, paths) {
 
 export async function screens(browser, config) {
   const paths = await reachable(browser, config);
-  console.log(`${paths.length} screens: ${paths.join(" ")}`);
   for (const path of Object.keys(config.facts)) {
     if (!paths.includes(path)) fault(`nothing leads to ${path}`);
   }
   await looked(browser, config, paths, "light");
   await looked(browser, config, paths, "dark");
   await without(browser, config, paths);
+  return `${paths.length} screens: ${paths.join(" ")}`;
 }

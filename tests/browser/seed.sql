@@ -5,11 +5,24 @@ CREATE MATERIALIZED VIEW orders_by_day AS
     SELECT placed_at::date AS day, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY 1;
 CREATE TABLE revenue (day date, amount numeric);
 CREATE TABLE events (day date, events bigint);
+CREATE TABLE stock (item bigint, pieces bigint);
+CREATE TABLE deliveries (what text PRIMARY KEY);
+CREATE FUNCTION delivered(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+    IF NOT EXISTS (SELECT FROM deliveries WHERE what = wanted) THEN
+        RAISE 'no % has been delivered', wanted;
+    END IF;
+    RETURN true;
+END $$;
+CREATE TABLE inbox (arrived_at timestamptz DEFAULT now(), line text);
 
 SELECT mill.set_group('warehouse', 'loads and their summaries', max_concurrency => 4);
 SELECT mill.set_max_running('queue', 'reports', 1);
 CREATE PROCEDURE nightly() LANGUAGE sql AS 'DELETE FROM events WHERE day < current_date - 400';
 COMMENT ON PROCEDURE nightly() IS 'Removes what nobody needs. @daily(03:15, days: weekdays) @retry(attempts: 3)';
+
+SELECT mill.set_schedule('arrivals', 'trigger(table: public.inbox, rows: 100)', 'CALL nightly()', task => '{"queue": "etl"}');
+SELECT mill.set_schedule('hourly orders', 'every(1 hour, zone: Europe/Berlin)', 'SELECT count(*) FROM events',
+    task => '{"queue": "etl"}');
 
 -- Ended within the last hour, or since midnight where that is shorter: history has a partition a day.
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,

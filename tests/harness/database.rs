@@ -59,9 +59,21 @@ impl Database {
         Self::create(self.cluster.clone(), &format!("TEMPLATE {}", self.name)).await
     }
 
+    /// A new one with a name that people read, in pictures; it takes the place of one so named.
+    pub(crate) async fn named(name: &str) -> Self {
+        let template = TEMPLATE.get_or_init(make_template).await;
+        let admin = open(&target(&cluster_url())).await;
+        let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+        admin.batch_execute(&drop).await.unwrap();
+        Self::create_as(name.to_owned(), cluster_url(), &format!("TEMPLATE {template}")).await
+    }
+
     async fn create(cluster: String, how: &str) -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mill_test_{}_{n}", std::process::id());
+        Self::create_as(format!("mill_test_{}_{n}", std::process::id()), cluster, how).await
+    }
+
+    async fn create_as(name: String, cluster: String, how: &str) -> Self {
         let admin = open(&target(&cluster)).await;
         admin.batch_execute(&format!("CREATE DATABASE {name} {how}")).await.unwrap();
         let client = open(&target(&url(&cluster, &name))).await;

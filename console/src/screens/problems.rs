@@ -58,8 +58,7 @@ fn failing(queue: &QueueFill) -> Failing<'_> {
 /// A queue whose next task waits.
 fn waiting(queue: &QueueFill) -> Option<Waiting<'_>> {
     let one = queue.pending.count == 1 && !queue.pending.more;
-    let pending =
-        format!("{} pending task{}", queue.pending.shown(), if one { "" } else { "s" });
+    let pending = format!("{} pending task{}", queue.pending.shown(), if one { "" } else { "s" });
     let oldest_seconds = queue.oldest_seconds?;
     Some(Waiting { queue: &queue.queue, paused: queue.set.paused, pending, oldest_seconds })
 }

@@ -1,0 +1,268 @@
+//! A fleet in trouble, as an operator finds it at night, and who is in its way.
+
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::harness::console::{Console, TokenFile};
+use crate::harness::login::PASSWORD;
+use crate::harness::{Database, Worker, eventually, open_url};
+use crate::run::{end, job, start};
+
+const SEED: &str = include_str!("seed.sql");
+const HOSTILE: &str = include_str!("hostile.sql");
+
+/// Loads that come before their tables.
+pub(super) const FAILED: usize = 12;
+
+/// One word: what stands behind a token on its line is a name.
+pub(super) const TOKEN: &str = "a-token-for-a-browser";
+
+const QUEUES: &str = "etl,reports,exports,default,hostile";
+
+pub(super) struct Trouble {
+    pub(super) database: Database,
+    /// Under the login of an operator.
+    pub(super) console: Console,
+    /// Of the same database, for who knows the token.
+    pub(super) door: Console,
+    workers: Vec<Worker>,
+    /// A session of somebody at a terminal.
+    ann: Client,
+    pub(super) ann_pid: i32,
+    /// Wait for a lock of that session.
+    pub(super) stuck: i64,
+    pub(super) other: i64,
+    /// Holds a lock that the next one waits for.
+    pub(super) holder: i64,
+    pub(super) behind: i64,
+    pub(super) failed: i64,
+    /// A branch of it failed.
+    pub(super) run: i64,
+    /// So did one of this, which goes on.
+    pub(super) live_run: i64,
+}
+
+impl Trouble {
+    pub(super) async fn new() -> Self {
+        let database = Database::named("warehouse").await;
+        database.execute(SEED).await;
+        let workers = workers(&database).await;
+        let failed = fail_loads(&database).await;
+        let ann = ann(&database).await;
+        let ann_pid = ann.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        let etl = ", queue => 'etl', name => ";
+        let stuck = "REFRESH MATERIALIZED VIEW orders_by_day";
+        let options = format!("{etl}'orders by day', group_name => 'warehouse'");
+        let stuck = database.enqueue(stuck, &options).await;
+        blocked(&database, stuck).await;
+        let other =
+            "INSERT INTO revenue SELECT placed_at::date, sum(amount) FROM orders GROUP BY 1";
+        let options = ", queue => 'reports', name => 'revenue by day', priority => 'high'";
+        let other = database.enqueue(other, options).await;
+        blocked(&database, other).await;
+        let holder = "DO $$ BEGIN LOCK TABLE stock; PERFORM pg_sleep(900); END $$";
+        let holder = database.enqueue(holder, &format!("{etl}'rebuild stock'")).await;
+        sleeps(&database, holder).await;
+        let behind = "SELECT count(*) FROM stock";
+        let behind = database.enqueue(behind, &format!("{etl}'count stock'")).await;
+        blocked(&database, behind).await;
+        stalled(&database).await;
+        let (run, live_run) = runs(&database).await;
+        let operator = operator(&database).await;
+        let console = Console::start_at(&database, &operator, &[]).await;
+        let file = TokenFile::new(TOKEN);
+        let door = Console::start(&database, &["--token-file", file.path()]).await;
+        eventually("the last hour is read", async || {
+            console.get("/api/v1/overview").await.body.contains("\"minutes_read\":60")
+                && console.get("/api/v1/failures").await.body.contains("42P01")
+        })
+        .await;
+        Self {
+            database,
+            console,
+            door,
+            workers,
+            ann,
+            ann_pid,
+            stuck,
+            other,
+            holder,
+            behind,
+            failed,
+            run,
+            live_run,
+        }
+    }
+
+    /// Markup in names, and a run and a task that have ended with them.
+    pub(super) async fn grow_hostile(&self) {
+        self.database.execute(HOSTILE).await;
+        eventually("what has hostile names has ended", async || {
+            let left = "SELECT count(*) FROM mill.tasks WHERE queue = 'hostile'";
+            let failed = "SELECT count(*) FROM mill.runs
+                WHERE jobs = '{<img src=x onerror=alert(5)>}' AND state = 'failed'";
+            self.database.value::<i64>(left).await == 0
+                && self.database.value::<i64>(failed).await == 1
+        })
+        .await;
+        let name = "SET application_name = '<img src=x onerror=alert(18)>'";
+        self.ann.batch_execute(name).await.unwrap();
+    }
+
+    /// One that serves this queue and no other.
+    pub(super) fn add_worker(&mut self, queue: &str) {
+        self.workers.push(Worker::start(&self.database, &["--readers", "2", "--queues", queue]));
+    }
+
+    /// The session at the terminal comes to its end.
+    pub(super) async fn ann_ends(&self) {
+        self.ann.batch_execute("ROLLBACK").await.unwrap();
+    }
+}
+
+/// Two for most queues, and one that drains; with names that stand in pictures.
+async fn workers(database: &Database) -> Vec<Worker> {
+    let flags = ["--readers", "8", "--beat", "200ms", "--queues"];
+    let start = |queues| Worker::start(database, &[&flags[..], &[queues]].concat());
+    let workers = vec![start(QUEUES), start(QUEUES), start("archive")];
+    eventually("the workers are there", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.workers").await == 3
+    })
+    .await;
+    database
+        .execute(
+            "UPDATE mill.worker_starts s SET host = n.name || '-' || n.n, pid = 1200 + n.n
+             FROM (SELECT w.id, c.name, row_number() OVER (PARTITION BY c.name ORDER BY w.id) AS n
+                 FROM mill.workers w, LATERAL (SELECT CASE WHEN w.queues = '{archive}' THEN 'archive' ELSE 'batch' END)
+                     AS c (name)) n
+             WHERE n.id = s.id;
+             SELECT mill.drain(id, true) FROM mill.workers WHERE queues = '{archive}'",
+        )
+        .await;
+    let drained_at: String = database.value("SELECT clock_timestamp()::text").await;
+    eventually("the worker knows that it drains", async || {
+        let sql = "SELECT FROM mill.workers WHERE draining AND beat_at > $1::text::timestamptz";
+        !database.rows(sql, &[&drained_at]).await.is_empty()
+    })
+    .await;
+    workers
+}
+
+/// Loads that fail because their tables have not come yet; then the tables come. One of the tasks.
+async fn fail_loads(database: &Database) -> i64 {
+    let mut ids = Vec::new();
+    for day in 1..=FAILED {
+        let load = format!(
+            "INSERT INTO events\nSELECT day, count(*)\nFROM arrived_{day:02}\nGROUP BY day"
+        );
+        let options =
+            format!(", queue => 'etl', max_attempts => 1, name => 'load events of day {day}'");
+        ids.push(database.enqueue(&load, &options).await);
+    }
+    for (day, id) in (1..).zip(&ids) {
+        assert_eq!(database.outcome(*id).await, "failed");
+        let arrives =
+            format!("CREATE TABLE arrived_{day:02} AS SELECT current_date - {day} AS day");
+        database.execute(&arrives).await;
+    }
+    ids[0]
+}
+
+/// Somebody with psql, in the middle of a transaction.
+async fn ann(database: &Database) -> Client {
+    let role = format!(
+        "DROP ROLE IF EXISTS ann; CREATE ROLE ann LOGIN PASSWORD '{PASSWORD}'; GRANT ALL ON orders TO ann"
+    );
+    database.execute(&role).await;
+    let ann = open_url(&database.url_as("ann", PASSWORD)).await;
+    let lock = "SET application_name = 'psql'; BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
+    ann.batch_execute(lock).await.unwrap();
+    ann
+}
+
+/// Where an operator, who may act on the queue and look at one table, logs in.
+async fn operator(database: &Database) -> String {
+    let role = format!(
+        "DROP ROLE IF EXISTS operator; CREATE ROLE operator LOGIN PASSWORD '{PASSWORD}';
+         GRANT mill_operator TO operator; GRANT SELECT ON inbox TO operator"
+    );
+    database.execute(&role).await;
+    database.url_as("operator", PASSWORD)
+}
+
+/// Queues that nobody claims from: one is paused, one has a draining worker, one has none.
+async fn stalled(database: &Database) {
+    database.execute("SELECT mill.pause('exports')").await;
+    for (queue, count) in [("exports", 2), ("archive", 3), ("mail", 2)] {
+        for n in 1..=count {
+            let options = format!(", queue => '{queue}', name => '{queue} {n}'");
+            database.enqueue("SELECT 1", &options).await;
+        }
+    }
+    for region in ["north", "south", "west"] {
+        let options = format!(", queue => 'reports', name => 'revenue of {region}'");
+        database.enqueue("SELECT sum(amount) FROM orders", &options).await;
+    }
+}
+
+/// A run that was well three times and then failed, for nothing was delivered; and one that goes on.
+async fn runs(database: &Database) -> (i64, i64) {
+    let task = |name, seconds, after: &[&str], more: &str| {
+        let statement = format!("SELECT pg_sleep({seconds}){more}");
+        json!({"name": name, "statement": statement, "after": after, "queue": "etl", "attempts": 1})
+    };
+    let nightly = json!([
+        task("extract", 0.25, &[], ""),
+        task("load customers", 0.3, &["extract"], ""),
+        task("load orders", 0.5, &["extract"], ""),
+        task("load stock", 0.1, &["extract"], ", delivered('stock')"),
+        task("merge", 0.2, &["load customers", "load orders"], ""),
+        task("stock report", 0.1, &["load stock"], ""),
+        task("publish", 0.1, &["merge", "stock report"], ""),
+    ]);
+    job(database, "nightly", nightly).await;
+    database.execute("INSERT INTO deliveries VALUES ('stock')").await;
+    for _ in 0..3 {
+        let run = start(database, "nightly").await;
+        assert_eq!(end(database, run).await, "succeeded");
+    }
+    database.execute("DELETE FROM deliveries").await;
+    let run = start(database, "nightly").await;
+    assert_eq!(end(database, run).await, "failed");
+    for _ in 0..4 {
+        let sql = "SELECT mill.run_now('hourly orders')";
+        let run = database.value(sql).await;
+        assert_eq!(end(database, run).await, "succeeded");
+    }
+    let weekly = json!([
+        task("close books", 900.0, &[], ""),
+        task("check totals", 0.1, &[], ", delivered('totals')"),
+        task("send totals", 0.1, &["check totals"], ""),
+    ]);
+    job(database, "weekly", weekly).await;
+    let live_run = start(database, "weekly").await;
+    eventually("a branch of it has failed", async || {
+        let sql = format!(
+            "SELECT count(*) FROM mill.run_tasks WHERE run_id = {live_run} AND state = 'impossible'"
+        );
+        database.value::<i64>(&sql).await == 1
+    })
+    .await;
+    (run, live_run)
+}
+
+async fn blocked(database: &Database, id: i64) {
+    eventually(&format!("task {id} is blocked"), async || {
+        let sql = "SELECT FROM mill.running WHERE id = $1 AND wait_event_type = 'Lock'";
+        !database.rows(sql, &[&id]).await.is_empty()
+    })
+    .await;
+}
+
+async fn sleeps(database: &Database, id: i64) {
+    eventually(&format!("task {id} holds its lock"), async || {
+        let sql = "SELECT FROM mill.running WHERE id = $1 AND wait_event = 'PgSleep'";
+        !database.rows(sql, &[&id]).await.is_empty()
+    })
+    .await;
+}
