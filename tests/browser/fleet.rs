@@ -29,6 +29,8 @@ pub(super) struct Trouble {
     /// A session of somebody at a terminal.
     ann: Client,
     pub(super) ann_pid: i32,
+    /// A task and a session, both with hostile names, the one blocked by the other.
+    pub(super) hostile: Option<(i64, Client)>,
     /// Wait for a lock of that session.
     pub(super) stuck: i64,
     pub(super) other: i64,
@@ -84,6 +86,7 @@ impl Trouble {
             workers,
             ann,
             ann_pid,
+            hostile: None,
             stuck,
             other,
             holder,
@@ -95,7 +98,7 @@ impl Trouble {
     }
 
     /// Markup in names, and a run and a task that have ended with them.
-    pub(super) async fn grow_hostile(&self) {
+    pub(super) async fn grow_hostile(&mut self) {
         self.database.execute(HOSTILE).await;
         eventually("what has hostile names has ended", async || {
             let left = "SELECT count(*) FROM mill.tasks WHERE queue = 'hostile'";
@@ -105,8 +108,14 @@ impl Trouble {
                 && self.database.value::<i64>(failed).await == 1
         })
         .await;
-        let name = "SET application_name = '<img src=x onerror=alert(18)>'";
-        self.ann.batch_execute(name).await.unwrap();
+        let session = self.database.connect().await;
+        let lock = "SET application_name = '<img src=x onerror=alert(18)>';
+            BEGIN; LOCK TABLE held IN ACCESS EXCLUSIVE MODE";
+        session.batch_execute(lock).await.unwrap();
+        let options = ", queue => 'hostile', name => '<img src=x onerror=alert(20)>'";
+        let id = self.database.enqueue("SELECT count(*) FROM held", options).await;
+        blocked(&self.database, id).await;
+        self.hostile = Some((id, session));
     }
 
     /// One that serves this queue and no other.
@@ -114,9 +123,12 @@ impl Trouble {
         self.workers.push(Worker::start(&self.database, &["--readers", "2", "--queues", queue]));
     }
 
-    /// The session at the terminal comes to its end.
-    pub(super) async fn ann_ends(&self) {
-        self.ann.batch_execute("ROLLBACK").await.unwrap();
+    /// Who holds locks at a terminal gives them back.
+    pub(super) async fn let_go(&self) {
+        let sessions = self.hostile.iter().map(|(_, session)| session).chain([&self.ann]);
+        for session in sessions {
+            session.batch_execute("ROLLBACK").await.unwrap();
+        }
     }
 }
 

@@ -15,3 +15,4 @@ SELECT mill.enqueue('DO $$ BEGIN RAISE NOTICE ''<img src=x onerror=alert(11)>'';
     name => '</title><script>alert(14)</script>', group_name => '<img src=x onerror=alert(1)>',
     concurrency_key => '<img src=x onerror=alert(15)>', key => '<img src=x onerror=alert(16)>');
 UPDATE mill.worker_starts SET host = '<img src=x onerror=alert(17)>' WHERE host = 'archive-1';
+CREATE TABLE held ();

@@ -18,7 +18,7 @@ async function run(part) {
   if (WITH_BROWSER[part]) return WITH_BROWSER[part](browser, config);
   const { context, page } = await open(browser, config);
   try {
-    await WITH_PAGE[part](page, config);
+    return await WITH_PAGE[part](page, config);
   } catch (error) {
     throw new Error(`at ${page.url()}: ${error.message}`);
   } finally {

@@ -48,8 +48,10 @@ export async function findings(page) {
 // Nothing but tables, statements and pictures of graphs may be wider, and these scroll by themselves.
 async function fits(page, path, width) {
   await page.setViewportSize({ width, height: 860 });
+  // Plots are drawn anew a moment after the window has changed.
+  const fitting = page.waitForFunction((width) => document.documentElement.scrollWidth <= width, width, { timeout: 3000 });
+  if (await fitting.then(() => true, () => false)) return;
   const is = await page.evaluate(() => document.documentElement.scrollWidth);
-  if (is <= width) return;
   const wide = await page.evaluate((width) => {
     const inside = (it) => it.closest(".scroll, pre, nav, .hidden, .plot, .canvas") !== null;
     const all = [...document.querySelectorAll("body *")].filter((it) => !inside(it) && it.getBoundingClientRect().right > width + 1);
