@@ -46,7 +46,7 @@ export async function groupSettings(page, config) {
   await fresh.getByLabel("priority").selectOption("low");
   await button(fresh, "Make it").click();
   const group = row(page, "exports & more");
-  await group.getByText("low", { exact: true }).first().waitFor();
+  await group.getByRole("cell", { name: "low", exact: true }).waitFor();
   const most = await unfolded(group.locator("td", { hasText: "at most" }));
   await most.getByLabel("at most").fill("-1");
   await most.getByLabel("description").fill("files for others");
