@@ -35,7 +35,7 @@ browser: cargo ## Use the console in a real browser, as at night
 pictures: cargo ## Make the pictures of docs/console.md
 	tests/browser/install $(TOOLS)/browser
 	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored pictures
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored pictures --nocapture
 
 chaos: cargo ## Break what a fleet stands on, and check every promise (SEED=N repeats a run, SHORT=1: a minute)
 	@# It starts the fleet's programs, which have to lie beside it: all of them are built first.

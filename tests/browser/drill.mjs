@@ -33,8 +33,9 @@ export class Way {
   }
 
   found() {
-    if (this.clicks > MOST_CLICKS) fault(`${this.page.url()}: found after ${this.clicks} clicks`);
-    return `found after ${this.clicks} ${this.clicks === 1 ? "click" : "clicks"}`;
+    const told = `found after ${this.clicks} ${this.clicks === 1 ? "click" : "clicks"}`;
+    if (this.clicks > MOST_CLICKS) fault(`${this.page.url()}: ${told}`);
+    return told;
   }
 }
 
