@@ -6,6 +6,8 @@ use crate::harness::{Database, PrivateDatabase, eventually};
 
 const LIVE: i64 = 400_000;
 const ENDED: i64 = 300_000;
+/// A page of the table of runs holds about 40 of these.
+const RUNS: i64 = 200_000;
 
 /// A page of the table of live tasks holds about 45 of these, one of history about 30.
 const FILL: &str = "
@@ -24,6 +26,14 @@ SELECT at, nextval('mill.tasks_id_seq'), at, at, at, '10 seconds', 1,
 FROM generate_series(1, {ended}) AS n,
     LATERAL (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
         + n::float8 / {ended} * (now() - date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')) AS t (at);
+INSERT INTO mill.runs (jobs, params, state, tasks, succeeded, failed, started_at, ended_at)
+SELECT ARRAY['job ' || n % 300], jsonb_build_object('n', n), CASE WHEN n % 3 = 0 THEN 'failed' ELSE 'succeeded' END::mill.run_state,
+    5, CASE WHEN n % 3 = 0 THEN 4 ELSE 5 END, CASE WHEN n % 3 = 0 THEN 1 ELSE 0 END, now(), now()
+FROM generate_series(1, {runs}) AS n;
+SELECT mill.set_job('wide', (SELECT jsonb_agg(jsonb_build_object('name', 'n' || n, 'statement', 'SELECT 1', 'after', '[]'::jsonb))
+    FROM generate_series(1, 200) n));
+SELECT mill.start_run(ARRAY['wide']) FROM generate_series(1, 20);
+UPDATE mill.run_tasks SET state = 'failed', ended_at = now(), task_id = NULL WHERE name = 'n7';
 SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
 SELECT mill.set_max_running('queue', 'narrow', 0);
 SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'narrow')";
@@ -79,8 +89,9 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
     let database = &private.database;
     database.execute("CREATE EXTENSION pg_stat_statements").await;
     let fill = FILL.replace("{live}", &LIVE.to_string()).replace("{ended}", &ENDED.to_string());
+    let fill = fill.replace("{runs}", &RUNS.to_string());
     database.execute(&fill).await;
-    for table in ["mill.tasks", "mill.attempts"] {
+    for table in ["mill.tasks", "mill.attempts", "mill.runs", "mill.run_tasks"] {
         database.execute(&format!("VACUUM (ANALYZE) {table}")).await;
     }
     let id: i64 =
