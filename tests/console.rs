@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::console::Console;
+use crate::harness::http::Answer;
 use crate::harness::login::Login;
 use crate::harness::{Database, Worker, eventually};
 
@@ -197,7 +198,8 @@ async fn an_operator_acts_and_a_viewer_only_looks() {
     ];
     let looks = Console::start_at(&database, &viewer.url(), &[]).await;
     for path in SCREENS {
-        let body = looks.get(path).await.body;
+        let Answer { status, body, .. } = looks.get(path).await;
+        assert_eq!(status, 200, "{path} to a viewer: {body}");
         assert!(!body.contains("method=\"post\""), "a viewer is offered something in {path}");
     }
     let read_only = Console::start_at(&database, &operator.url(), &["--read-only"]).await;

@@ -135,7 +135,7 @@ pub async fn page(
     query: &RunQuery,
     most: i64,
 ) -> Result<Page, QueueError> {
-    let newest: i64 = client.query_typed(NEWEST, &[]).await?[0].try_get(0)?;
+    let newest = newest(client).await?;
     // Ids begin at 1, so that this is the last page, or there is another.
     let behind = query.behind.unwrap_or(i64::MAX).min(newest.saturating_add(1));
     let back = if query.state == Some(RunState::Running) { behind } else { LOOKED_AT };
@@ -168,6 +168,11 @@ pub async fn page(
         None => Some(lowest).filter(|lowest| *lowest > 1),
     };
     Ok(Page { runs, next })
+}
+
+/// The highest id of a run; 0: there is none.
+pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueError> {
+    Ok(client.query_typed(NEWEST, &[]).await?[0].try_get(0)?)
 }
 
 /// Nodes of a run, at most so many: first what runs, failed or is in trouble.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
+use super::runs::newest;
 use crate::error::QueueError;
 use crate::run::RunId;
 use crate::task::TaskId;
@@ -26,25 +27,30 @@ FROM (SELECT * FROM mill.shown_schedule_log ORDER BY id DESC LIMIT 2000) AS l
 WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day'
 GROUP BY s.name ORDER BY max(l.logged_at) DESC LIMIT 20";
 
+/// Runs that one look goes back over.
+const LOOKED_AT: i64 = 1000;
+
 /// Nothing is indexed by the state of a run that has ended: the newest ones are looked at, by their
 /// primary key. What failed and was done since, by another run of the same jobs with the same
-/// parameters, is no trouble any more.
+/// parameters, is no trouble any more; to who may not see parameters, all of them are the same. The view
+/// counts the tasks of runs that go on, and of no others.
 const FAILED_RUNS: &str = "/* queue.insight_failed_runs */
 WITH newest AS MATERIALIZED (
     SELECT r.id, r.jobs, r.params, r.state, r.failed, r.tasks, r.ended_at
-    FROM mill.runs r ORDER BY r.id DESC LIMIT 1000
+    FROM mill.run_status r WHERE r.id > $1 AND r.state <> 'running'
 )
 SELECT r.jobs, count(*), max(r.id), (array_agg(r.failed ORDER BY r.id DESC))[1]::bigint,
     (array_agg(r.tasks ORDER BY r.id DESC))[1]::bigint, max(r.ended_at)
 FROM newest r WHERE r.state = 'failed' AND r.ended_at > now() - interval '1 day'
-    AND NOT EXISTS (SELECT FROM newest o
-        WHERE o.jobs = r.jobs AND o.params = r.params AND o.state = 'succeeded' AND o.id > r.id)
+    AND NOT EXISTS (SELECT FROM newest o WHERE o.jobs = r.jobs
+        AND o.params IS NOT DISTINCT FROM r.params AND o.state = 'succeeded' AND o.id > r.id)
 GROUP BY r.jobs ORDER BY max(r.ended_at) DESC LIMIT 20";
 
 /// The order makes the planner walk the index of runs that go on, which is small.
 const FAILING_RUNS: &str = "/* queue.insight_failing_runs */
 SELECT r.jobs, 1::bigint, r.id, f.failed, r.tasks::bigint, f.first_at
-FROM (SELECT * FROM mill.runs WHERE state = 'running' ORDER BY schedule_id LIMIT 500) AS r
+FROM (SELECT g.id, g.jobs, g.tasks, g.cancelled_at FROM mill.runs g WHERE g.state = 'running'
+    ORDER BY g.schedule_id LIMIT 500) AS r
     CROSS JOIN LATERAL (SELECT count(*) AS failed, min(few.ended_at) AS first_at FROM (
         SELECT t.ended_at FROM mill.run_tasks t WHERE t.state = 'failed' AND t.run_id = r.id
             AND NOT t.ignore_failure AND t.ended_at IS NOT NULL LIMIT 1000) AS few) AS f
@@ -139,9 +145,12 @@ pub async fn missed(client: &impl GenericClient) -> Result<Vec<Missed>, QueueErr
 /// # Errors
 /// Database trouble.
 pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>, QueueError> {
+    let behind = newest(client).await?.saturating_sub(LOOKED_AT);
+    let ended = client.query_typed(FAILED_RUNS, &[(&behind, Type::INT8)]).await?;
+    let going_on = client.query_typed(FAILING_RUNS, &[]).await?;
     let mut failed = Vec::new();
-    for (statement, goes_on) in [(FAILED_RUNS, false), (FAILING_RUNS, true)] {
-        for row in client.query_typed(statement, &[]).await? {
+    for (rows, goes_on) in [(ended, false), (going_on, true)] {
+        for row in rows {
             failed.push(FailedRuns {
                 jobs: row.try_get(0)?,
                 runs: row.try_get(1)?,
