@@ -266,4 +266,18 @@ async fn a_failed_run_is_told_first_until_a_later_one_makes_up_for_it() {
     assert_eq!(problem("of held").await, told(goes_on, "/runs/4"));
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(end(&database, 4).await, "failed");
+
+    // What was done for other parameters makes up for nothing.
+    let divides = json!([{
+        "name": "q", "statement": "SELECT 1 / $1::int", "params": [{"$param": "n"}], "attempts": 1,
+    }]);
+    job(&database, "divides", divides).await;
+    for (n, state) in [(0, "failed"), (1, "succeeded")] {
+        let params = json!({ "n": n });
+        let sql = "SELECT run_id FROM mill.start_run(ARRAY['divides'], $1)";
+        let run = database.rows(sql, &[&params]).await[0].get(0);
+        assert_eq!(end(&database, run).await, state);
+    }
+    let failed = "run 5 of divides has failed, with 1 failed task of 1";
+    assert_eq!(problem("of divides").await, told(failed, "/runs/5"));
 }
