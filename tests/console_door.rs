@@ -1,9 +1,14 @@
 //! Who the web console lets in, and what it sends along with every answer.
 
 use crate::harness::console::{Console, TokenFile, csrf};
+use crate::harness::routes::{acts, filled};
 use crate::harness::{Database, Program};
 
 const TOKEN: &str = "a-token-of-enough-characters";
+
+/// For the parameters of paths.
+const VALUES: [(&str, &str); 3] =
+    [("id", "00000000-0000-0000-0000-000000000001"), ("queue", "etl"), ("group", "g")];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_forbids_what_is_not_from_here() {
@@ -45,33 +50,25 @@ async fn another_name_another_origin_or_no_csrf_token_is_refused() {
     }
     let answer = console.request("POST", "/queues/etl/pause", &[("Host", address)], &form).await;
     assert_eq!(answer.status, 403, "without an origin");
-    let posts = [
-        "/tasks/1/cancel",
-        "/tasks/1/retry",
-        "/tasks/all",
-        "/queues/etl/pause",
-        "/queues/etl/limit",
-        "/priorities/weights",
-        "/priorities/reserve",
-        "/queues/etl/commits",
-        "/groups/make",
-        "/groups/g/concurrency",
-        "/groups/g/active",
-        "/groups/g/remove",
-        "/runs/1/cancel",
-        "/runs/1/restart",
-        "/runs/1/retry",
-        "/schedules/run-now",
-        "/schedules/enable",
-        "/schedules/test",
-        "/jobs/run",
-        "/jobs/enable",
-        "/workers/00000000-0000-0000-0000-000000000000/drain",
-        "/logout",
-    ];
-    for path in posts {
+    for (site, status) in [
+        ("cross-site", 403),
+        ("same-site", 403),
+        ("", 403),
+        ("Same-Origin", 403),
+        ("same-origin", 303),
+        ("none", 303),
+    ] {
+        let site = ("Sec-Fetch-Site", site);
+        let answer = console.post_with("/queues/etl/pause", &form, &[site]).await;
+        assert_eq!(answer.status, status, "{site:?}: {}", answer.body);
+        let twice = [("Sec-Fetch-Site", "same-origin"), site];
+        let answer = console.post_with("/queues/etl/pause", &form, &twice).await;
+        assert_eq!(answer.status, status, "{twice:?}: {}", answer.body);
+    }
+    database.execute("DELETE FROM mill.queues").await;
+    for path in acts().iter().map(String::as_str).chain(["/logout"]) {
         for form in ["paused=true", "paused=true&csrf=", "paused=true&csrf=1"] {
-            let answer = console.post_with(path, form, &[]).await;
+            let answer = console.post_with(&filled(path, &VALUES), form, &[]).await;
             assert_eq!(answer.status, 403, "{path} with {form}");
         }
     }
@@ -98,10 +95,29 @@ async fn a_read_only_console_refuses_every_act() {
     let page = console.request("GET", "/queues", &own, "").await.body;
     // Only the form that signs out is offered; its token is as good as any.
     let form = format!("paused=true&csrf={}", csrf(&page));
-    let refused = console.post_with("/queues/etl/pause", &form, &[own[1]]).await;
-    assert_eq!(refused.status, 403);
-    assert!(refused.body.contains("this console is read-only"), "{}", refused.body);
+    let form = format!("{form}&q=id:1&capacity=high&max_concurrency=1&name=it&enabled=false");
+    let form = format!("{form}&draining=true&task=it&low=1");
+    database
+        .execute(
+            r#"SELECT mill.set_job('it', '[{"name": "it", "statement": "SELECT 1"}]');
+               SELECT mill.set_schedule('it', 'manual', jobs => ARRAY['it']);
+               SELECT mill.set_group('g'); SELECT mill.start_run(ARRAY['it']);
+               SELECT mill.enqueue('SELECT 1')"#,
+        )
+        .await;
+    let rows = "SELECT (SELECT count(*) FROM mill.audit) + (SELECT count(*) FROM mill.runs)";
+    let before: i64 = database.value(rows).await;
+    for path in acts() {
+        // The id of a task or a run, or that of a worker.
+        let id = if path.starts_with("/workers/") { VALUES[0].1 } else { "1" };
+        let path = filled(&path, &[&[("id", id)], &VALUES[1..]].concat());
+        let refused = console.post_with(&path, &form, &[own[1]]).await;
+        assert_eq!(refused.status, 403, "{path}: {}", refused.body);
+        let told = ["this console is read-only", "this console, may only look"];
+        assert!(told.iter().any(|it| refused.body.contains(it)), "{path}: {}", refused.body);
+    }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.queues").await, 0);
+    assert_eq!(database.value::<i64>(rows).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,14 +8,16 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use queue::QueueError;
 use queue::connect::{ConnectError, Target};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::database::Database;
-use crate::guard::Doors;
+use crate::guard::{Doors, Https};
 use crate::tally::Tally;
+use crate::tls::{TlsFiles, TlsListener};
 use crate::{Options, api, assets, guard, login, screens, trouble};
 
 /// What every handler may look at.
@@ -65,12 +67,14 @@ pub enum StartError {
 /// A console that listens and has seen its database.
 pub struct Console {
     listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
     app: App,
 }
 
 /// An address that is listened on; who connects waits until the console is opened.
 pub struct Bound {
     listener: std::net::TcpListener,
+    tls: Option<Arc<ServerConfig>>,
     options: Options,
 }
 
@@ -78,24 +82,15 @@ impl Bound {
     /// Checks the options, and listens.
     ///
     /// # Errors
-    /// An address beyond this machine without a token; an address that is taken.
+    /// An address beyond this machine without a token or without TLS; files that do not fit; an
+    /// address that is taken.
     pub fn new(options: Options) -> Result<Self, StartError> {
-        if !options.listen.ip().is_loopback() && options.tokens.is_empty() {
-            return Err(StartError::Usage {
-                message: format!(
-                    "{} can be reached from elsewhere, and there is no token",
-                    options.listen
-                ),
-                hint: format!(
-                    "name a file with a token: {}token-file FILE; or listen on 127.0.0.1",
-                    options.flag_prefix
-                ),
-            });
-        }
+        check(&options)?;
+        let tls = options.tls.as_ref().map(TlsFiles::read).transpose()?;
         let listener = std::net::TcpListener::bind(options.listen)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
-        Ok(Self { listener, options })
+        Ok(Self { listener, tls, options })
     }
 
     /// Checks the database. Serve it on the runtime that this is called on.
@@ -103,21 +98,26 @@ impl Bound {
     /// # Errors
     /// No database, or one with another schema, or one that the login may not look at.
     pub async fn open(self, target: &Target) -> Result<Console, StartError> {
-        let Self { listener, options } = self;
+        let Self { listener, tls, options } = self;
         let database = Database::new(target)?;
         database.check().await?;
         let listener = TcpListener::from_std(listener)
             .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
+        let https = match () {
+            () if options.behind_proxy => Https::OfProxy,
+            () if tls.is_some() => Https::Own,
+            () => Https::None,
+        };
         let app = Arc::new(Shared {
             database,
             tally: Tally::new(),
-            doors: Doors::new(options.tokens, options.hosts),
+            doors: Doors::new(options.tokens, options.hosts, https),
             read_only: options.read_only,
             streams: Arc::new(Semaphore::new(screens::MOST_STREAMS)),
             ending: CancellationToken::new(),
             base: options.base_path.trim_end_matches('/').to_owned(),
         });
-        Ok(Console { listener, app })
+        Ok(Console { listener, tls, app })
     }
 }
 
@@ -135,7 +135,8 @@ impl Console {
     /// # Errors
     /// The socket is gone.
     pub fn url(&self) -> std::io::Result<String> {
-        Ok(format!("http://{}{}/", self.listener.local_addr()?, self.app.base))
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}{}/", self.listener.local_addr()?, self.app.base))
     }
 
     /// Serves until `end` is ready and the last answer has been given.
@@ -153,13 +154,43 @@ impl Console {
             end.await;
             ending.cancel();
         };
-        let served =
-            axum::serve(self.listener, router(&self.app)).with_graceful_shutdown(end).await;
+        let router = router(&self.app);
+        let served = match self.tls {
+            None => axum::serve(self.listener, router).with_graceful_shutdown(end).await,
+            Some(config) => {
+                let listener = TlsListener::new(self.listener, config);
+                axum::serve(listener, router).with_graceful_shutdown(end).await
+            }
+        };
         reader.abort();
         tasks.close();
         tasks.wait().await;
         served
     }
+}
+
+/// What can be reached from elsewhere asks for a token, and nobody on the way reads it.
+fn check(options: &Options) -> Result<(), StartError> {
+    if options.listen.ip().is_loopback() {
+        return Ok(());
+    }
+    let (here, flag) = (options.listen, options.flag_prefix);
+    let refused = |what: &str, hint: String| {
+        let message = format!("{here} can be reached from elsewhere, and there is {what}");
+        Err(StartError::Usage { message, hint })
+    };
+    if options.tokens.is_empty() {
+        let hint =
+            format!("name a file with a token: {flag}token-file FILE; or listen on 127.0.0.1");
+        return refused("no token", hint);
+    }
+    if options.tls.is_none() && !options.behind_proxy {
+        let hint = format!(
+            "{flag}tls-cert FILE {flag}tls-key FILE, or {flag}behind-proxy if a proxy speaks TLS"
+        );
+        return refused("no TLS: the token could be read on the way", hint);
+    }
+    Ok(())
 }
 
 async fn keep_tally(app: App) {

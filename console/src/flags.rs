@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use crate::app::StartError;
-use crate::{Options, Token};
+use crate::{Options, TlsFiles, Token};
 
 /// A shorter one could be guessed.
 const LEAST_TOKEN_CHARS: usize = 16;
@@ -22,6 +22,18 @@ pub struct Flags {
     #[arg(id = "console_token_file", long = "token-file", env = "PGMILL_CONSOLE_TOKEN_FILE")]
     #[arg(value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// TLS of its own: file with the certificate and those that lead to a root (PEM), read at the start
+    #[arg(id = "console_tls_cert", long = "tls-cert", env = "PGMILL_CONSOLE_TLS_CERT")]
+    #[arg(value_name = "FILE", requires = "console_tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of that certificate (PEM)
+    #[arg(id = "console_tls_key", long = "tls-key", env = "PGMILL_CONSOLE_TLS_KEY")]
+    #[arg(value_name = "FILE", requires = "console_tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// A proxy with TLS is in front of it: what comes without X-Forwarded-Proto: https is refused
+    #[arg(id = "console_behind_proxy", long = "behind-proxy")]
+    #[arg(env = "PGMILL_CONSOLE_BEHIND_PROXY")]
+    pub behind_proxy: bool,
     /// What stands in front of every path, behind a proxy that passes it on
     #[arg(id = "console_base_path", long = "base-path", env = "PGMILL_CONSOLE_BASE_PATH")]
     #[arg(value_name = "PATH", value_parser = base_path, default_value = "")]
@@ -44,6 +56,12 @@ impl Flags {
             tokens: self.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default(),
             base_path: self.base_path.clone(),
             hosts: self.allow_host.clone(),
+            tls: self
+                .tls_cert
+                .clone()
+                .zip(self.tls_key.clone())
+                .map(|(certificate, key)| TlsFiles { certificate, key }),
+            behind_proxy: self.behind_proxy,
             flag_prefix: "--",
         })
     }

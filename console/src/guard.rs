@@ -2,7 +2,7 @@
 //!
 //! A browser is asked by any page that its user looks at. So a request has to name this console as
 //! its host (a foreign name that resolves to this address is refused), a POST has to come from a page of
-//! this console by its Origin, and cookies are sent along from such pages only. Forms carry a CSRF
+//! this console by its Origin and, where the browser tells it, by Sec-Fetch-Site, and cookies are sent along from such pages only. Forms carry a CSRF
 //! token as well.
 
 use std::collections::VecDeque;
@@ -46,10 +46,22 @@ struct SignedIn {
     who: Who,
 }
 
+/// How nobody on the way reads along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Https {
+    /// It listens on this machine only.
+    None,
+    /// The console speaks TLS.
+    Own,
+    /// A proxy does, and says so with every request.
+    OfProxy,
+}
+
 /// What the guard knows.
 pub(crate) struct Doors {
     tokens: Vec<Token>,
     hosts: Vec<String>,
+    https: Https,
     csrf: String,
     signed_in: Mutex<VecDeque<SignedIn>>,
 }
@@ -64,8 +76,8 @@ fn equal(a: &str, b: &str) -> bool {
 }
 
 impl Doors {
-    pub(crate) fn new(tokens: Vec<Token>, hosts: Vec<String>) -> Self {
-        Self { tokens, hosts, csrf: random(), signed_in: Mutex::default() }
+    pub(crate) fn new(tokens: Vec<Token>, hosts: Vec<String>, https: Https) -> Self {
+        Self { tokens, hosts, https, csrf: random(), signed_in: Mutex::default() }
     }
 
     pub(crate) fn asks_for_token(&self) -> bool {
@@ -111,6 +123,34 @@ impl Doors {
         let cookie = cookie(headers)?;
         let signed_in = self.signed_in.lock().unwrap_or_else(PoisonError::into_inner);
         signed_in.iter().find(|it| equal(cookie, &it.cookie)).map(|it| it.who.clone())
+    }
+
+    /// Whether cookies are for HTTPS alone.
+    pub(crate) fn secure(&self, headers: &HeaderMap) -> bool {
+        let from_https = |it: &HeaderValue| it.as_bytes().starts_with(b"https:");
+        self.https != Https::None || headers.get(header::ORIGIN).is_some_and(from_https)
+    }
+
+    /// Whether it came over TLS if a proxy has to say so: through each proxy, if there are several.
+    fn came_securely(&self, headers: &HeaderMap) -> bool {
+        let mut said = headers.get_all("x-forwarded-proto").iter().peekable();
+        let https = |it: &HeaderValue| {
+            let mut all = it.to_str().unwrap_or_default().split(',');
+            all.all(|it| it.trim().eq_ignore_ascii_case("https"))
+        };
+        self.https != Https::OfProxy || (said.peek().is_some() && said.all(https))
+    }
+
+    /// Whether a page of this console sent it. Where TLS is asked for, one that came over TLS.
+    fn own_page(&self, headers: &HeaderMap, host: &str) -> bool {
+        let origin = text(headers, header::ORIGIN).and_then(|it| it.split_once("://"));
+        let own = origin.is_some_and(|(scheme, authority)| {
+            authority.eq_ignore_ascii_case(host)
+                && (self.https == Https::None || scheme.eq_ignore_ascii_case("https"))
+        });
+        // No page can say otherwise. `none`: no page at all, the user did it.
+        let mut site = headers.get_all("sec-fetch-site").iter().map(HeaderValue::as_bytes);
+        own && site.all(|it| it == b"same-origin" || it == b"none")
     }
 
     /// An address cannot be made to point elsewhere, other names can.
@@ -185,11 +225,17 @@ fn admit(app: &App, mut request: Request) -> Result<Request, Box<Response>> {
             "pgmill console --allow-host NAME",
         ));
     }
+    if !app.doors.came_securely(headers) {
+        return Err(refuse(
+            StatusCode::FORBIDDEN,
+            "this did not come over TLS",
+            "ask the proxy by https; it has to send X-Forwarded-Proto: https along",
+        ));
+    }
     match *request.method() {
         Method::GET | Method::HEAD => {}
         Method::POST => {
-            let origin = text(headers, header::ORIGIN).and_then(|it| it.split_once("://"));
-            if origin.is_none_or(|(_, authority)| !authority.eq_ignore_ascii_case(host)) {
+            if !app.doors.own_page(headers, host) {
                 return Err(refuse(
                     StatusCode::FORBIDDEN,
                     "this was not sent from a page of this console",
@@ -232,7 +278,7 @@ mod tests {
 
     #[test]
     fn names_that_could_point_anywhere_are_refused() {
-        let doors = Doors::new(Vec::new(), vec!["console.example".to_owned()]);
+        let doors = Doors::new(Vec::new(), vec!["console.example".to_owned()], Https::None);
         for host in
             ["localhost", "LOCALHOST:8787", "127.0.0.1:8787", "[::1]:8787", "console.example:443"]
         {
@@ -252,7 +298,7 @@ mod tests {
             label: label.map(str::to_owned),
         };
         let tokens = vec![token("sesame", None), token("simsim", Some("night shift"))];
-        let doors = Doors::new(tokens, Vec::new());
+        let doors = Doors::new(tokens, Vec::new(), Https::None);
         assert_eq!(doors.sign_in("Sesame", None), None);
         let value = doors.sign_in("sesame", Some("ann".to_owned())).unwrap();
         let mut headers = HeaderMap::new();

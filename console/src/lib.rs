@@ -4,6 +4,7 @@
 //! |---|---|
 //! | from a listener to answers | `app` |
 //! | who may ask at all: host, origin, token, the headers of every answer | `guard`, `login` |
+//! | TLS of its own | `tls` |
 //! | sessions of the database, each look bounded in time | `database` |
 //! | one visit: who asks, and the frame around every screen | `visit`, `page` |
 //! | one screen each: data, template, routes | `screens` |
@@ -37,6 +38,7 @@ mod page;
 mod plots;
 mod screens;
 mod tally;
+mod tls;
 mod trouble;
 mod visit;
 mod waits;
@@ -48,6 +50,7 @@ use std::net::SocketAddr;
 pub use app::{Bound, Console, StartError};
 pub use flags::{Flags, InWorker, base_path};
 pub use openapi::PATHS as API_PATHS;
+pub use tls::TlsFiles;
 
 /// What somebody knows who may sign in.
 #[derive(Clone)]
@@ -77,6 +80,10 @@ pub struct Options {
     pub base_path: String,
     /// Names by which it is reached, beside `localhost` and addresses.
     pub hosts: Vec<String>,
+    /// Its own TLS; none: HTTP.
+    pub tls: Option<TlsFiles>,
+    /// There is a proxy with TLS in front of it, and nobody comes another way.
+    pub behind_proxy: bool,
     /// How its flags begin where it was started: hints name them.
     pub flag_prefix: &'static str,
 }

@@ -61,14 +61,14 @@ async fn sign_in(
         let page = Screen { base: &app.base, wrong: true }.render()?;
         return Ok((StatusCode::UNAUTHORIZED, Html(page)).into_response());
     };
-    let secure = headers.get(header::ORIGIN).is_some_and(|it| it.as_bytes().starts_with(b"https:"));
-    let cookie = set_cookie(&app.base, &cookie, secure);
+    let cookie = set_cookie(&app.base, &cookie, app.doors.secure(&headers));
     Ok(([(header::SET_COOKIE, cookie)], home(&app)).into_response())
 }
 
 async fn sign_out(State(app): State<App>, headers: HeaderMap, _act: Act) -> Response {
     app.doors.sign_out(&headers);
-    ([(header::SET_COOKIE, set_cookie(&app.base, "", false))], home(&app)).into_response()
+    let cookie = set_cookie(&app.base, "", app.doors.secure(&headers));
+    ([(header::SET_COOKIE, cookie)], home(&app)).into_response()
 }
 
 fn home(app: &Shared) -> Response {

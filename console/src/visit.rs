@@ -121,7 +121,8 @@ impl Act {
 
 /// A path of this console, and nothing that a browser would take for another host.
 fn own_path(path: &str) -> bool {
-    path.starts_with('/') && !path.starts_with("//") && !path.contains(['\\', '\r', '\n'])
+    let foreign = |c: char| c == '\\' || c.is_control();
+    path.starts_with('/') && !path.starts_with("//") && !path.contains(foreign)
 }
 
 impl FromRequest<App> for Act {
@@ -151,7 +152,15 @@ mod tests {
     #[test]
     fn nobody_is_sent_elsewhere() {
         assert!(own_path("/tasks?q=state%3Apending"));
-        for path in ["", "tasks", "//evil.example", "/\\evil.example", "https://evil.example"] {
+        for path in [
+            "",
+            "tasks",
+            "//evil.example",
+            "/\\evil.example",
+            "https://evil.example",
+            "/\u{1}",
+            "/\r\n",
+        ] {
             assert!(!own_path(path), "{path}");
         }
     }

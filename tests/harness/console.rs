@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::http::Answer;
@@ -24,7 +24,13 @@ impl Console {
 
     /// Under another login.
     pub(crate) async fn start_at(database: &Database, url: &str, flags: &[&str]) -> Self {
-        let flags = [&["console", "--listen", "127.0.0.1:0"], flags].concat();
+        let flags = [&["--listen", "127.0.0.1:0"], flags].concat();
+        Self::start_with(database, url, &flags).await
+    }
+
+    /// With these flags alone.
+    pub(crate) async fn start_with(database: &Database, url: &str, flags: &[&str]) -> Self {
+        let flags = [&["console"], flags].concat();
         let mut command = Program::pgmill(database, &flags).at(url).into_command();
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
@@ -35,7 +41,7 @@ impl Console {
             said
         });
         let said = said.await.unwrap();
-        let (_, url) = said.split_once("http://").unwrap_or_else(|| panic!("it said {said}"));
+        let (_, url) = said.split_once("://").unwrap_or_else(|| panic!("it said {said}"));
         let address = url.split('/').next().unwrap().to_owned();
         Self { child, address }
     }
@@ -83,24 +89,41 @@ impl Console {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).await.unwrap();
-        let headers: String =
-            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\n{headers}Content-Type: application/x-www-form-urlencoded\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let (status, headers) = head.split_once("\r\n").unwrap();
-        Answer {
-            status: status.split(' ').nth(1).unwrap().parse().unwrap(),
-            headers: headers.to_owned(),
-            body: body.to_owned(),
-        }
+        let stream = TcpStream::connect(&self.address).await.unwrap();
+        exchange(stream, &request(method, path, headers, body)).await
+    }
+}
+
+/// As it goes over the wire.
+pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
+    let headers: String =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\n{headers}Content-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    request.into_bytes()
+}
+
+/// One request on a connection of its own, and what is answered. A request that is too long is answered
+/// before it has been read.
+pub(crate) async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &[u8],
+) -> Answer {
+    let _ = stream.write_all(request).await;
+    let (mut bytes, mut chunk) = (Vec::new(), [0; 8192]);
+    while let Ok(count @ 1..) = stream.read(&mut chunk).await {
+        bytes.extend_from_slice(&chunk[..count]);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text}"));
+    let (status, headers) = head.split_once("\r\n").unwrap_or((head, ""));
+    Answer {
+        status: status.split(' ').nth(1).unwrap().parse().unwrap(),
+        headers: headers.to_owned(),
+        body: body.to_owned(),
     }
 }
 

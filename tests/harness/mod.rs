@@ -10,6 +10,7 @@ pub(crate) mod private;
 pub(crate) mod program;
 pub(crate) mod prometheus;
 pub(crate) mod record;
+pub(crate) mod routes;
 pub(crate) mod terminal;
 pub(crate) mod worker;
 

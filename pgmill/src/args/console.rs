@@ -8,7 +8,10 @@ pub(super) const CONSOLE_HELP: &str = "\
 Examples:
   pgmill console
   pgmill console --read-only
-  pgmill console --listen 0.0.0.0:8787 --token-file /etc/pgmill/token --allow-host console.example
+  pgmill console --listen 0.0.0.0:8787 --allow-host console.example --token-file /etc/pgmill/token \\
+    --tls-cert /etc/pgmill/console.crt --tls-key /etc/pgmill/console.key
+  pgmill console --listen 10.0.0.7:8787 --allow-host console.example --token-file /etc/pgmill/token \\
+    --behind-proxy
 
 Whoever reaches it looks and acts with the rights of its login: give it one that is a member of
 mill_viewer, and of mill_operator if it is to act. It ends at SIGINT or SIGTERM.";
@@ -16,7 +19,8 @@ mill_viewer, and of mill_operator if it is to act. It ends at SIGINT or SIGTERM.
 /// Where the console is served, and how.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConsoleArgs {
-    /// Where to listen; an address beyond this machine needs --token-file
+    /// Where to listen; an address beyond this machine needs --token-file, and
+    /// --tls-cert or --behind-proxy
     #[arg(long, env = "PGMILL_CONSOLE_LISTEN", value_name = "ADDRESS")]
     #[arg(default_value = "127.0.0.1:8787")]
     pub(crate) listen: SocketAddr,
