@@ -48,9 +48,10 @@ impl Database {
 
     /// Refuses a database that is none of pgmill's, or one that this login may not look at.
     pub(crate) async fn check(&self) -> Result<(), QueueError> {
-        let session = self.session().await?;
-        schema::check_version(&**session.0).await?;
-        let viewer = viewer::viewer(&**session.0).await?;
+        let mut session = self.session().await?;
+        let look = session.look().await?;
+        schema::check_version(&*look).await?;
+        let viewer = viewer::viewer(&*look).await?;
         if viewer.may_look {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use queue::scan::{PieceKind, pieces};
 use crate::page::{Markup, escaped};
 
 /// Longer statements are shown plain and cut: nobody reads them here.
-const MOST_BYTES: usize = 200_000;
+const MOST_BYTES: usize = 50_000;
 
 /// Words that the grammar takes for itself, or that begin a statement or a clause.
 const KEYWORDS: &str = " add all alter analyze and any array as asc at atomic begin between by call \
@@ -24,8 +24,7 @@ const KEYWORDS: &str = " add all alter analyze and any array as asc at atomic be
 /// The statement; `position` counts characters from 1.
 pub(crate) fn statement(sql: &str, position: Option<u32>) -> Markup {
     if sql.len() > MOST_BYTES {
-        let end = (0..=MOST_BYTES).rev().find(|at| sql.is_char_boundary(*at)).unwrap_or(0);
-        return Markup(format!("{}\n…", escaped(&sql[..end])));
+        return Markup(escaped(sql));
     }
     let error = position.and_then(|it| {
         let before = usize::try_from(it).ok()?.checked_sub(1)?;
@@ -74,7 +73,7 @@ mod tests {
         let shown = statement("SELECT '<b>' -- x\nFROM nowhere", Some(24)).0;
         assert_eq!(
             shown,
-            "<span class=\"kw\">SELECT</span> <span class=\"str\">&#39;&lt;b&gt;&#39;</span>\
+            "<span class=\"kw\">SELECT</span> <span class=\"str\">&#39;&#60;b&#62;&#39;</span>\
              <span class=\"com\"> -- x\n</span><span class=\"kw\">FROM</span> <mark class=\"\">nowhere</mark>"
         );
     }

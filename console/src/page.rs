@@ -1,41 +1,73 @@
 //! The frame around every screen.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use askama::Template;
-use askama::filters::HtmlSafe;
+use askama::filters::{Escaper, Safe};
 use axum::response::{Html, IntoResponse, Response};
 use queue::insight::viewer::Viewer;
+use terminal::unseen;
 
 use crate::screens::{SCREENS, Screen};
 use crate::trouble::Trouble;
 
 /// HTML that was put together here, every foreign text in it escaped.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Markup(pub(crate) String);
+pub(crate) type Markup = Safe<String>;
 
-impl fmt::Display for Markup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+/// Its constructor.
+#[expect(non_snake_case, reason = "it stands for that of a tuple struct")]
+pub(crate) fn Markup(html: String) -> Markup {
+    Safe(html)
+}
+
+/// A longer text is cut, in characters: nobody reads it on a page, and what has it whole is named there.
+pub(crate) const MOST_SHOWN: usize = 5_000;
+
+/// The rule for every text that a template or a picture shows: what means something in HTML is written as a
+/// reference, also inside of quotes; what is unseen is written out, as in a terminal, so that nothing turns
+/// the direction of what stands beside it; and it is cut.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown;
+
+impl Escaper for Shown {
+    fn write_escaped_str<W: Write>(&self, mut to: W, text: &str) -> fmt::Result {
+        let cut = text.char_indices().nth(MOST_SHOWN).map(|(at, _)| text.split_at(at));
+        let (shown, rest) = cut.unwrap_or((text, ""));
+        for c in shown.chars() {
+            if unseen(c) {
+                write!(to, "{}", c.escape_default())?;
+            } else {
+                write_reference(&mut to, c)?;
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { write!(to, "… and {} bytes more", rest.len()) }
     }
 }
 
-impl HtmlSafe for Markup {}
+fn write_reference(to: &mut impl Write, c: char) -> fmt::Result {
+    match c {
+        '&' | '<' | '>' | '"' | '\'' => write!(to, "&#{};", u32::from(c)),
+        other => to.write_char(other),
+    }
+}
 
-/// The text with what means something in HTML, also inside of quotes, written out.
+/// The same outside of a template.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
+    // Writing to a string does not fail.
+    let _ = Shown.write_escaped_str(&mut out, text);
     out
+}
+
+/// For the value of a field, which comes back as it was: nothing is written out or cut.
+pub(crate) fn exact(text: impl AsRef<str>) -> Markup {
+    let text = text.as_ref();
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Raw, a parser would make a line feed of it.
+        let _ = if c == '\r' { out.write_str("&#13;") } else { write_reference(&mut out, c) };
+    }
+    Markup(out)
 }
 
 /// What the frame shows.
@@ -67,4 +99,22 @@ impl Page {
 /// A template as an answer.
 pub(crate) fn show(template: &impl Template) -> Result<Response, Trouble> {
     Ok(Html(template.render()?).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_within_itself() {
+        assert_eq!(escaped("<a b='\"&'>"), "&#60;a b=&#39;&#34;&#38;&#39;&#62;");
+        assert_eq!(escaped("a\u{202e}\u{1b}b\n"), "a\\u{202e}\\u{1b}b\n");
+        assert_eq!(exact("\u{202e}\"\r\n").0, "\u{202e}&#34;&#13;\n");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        let long = escaped(&"é".repeat(MOST_SHOWN + 2));
+        assert_eq!(long, format!("{}… and 4 bytes more", "é".repeat(MOST_SHOWN)));
+    }
 }

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use queue::{Outcome, State};
 use std::fmt::Write;
 
+pub(crate) use crate::page::exact;
 use crate::page::{Markup, escaped};
 
 /// A small value, or any number of references to it.

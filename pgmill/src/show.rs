@@ -153,7 +153,7 @@ fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String 
     let mut lines = vec![("task", format!("{}  {state}", task.id))];
     lines.extend(why.map(|sentence| ("why", visible(sentence))));
     lines.extend(task.name.as_ref().map(|name| ("name", visible(name))));
-    lines.push(("queue", format!("{}, priority {}", task.queue, task.priority)));
+    lines.push(("queue", format!("{}, priority {}", visible(&task.queue), task.priority)));
     lines.push(("mode", mode(task)));
     lines.push(("attempts", format!("{} of {}; {}", task.attempt, task.max_attempts, retry(task))));
     lines.extend(task.timeout_seconds.map(|limit| ("timeout", span(limit))));

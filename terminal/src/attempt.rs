@@ -18,7 +18,8 @@ pub const HIDDEN: &str = "(hidden)";
 /// context, a line each. `None` if it has no message.
 #[must_use]
 pub fn fault(attempt: &Attempt) -> Option<String> {
-    let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
+    let code =
+        attempt.sqlstate.as_ref().map(|code| format!(" ({})", visible(code))).unwrap_or_default();
     let hidden = attempt.sqlstate.as_ref().map(|_| HIDDEN);
     let mut text = format!("{}{code}", visible(attempt.message.as_deref().or(hidden)?));
     if let Some(place) = attempt.position.and_then(|it| caret(attempt.statement.as_deref()?, it)) {

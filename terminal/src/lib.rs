@@ -17,5 +17,5 @@ pub use names::{label, queue_name};
 pub use plan::{Node, Sums, Trigger, plan_changes, plan_nodes, plan_shape, plan_sums};
 pub use run::{move_bar, run_bar, run_outcome};
 pub use target::target;
-pub use text::{tell, visible};
+pub use text::{tell, unseen, visible};
 pub use words::{counted, one_line, span};

@@ -8,17 +8,29 @@ pub fn tell(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// The text without what a terminal would obey: it comes from the database, where anybody may have
-/// put it.
+/// Whether it shows nothing of itself and changes how the rest shows: what a terminal obeys, what
+/// turns the direction of what surrounds it, what stands for nothing. Not the two joiners, which words
+/// and emoji are made with.
+#[must_use]
+pub fn unseen(c: char) -> bool {
+    let hidden = matches!(c,
+        // Marks, embeddings, overrides and isolates of direction.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
+        // Ends of lines that are none.
+        | '\u{2028}' | '\u{2029}'
+        // Without a width.
+        | '\u{ad}' | '\u{180e}' | '\u{200b}' | '\u{2060}'..='\u{2065}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    hidden || (c.is_control() && c != '\n' && c != '\t')
+}
+
+/// The text with what is [`unseen`] written out, as `\u{1b}`: it comes from the database, where anybody may
+/// have put it.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        match c {
-            '\n' | '\t' => shown.push(c),
-            c if c.is_control() => shown.extend(c.escape_default()),
-            c => shown.push(c),
-        }
+        if unseen(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
 }
@@ -30,5 +42,12 @@ mod tests {
     #[test]
     fn the_database_does_not_drive_the_terminal() {
         assert_eq!(visible("a\u{1b}[2Jb\r\n\tä"), "a\\u{1b}[2Jb\\r\n\tä");
+    }
+
+    #[test]
+    fn nothing_turns_what_stands_beside_it() {
+        assert_eq!(visible("a\u{202e}b\u{2066}\u{200b}"), "a\\u{202e}b\\u{2066}\\u{200b}");
+        let joined = "می\u{200c}خواهم 👩\u{200d}💻";
+        assert_eq!(visible(joined), joined);
     }
 }

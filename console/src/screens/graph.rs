@@ -6,6 +6,7 @@ use queue::graph::{Edge as RunEdge, RunTask};
 use queue::lineage::Link;
 use queue::run::Expected;
 use serde::Serialize;
+use terminal::visible;
 
 use crate::words;
 
@@ -54,7 +55,7 @@ impl Drawing {
         let steps: HashSet<(i64, i64)> = critical.windows(2).map(|it| (it[0], it[1])).collect();
         let node = |task: &RunTask| Node {
             id: task.node.to_string(),
-            label: task.name.clone(),
+            label: visible(&task.name),
             state: task.state.clone(),
             note: task.duration.map(|it| words::span(it.as_secs_f64())),
             critical: on_it.contains(&task.node),
@@ -83,7 +84,7 @@ impl Drawing {
         let shown = &names[..names.len().min(MOST_NODES)];
         let node = |name: &&str| Node {
             id: (*name).to_owned(),
-            label: (*name).to_owned(),
+            label: visible(name),
             state: if *name == here { "here".to_owned() } else { String::new() },
             note: None,
             critical: false,

@@ -105,7 +105,7 @@ impl Screen {
 
     fn picture(&self) -> Markup {
         let picture = |usual: &Usual| usual.picture(&self.page.base, self.task.id);
-        self.usual.as_ref().map(picture).unwrap_or_default()
+        self.usual.as_ref().map_or_else(|| Markup(String::new()), picture)
     }
 
     /// Asked for again, or sent, until it has ended.

@@ -56,7 +56,7 @@ fn draw(stretches: &[Stretch]) -> Markup {
     let seconds = |it: &Stretch| it.to.duration_since(it.from).as_secs_f64().max(0.0);
     let all: f64 = stretches.iter().map(seconds).sum();
     if stretches.is_empty() {
-        return Markup::default();
+        return Markup(String::new());
     }
     // What would be too narrow gets its least width, at the cost of the others.
     #[expect(clippy::cast_precision_loss, reason = "a number of attempts")]

@@ -142,7 +142,7 @@ fn of_worker(it: &Worker, paint: Paint) -> Row<'static> {
         Cell::from(state).style(paint.style(tone)),
         Cell::from(format!("{} of {}", it.running, it.readers)),
         Cell::from(format!("{} ago", span(it.beat_age_seconds))),
-        Cell::from(it.version.clone().unwrap_or_default()),
+        Cell::from(visible(it.version.as_deref().unwrap_or_default())),
         Cell::from(visible(&queues)),
     ])
 }
