@@ -42,7 +42,7 @@ FROM mill.schedule_test($1) AS t";
 
 const TEST_TIMEOUT: &str = "/* schedule.test_timeout */
 SELECT set_config('statement_timeout', coalesce((SELECT ceil((s.trigger->>'timeout_secs')::float8 * 1000)::bigint::text
-    FROM mill.schedules s WHERE s.name = $1), '0'), true)";
+    FROM mill.schedules s WHERE s.name = $1), current_setting('statement_timeout')), true)";
 
 const MISTAKES: &str = "/* schedule.mistakes */
 SELECT m.declared_as, m.place, m.message, m.hint FROM mill.schedule_mistakes m ORDER BY m.declared_as, m.place";
