@@ -1,12 +1,36 @@
 //! What is done through the web console stands in the audit, in the name of who did it.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
 
-use crate::harness::Database;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
 use crate::harness::console::{Console, TokenFile, csrf};
 use crate::harness::login::Login;
+use crate::harness::routes::{acts as acts_of_routes, filled};
+use crate::harness::{Database, Worker, eventually};
+use crate::run::{end, job, start, states};
+use crate::schedule::schedule;
 
 const TOKEN: &str = "another-token-of-enough-characters";
+
+/// A run that failed, one that goes on although a part of it failed, and a worker.
+async fn seed(database: &Database) -> (i64, i64, Worker) {
+    database.execute("SELECT mill.set_group('g')").await;
+    job(database, "it", json!([{"name": "a", "statement": "SELECT 1/0", "attempts": 1}])).await;
+    let slow = json!([
+        {"name": "a", "statement": "SELECT 1/0", "attempts": 1},
+        {"name": "b", "statement": "SELECT 1", "queue": "none"},
+    ]);
+    job(database, "slow", slow).await;
+    schedule(database, "s", "manual", "SELECT 1", "").await;
+    let (failed, goes_on) = (start(database, "it").await, start(database, "slow").await);
+    let worker = Worker::start(database, &["--queues", "default", "--poll", "50ms"]);
+    assert_eq!(end(database, failed).await, "failed");
+    let half = async || states(database, goes_on).await.starts_with("a failed");
+    eventually("a part of the other one failed", half).await;
+    (failed, goes_on, worker)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_act_of_the_console_is_on_record_with_login_and_person() {
@@ -20,24 +44,38 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
     let own = [("Host", console.address.as_str()), ("Cookie", cookie.as_str())];
     let page = console.request("GET", "/queues", &own, "").await.body;
     let csrf_token = csrf(&page);
-    database.execute("SELECT mill.set_group('g')").await;
+    let (failed, goes_on, worker) = seed(&database).await;
+    let seat: Uuid = database.value("SELECT id FROM mill.workers").await;
     let id = database.enqueue("SELECT 1", ", queue => 'etl'").await;
     let acts = [
-        (format!("/tasks/{id}/cancel"), "", "cancel"),
-        (format!("/tasks/{id}/retry"), "", "retry"),
-        ("/tasks/all".to_owned(), "q=queue:etl", "cancel"),
-        ("/queues/etl/pause".to_owned(), "paused=true", "pause"),
-        ("/queues/etl/limit".to_owned(), "max_running=3", "set_max_running"),
-        ("/priorities/weights".to_owned(), "low=7", "set_weights"),
-        ("/priorities/reserve".to_owned(), "capacity=high", "update_settings"),
-        ("/groups/g/concurrency".to_owned(), "max_concurrency=2", "set_group"),
-        ("/queues/etl/commits".to_owned(), "milliseconds=20", "share_commits"),
-        ("/groups/g/active".to_owned(), "opens=22:00&closes=06:00", "set_active_period"),
-        ("/groups/make".to_owned(), "name=h", "set_group"),
-        ("/groups/h/remove".to_owned(), "", "drop_group"),
+        ("/tasks/{id}/cancel", id.to_string(), "", "cancel"),
+        ("/tasks/{id}/retry", id.to_string(), "", "retry"),
+        ("/tasks/all", String::new(), "q=queue:etl", "cancel"),
+        ("/queues/{queue}/pause", String::new(), "paused=true", "pause"),
+        ("/queues/{queue}/limit", String::new(), "max_running=3", "set_max_running"),
+        ("/priorities/weights", String::new(), "low=7", "set_weights"),
+        ("/priorities/reserve", String::new(), "capacity=high", "update_settings"),
+        ("/queues/{queue}/commits", String::new(), "milliseconds=20", "share_commits"),
+        ("/groups/{group}/concurrency", String::new(), "max_concurrency=2", "set_group"),
+        ("/groups/{group}/active", String::new(), "opens=22:00&closes=06:00", "set_active_period"),
+        ("/groups/make", String::new(), "name=h", "set_group"),
+        ("/groups/{group}/remove", String::new(), "", "drop_group"),
+        ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
+        ("/jobs/run", String::new(), "name=slow", "start_run"),
+        ("/jobs/enable", String::new(), "name=slow&enabled=false", "enable_job"),
+        ("/runs/{id}/retry", goes_on.to_string(), "task=a", "retry_run_task"),
+        ("/runs/{id}/cancel", goes_on.to_string(), "", "cancel_run"),
+        ("/runs/{id}/restart", failed.to_string(), "which=failed", "restart_run"),
+        ("/schedules/run-now", String::new(), "name=s", "run_now"),
+        ("/schedules/enable", String::new(), "name=s&enabled=false", "enable_schedule"),
     ];
+    let there: BTreeSet<String> = acts_of_routes().into_iter().collect();
+    let tried = acts.iter().map(|it| it.0.to_owned());
+    // It measures, and does nothing.
+    assert_eq!(tried.chain(["/schedules/test".to_owned()]).collect::<BTreeSet<_>>(), there);
     let mut seen: i64 = database.value("SELECT coalesce(max(id), 0) FROM mill.audit").await;
-    for (path, form, act) in acts {
+    for (path, id, form, act) in acts {
+        let path = filled(path, &[("id", &id), ("queue", "etl"), ("group", "g")]);
         let answer =
             console.post_with(&path, &format!("{form}&csrf={csrf_token}"), &own[1..]).await;
         assert!(matches!(answer.status, 200 | 303), "{path}: {}", answer.body);
@@ -62,7 +100,7 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
     let shown = console.request("GET", "/audit?since=1h&act=pause", &own, "").await.body;
     assert!(shown.contains("console: ann &#60;b&#62;") && shown.contains("queue etl"), "{shown}");
     assert!(!shown.contains("set_weights"), "{shown}");
-    drop(console);
+    drop((console, worker));
     operator.gone(&database).await;
 }
 
