@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help demo test browser pictures chaos fmt lint deny deploy-check deb fuzz ci cargo
+.PHONY: help demo test browser pictures api-check chaos fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -36,6 +36,12 @@ pictures: cargo ## Make the pictures of docs/console.md
 	tests/browser/install $(TOOLS)/browser
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored pictures --nocapture
+
+api-check: cargo ## Compare the console's API with its description, by made-up requests
+	@.ci/packages deploy || true
+	tests/api/install $(TOOLS)/api
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored api_check --nocapture
 
 chaos: cargo ## Break what a fleet stands on, and check every promise (SEED=N repeats a run, SHORT=1: a minute)
 	@# It starts the fleet's programs, which have to lie beside it: all of them are built first.

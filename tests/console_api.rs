@@ -17,6 +17,10 @@ fn faults(at: &str, value: &Value, schema: &Value, document: &Value) -> Vec<Stri
         let pointer = name.strip_prefix('#').unwrap();
         return faults(at, value, document.pointer(pointer).unwrap(), document);
     }
+    if let Some(options) = schema["anyOf"].as_array() {
+        let judged = options.iter().map(|it| faults(at, value, it, document));
+        return judged.min_by_key(Vec::len).unwrap();
+    }
     let kind = match value {
         Value::Null => "null",
         Value::Array(_) => "array",
@@ -40,6 +44,12 @@ fn faults(at: &str, value: &Value, schema: &Value, document: &Value) -> Vec<Stri
         if value.get(name.as_str().unwrap()).is_none() {
             found.push(format!("{at} has no {name}"));
         }
+    }
+    if schema["additionalProperties"] == false {
+        let known = schema["properties"].as_object().unwrap();
+        let names = value.as_object().into_iter().flat_map(|it| it.keys());
+        let more = names.filter(|name| !known.contains_key(*name));
+        found.extend(more.map(|name| format!("{at} has {name}, too")));
     }
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
         if let Some(value) = value.get(name) {
@@ -91,10 +101,6 @@ async fn every_answer_is_as_the_api_describes_it() {
             let schema =
                 &described["get"]["responses"]["200"]["content"]["application/json"]["schema"];
             assert_eq!(faults(path, &value, schema, &document), [""; 0]);
-            let described = schema["properties"].as_object().unwrap();
-            let names = value.as_object().unwrap().keys();
-            let more: Vec<&String> = names.filter(|name| !described.contains_key(*name)).collect();
-            assert!(more.is_empty(), "{path} answers what it does not describe: {more:?}");
         }
         let _worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
         database.until_empty().await;

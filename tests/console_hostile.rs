@@ -98,7 +98,7 @@ struct Column {
 
 /// Rows in every table: a task of each state, history with all that an attempt may bring, runs, schedules.
 /// Ids of a task that runs and of one that failed.
-async fn seed(database: &Database) -> (i64, i64) {
+pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     let mut worker = Worker::start(database, &["--readers", "4", "--poll", "50ms"]);
     let failing = "DO $$ BEGIN RAISE NOTICE 'n'; RAISE 'm' USING DETAIL = 'd', HINT = 'h'; END $$";
     let named =

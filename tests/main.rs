@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod annotation;
+mod api_check;
 mod apply;
 mod audit;
 mod bad_input;

@@ -232,6 +232,10 @@ fn admit(app: &App, mut request: Request) -> Result<Request, Box<Response>> {
             "ask the proxy by https; it has to send X-Forwarded-Proto: https along",
         ));
     }
+    if request.uri().query().is_some_and(|it| it.contains("%00")) {
+        let why = "no text of the database has a NUL in it";
+        return Err(refuse(StatusCode::BAD_REQUEST, why, "leave out %00"));
+    }
     match *request.method() {
         Method::GET | Method::HEAD => {}
         Method::POST => {

@@ -1,5 +1,7 @@
 //! What the JSON looks like, for programs: `/api/v1/openapi.json`.
 
+mod schemas;
+
 use serde_json::{Map, Value, json};
 
 /// A path of the API.
@@ -10,7 +12,7 @@ pub struct Described {
     pub summary: &'static str,
     /// Parameters of the query: name, meaning.
     pub parameters: &'static [(&'static str, &'static str)],
-    /// What an answer has in any case: name and JSON type.
+    /// What an answer has in any case: name and kind, as in [`schemas::SCHEMAS`].
     pub answer: &'static [(&'static str, &'static str)],
 }
 
@@ -19,8 +21,8 @@ const BEHIND: (&str, &str) = ("behind", "`next` of the page before");
 
 /// What a picture is drawn from.
 const DRAWING: &[(&str, &str)] = &[
-    ("nodes", "array"),
-    ("edges", "array"),
+    ("nodes", "[GraphNode]"),
+    ("edges", "[GraphEdge]"),
     ("left_out", "integer"),
     ("too_many_edges", "boolean"),
 ];
@@ -34,9 +36,9 @@ pub const PATHS: &[Described] = &[
         summary: "Problems, queues, readers, and the last hour",
         parameters: &[],
         answer: &[
-            ("problems", "array"),
-            ("queues", "array"),
-            ("hour", "object"),
+            ("problems", "[Problem]"),
+            ("queues", "[Queue]"),
+            ("hour", "Hour"),
             ("readers", "integer"),
             ("busy_readers", "integer"),
             ("workers_alive", "integer"),
@@ -50,20 +52,24 @@ pub const PATHS: &[Described] = &[
             ("q", "the filter, as in queue:etl state:failed since:1h"),
             ("behind", "`next` of the page before"),
         ],
-        answer: &[("tasks", "array"), ("next", "string|null"), ("looked_back_to", "string|null")],
+        answer: &[
+            ("tasks", "[FoundTask]"),
+            ("next", "string|null"),
+            ("looked_back_to", "time|null"),
+        ],
     },
     Described {
         path: "/tasks/{id}",
         summary: "Everything about one task",
         parameters: &[],
         answer: &[
-            ("task", "object"),
+            ("task", "Task"),
             ("why", "string|null"),
-            ("running", "object|null"),
-            ("blockers", "array"),
-            ("attempts", "array"),
-            ("usual", "object|null"),
-            ("plan", "object|null"),
+            ("running", "Running|null"),
+            ("blockers", "[Blocker]"),
+            ("attempts", "[Attempt]"),
+            ("usual", "Usual|null"),
+            ("plan", "Plan|null"),
         ],
     },
     Described {
@@ -73,31 +79,31 @@ pub const PATHS: &[Described] = &[
             ("since", "within this time: 90s, 15m, 2h, 3d; an hour if it is left out"),
             ("queue", "causes that this queue has a part in"),
         ],
-        answer: &[("groups", "array")],
+        answer: &[("groups", "[FailureGroup]")],
     },
     Described {
         path: "/workers",
         summary: "Workers and what they run",
         parameters: &[],
-        answer: &[("workers", "array")],
+        answer: &[("workers", "[Worker]")],
     },
     Described {
         path: "/queues",
         summary: "Queues; where `more` is true, the counting ended",
         parameters: &[],
-        answer: &[("queues", "array")],
+        answer: &[("queues", "[Queue]")],
     },
     Described {
         path: "/priorities",
         summary: "Priorities and their weights",
         parameters: &[],
-        answer: &[("priorities", "array"), ("weights", "array")],
+        answer: &[("priorities", "[Priority]"), ("weights", "[Weight]")],
     },
     Described {
         path: "/groups",
         summary: "Groups; counts end at 10,000",
         parameters: &[],
-        answer: &[("groups", "array")],
+        answer: &[("groups", "[Group]")],
     },
     Described {
         path: "/throughput",
@@ -127,7 +133,7 @@ pub const PATHS: &[Described] = &[
             ("since", "within this time: 90s, 15m, 2h, 3d"),
             ("before", "`next` of the page before"),
         ],
-        answer: &[("acts", "array"), ("next", "integer|null")],
+        answer: &[("acts", "[Act]"), ("next", "integer|null")],
     },
     Described {
         path: "/database",
@@ -137,11 +143,11 @@ pub const PATHS: &[Described] = &[
             ("server_version", "string"),
             ("connections_allowed", "integer"),
             ("connections_open", "integer"),
-            ("checks", "array"),
-            ("connections", "array"),
-            ("waits", "array"),
-            ("horizon", "array"),
-            ("schema", "object|null"),
+            ("checks", "[Check]"),
+            ("connections", "[Connections]"),
+            ("waits", "[LockWait]"),
+            ("horizon", "[Holder]"),
+            ("schema", "Storage|null"),
         ],
     },
     Described {
@@ -153,19 +159,19 @@ pub const PATHS: &[Described] = &[
             ("schedule", "fired by this schedule"),
             BEHIND,
         ],
-        answer: &[("runs", "array"), ("next", "integer|null")],
+        answer: &[("runs", "[ListedRun]"), ("next", "integer|null")],
     },
     Described {
         path: "/runs/{id}",
         summary: "One run with up to 300 of its tasks: of more, those that run, failed or cannot run first",
         parameters: &[],
         answer: &[
-            ("run", "object"),
-            ("tasks", "array"),
-            ("edges", "array"),
+            ("run", "Run"),
+            ("tasks", "[RunTask]"),
+            ("edges", "[RunEdge]"),
             ("left_out", "integer"),
             ("too_many_edges", "boolean"),
-            ("critical_path", "object|null"),
+            ("critical_path", "CriticalPath|null"),
         ],
     },
     Described {
@@ -178,30 +184,30 @@ pub const PATHS: &[Described] = &[
         path: "/schedules",
         summary: "Schedules by name, each with its last runs, 100 at a time",
         parameters: &[BEHIND],
-        answer: &[("schedules", "array"), ("mistakes", "array"), ("next", "string|null")],
+        answer: &[("schedules", "[Schedule]"), ("mistakes", "[Mistake]"), ("next", "string|null")],
     },
     Described {
         path: "/schedules/one",
         summary: "One schedule: its next fires, the runs it started, what happened to it",
         parameters: &[NAME],
         answer: &[
-            ("schedule", "object"),
-            ("fires", "array"),
-            ("history", "array"),
-            ("log", "array"),
+            ("schedule", "Schedule"),
+            ("fires", "[Fire]"),
+            ("history", "[Fired]"),
+            ("log", "[Logged]"),
         ],
     },
     Described {
         path: "/jobs",
         summary: "Jobs by name, each with its newest run, 100 at a time",
         parameters: &[BEHIND],
-        answer: &[("jobs", "array"), ("next", "string|null")],
+        answer: &[("jobs", "[ListedJob]"), ("next", "string|null")],
     },
     Described {
         path: "/jobs/one",
         summary: "One job with up to 300 of its tasks, and what waits for what among these",
         parameters: &[NAME],
-        answer: &[("job", "object"), ("edges", "array")],
+        answer: &[("job", "Job"), ("edges", "[Link]")],
     },
     Described {
         path: "/jobs/graph",
@@ -213,7 +219,7 @@ pub const PATHS: &[Described] = &[
         path: "/lineage",
         summary: "All that a task waits for, and all that waits for it, over all jobs",
         parameters: &[NAME],
-        answer: &[("task", "string"), ("tasks", "array"), ("edges", "array")],
+        answer: &[("task", "string"), ("tasks", "[string]"), ("edges", "[Link]")],
     },
     Described {
         path: "/lineage/graph",
@@ -227,6 +233,8 @@ pub const PATHS: &[Described] = &[
 pub(crate) fn document() -> Value {
     let paths: Map<String, Value> =
         PATHS.iter().map(|it| (format!("/api/v1{}", it.path), described(it))).collect();
+    let schemas: Map<String, Value> =
+        schemas::SCHEMAS.iter().map(|(name, fields)| ((*name).to_owned(), named(fields))).collect();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -236,15 +244,10 @@ pub(crate) fn document() -> Value {
         },
         "components": {
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
-            "schemas": { "Error": {
-                "type": "object",
-                "required": ["error", "hint"],
-                "properties": {
-                    "error": { "type": "string", "description": "What is wrong" },
-                    "hint": { "type": ["string", "null"], "description": "What to do about it" },
-                },
-            } },
+            "schemas": schemas,
         },
+        // A console without tokens asks for none.
+        "security": [{ "token": [] }, {}],
         "paths": paths,
     })
 }
@@ -254,31 +257,91 @@ fn refused(why: &str) -> Value {
     json!({ "description": why, "content": { "application/json": { "schema": schema } } })
 }
 
+/// The schema of a kind.
+fn schema(kind: &str) -> Value {
+    if let Some(kind) = kind.strip_suffix("|null") {
+        return json!({ "anyOf": [schema(kind), { "type": "null" }] });
+    }
+    if let Some(of) = kind.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        return json!({ "type": "array", "items": schema(of) });
+    }
+    match kind {
+        "any" => json!({}),
+        "time" => json!({ "type": "string", "format": "date-time" }),
+        "uuid" => json!({ "type": "string", "format": "uuid" }),
+        // As large as the database has them.
+        "integer" => json!({ "type": "integer", "format": "int64" }),
+        name if name.starts_with(char::is_uppercase) => {
+            json!({ "$ref": format!("#/components/schemas/{name}") })
+        }
+        kind => json!({ "type": kind }),
+    }
+}
+
+fn object<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> Value {
+    let properties: Map<String, Value> =
+        fields.map(|(name, kind)| (name.to_owned(), schema(kind))).collect();
+    let required: Vec<&String> = properties.keys().collect();
+    json!({
+        "type": "object",
+        "required": required,
+        "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
+fn named(fields: &str) -> Value {
+    object(fields.split_whitespace().filter_map(|field| field.split_once(':')))
+}
+
+/// What a parameter may be. Of a filter and of the pages of a list by it, which have a language of their own, it
+/// says that they are text.
+fn parameter(path: &str, name: &str) -> Value {
+    match name {
+        "id" => json!({ "type": "integer", "format": "int64", "minimum": 1, "maximum": i64::MAX }),
+        "before" => json!({ "type": "integer", "format": "int64" }),
+        "behind" if path == "/runs" => json!({ "type": "integer", "format": "int64" }),
+        "since" => json!({ "type": "string", "pattern": "^([0-9]{1,4}[smhd])?$" }),
+        "state" => {
+            json!({ "type": "string", "enum": ["running", "succeeded", "failed", "cancelled"] })
+        }
+        "name" => json!({
+            "type": "string", "minLength": 1, "pattern": NO_NUL, "examples": ["nightly"],
+        }),
+        _ => json!({ "type": "string", "pattern": NO_NUL }),
+    }
+}
+
+/// Every text of PostgreSQL is like that.
+const NO_NUL: &str = "^[^\\u0000]*$";
+
 fn described(it: &Described) -> Value {
     let query = it.parameters.iter().map(|(name, meaning)| {
-        json!({ "name": name, "in": "query", "description": meaning, "schema": { "type": "string" } })
-    });
-    let of_path = it.path.contains("{id}").then(
-        || json!({ "name": "id", "in": "path", "required": true, "schema": { "type": "integer" } }),
-    );
-    let parameters: Vec<Value> = of_path.into_iter().chain(query).collect();
-    let properties: Map<String, Value> = it
-        .answer
-        .iter()
-        .map(|(name, kind)| {
-            ((*name).to_owned(), json!({ "type": kind.split('|').collect::<Vec<_>>() }))
+        let required = *name == NAME.0;
+        json!({
+            "name": name, "in": "query", "required": required,
+            "description": meaning, "schema": parameter(it.path, name),
         })
-        .collect();
-    let required: Vec<&str> = it.answer.iter().map(|(name, _)| *name).collect();
-    let schema = json!({ "type": "object", "required": required, "properties": properties });
+    });
+    let id = parameter(it.path, "id");
+    let of_path = it
+        .path
+        .contains("{id}")
+        .then(|| json!({ "name": "id", "in": "path", "required": true, "schema": id }));
+    let parameters: Vec<Value> = of_path.into_iter().chain(query).collect();
+    let schema = object(it.answer.iter().copied());
     json!({ "get": {
         "summary": it.summary,
         "parameters": parameters,
         "responses": {
             "200": { "description": "It", "content": { "application/json": { "schema": schema } } },
             "400": refused("A parameter that cannot be read"),
+            "401": refused("No token"),
+            "403": refused("No right, or a name that this console is not known by"),
             "404": refused("There is none"),
-            "default": refused("No token, no right, or no database in time"),
+            "422": refused("The database refuses it"),
+            "503": refused("No database"),
+            "504": refused("It took longer than it may"),
         },
     } })
 }

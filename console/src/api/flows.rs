@@ -89,15 +89,21 @@ async fn job_graph(visit: Visit, Query(of): Query<Of>) -> Shown {
     Ok(json_of(&flows::job(&look, &of.name).await?.drawing()))
 }
 
-async fn lineage(visit: Visit, Query(of): Query<Of>) -> Shown {
+/// The screen asks for a name where there is none; a program has one.
+async fn around(visit: &Visit, name: &str) -> Result<flows::Lineage, Trouble> {
+    if name.is_empty() {
+        return Err(Trouble::bad("no task is named").hint("lineage?name=TASK"));
+    }
     let mut session = visit.session().await?;
     let look = session.look().await?;
-    let known = flows::lineage(&look, &of.name).await?;
+    flows::lineage(&look, name).await
+}
+
+async fn lineage(visit: Visit, Query(of): Query<Of>) -> Shown {
+    let known = around(&visit, &of.name).await?;
     Ok(json_of(&json!({ "task": known.name, "tasks": known.names(), "edges": known.links })))
 }
 
 async fn lineage_graph(visit: Visit, Query(of): Query<Of>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    Ok(json_of(&flows::lineage(&look, &of.name).await?.drawing()))
+    Ok(json_of(&around(&visit, &of.name).await?.drawing()))
 }

@@ -1,0 +1,53 @@
+//! The API as schemathesis sees it: it reads the description, makes up requests, right ones and wrong ones, and
+//! compares what comes back with what was described.
+//!
+//! Needs Python 3.11 and the packages of `tests/api/tools.txt`; `make api-check` installs them and runs this alone.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tokio::task::spawn_blocking;
+
+use crate::console_hostile::seed;
+use crate::harness::Database;
+use crate::harness::console::Console;
+
+/// Another one makes up other requests.
+const SEED: &str = "20261122";
+
+/// Of every operation and phase.
+const EXAMPLES: &str = "100";
+
+/// What its checks, all of which are made, cannot know.
+const CONFIG: &str = "tests/api/schemathesis.toml";
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it needs schemathesis: make api-check"]
+async fn schemathesis_finds_nothing() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools/api");
+    let database = Database::new().await;
+    seed(&database).await;
+    // The examples of the description.
+    database
+        .execute(
+            "SELECT mill.set_schedule('nightly', 'daily(03:15)', 'SELECT 1');
+             SELECT mill.set_dependency('nightly', 'evening')",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let mut command = Command::new(folder.join("bin/schemathesis"));
+    // It keeps examples where it runs.
+    command.current_dir(&folder).arg("--config-file").arg(root.join(CONFIG)).arg("run");
+    command.arg(format!("http://{}/api/v1/openapi.json", console.address));
+    command.args(["--no-color", "--seed", SEED, "--max-examples", EXAMPLES]);
+    command.args(["--phases", "examples,coverage,fuzzing", "--workers", "2"]);
+    command.args(["--generation-database", "none", "--request-timeout", "30"]);
+    let told = format!("is there {}? make api-check installs it", folder.display());
+    let Output { status, stdout, stderr } =
+        spawn_blocking(move || command.output().expect(&told)).await.unwrap();
+    let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    println!("{said}");
+    assert!(status.success(), "schemathesis has found something");
+    assert_eq!(console.get("/livez").await.status, 200);
+}
