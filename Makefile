@@ -38,7 +38,7 @@ pictures: cargo ## Make the pictures of docs/console.md
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored pictures --nocapture
 
 api-check: cargo ## Compare the console's API with its description, by made-up requests
-	@.ci/packages deploy || true
+	@.ci/packages api || true
 	tests/api/install $(TOOLS)/api
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored api_check --nocapture

@@ -84,6 +84,14 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, Mistake> {
     Ok(query)
 }
 
+/// The filter of Tasks, or what is wrong with it and what to do about it: for the tests of parsers.
+///
+/// # Errors
+/// It is none.
+pub fn read(text: &str) -> Result<TaskQuery, (String, String)> {
+    parse(text).map_err(|it| (it.message, it.hint))
+}
+
 /// Words, with quotes taken off.
 fn terms(text: &str) -> Result<Vec<String>, Mistake> {
     let mut terms = Vec::new();

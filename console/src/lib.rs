@@ -48,6 +48,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 pub use app::{Bound, Console, StartError};
+pub use filter::read as read_filter;
 pub use flags::{Flags, InWorker, base_path};
 pub use openapi::PATHS as API_PATHS;
 pub use tls::TlsFiles;

@@ -23,6 +23,7 @@ pub type Property = (&'static str, fn(&[u8]));
 pub const ALL: &[Property] = &[
     ("annotations", annotations),
     ("connection_strings", connection_strings),
+    ("filters", filters),
     ("job_files", job_files),
     ("parameters", parameters),
     ("results", results),
@@ -123,6 +124,21 @@ pub fn connection_strings(input: &[u8]) {
         // Where it is the user's own text for something else it may show.
         let known = input.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
         assert!(known || !told.contains(SECRET), "{told}");
+    }
+}
+
+/// A filter of the console: white space around it changes nothing, it looks back no further than any
+/// history, and a mistake says what to do.
+pub fn filters(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    match console::read_filter(text) {
+        Ok(query) => {
+            let again = console::read_filter(&format!(" \t{text}\n ")).map(|it| format!("{it:?}"));
+            assert_eq!(again, Ok(format!("{query:?}")), "white space around {text:?}");
+            let spans = query.since.is_none_or(|it| it <= Duration::from_secs(3650 * 86_400));
+            assert!(spans, "{query:?} looks back too far");
+        }
+        Err((message, hint)) => assert!(!message.is_empty() && !hint.is_empty(), "{text:?}"),
     }
 }
 

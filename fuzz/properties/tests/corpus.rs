@@ -68,6 +68,10 @@ const UNITS: &[&str] = &[
     "E'",
     "U&'",
     "x'",
+    "state:failed ",
+    "id:1,",
+    "since:1h ",
+    "name:\"",
 ];
 
 /// Time that this thread has had on a processor: the same on a crowded machine.
