@@ -85,6 +85,13 @@ async fn it_is_off_unless_asked_for_and_a_taken_port_is_told_before_anything_sta
     assert_eq!(worker.ended().await.code(), Some(2), "{}", worker.log());
     assert!(worker.log().contains("--console-token-file FILE"), "{}", worker.log());
 
+    let file = std::env::temp_dir().join(format!("pgmill-{}.toml", database.name()));
+    std::fs::write(&file, "console = \"127.0.0.1:0\"\nconsole_tls_cert = \"cert.pem\"\n").unwrap();
+    let mut worker = Worker::start(&database, &["--config", file.to_str().unwrap()]);
+    assert_eq!(worker.ended().await.code(), Some(2), "{}", worker.log());
+    assert!(worker.log().contains("a certificate and its key go together"), "{}", worker.log());
+    std::fs::remove_file(&file).unwrap();
+
     let mut worker = Worker::start(&database, &FLAGS);
     database.until_empty().await;
     assert!(!worker.log().contains("console"), "{}", worker.log());

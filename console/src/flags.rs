@@ -48,7 +48,7 @@ impl Flags {
     /// What they say of a console that listens there.
     ///
     /// # Errors
-    /// A token file that cannot be read, or whose tokens are too short.
+    /// A token file that cannot be read, or whose tokens are too short; a certificate without its key.
     pub fn options(&self, listen: SocketAddr) -> Result<Options, StartError> {
         Ok(Options {
             listen,
@@ -56,14 +56,22 @@ impl Flags {
             tokens: self.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default(),
             base_path: self.base_path.clone(),
             hosts: self.allow_host.clone(),
-            tls: self
-                .tls_cert
-                .clone()
-                .zip(self.tls_key.clone())
-                .map(|(certificate, key)| TlsFiles { certificate, key }),
+            tls: self.tls()?,
             behind_proxy: self.behind_proxy,
             flag_prefix: "--",
         })
+    }
+
+    /// A configuration file may name one without the other.
+    fn tls(&self) -> Result<Option<TlsFiles>, StartError> {
+        match (self.tls_cert.clone(), self.tls_key.clone()) {
+            (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
+            (None, None) => Ok(None),
+            _ => Err(StartError::Usage {
+                message: "a certificate and its key go together".to_owned(),
+                hint: "name both files, tls-cert and tls-key".to_owned(),
+            }),
+        }
     }
 }
 

@@ -130,6 +130,9 @@ struct File {
     console: Option<SocketAddr>,
     console_read_only: Option<bool>,
     console_token_file: Option<PathBuf>,
+    console_tls_cert: Option<PathBuf>,
+    console_tls_key: Option<PathBuf>,
+    console_behind_proxy: Option<bool>,
     console_base_path: Option<String>,
     console_allow_host: Option<Vec<String>>,
     log_format: Option<LogFormat>,
@@ -267,9 +270,16 @@ impl Picker<'_> {
         let listen = self.pick("console", listen, file.console, SocketAddr::to_string);
         let read_only = flags.read_only.then_some(true);
         flags.read_only = self.or("console_read_only", read_only, file.console_read_only, false);
-        let in_file = file.console_token_file.take();
-        let shown = |path: &PathBuf| path.display().to_string();
-        flags.token_file = self.pick("console_token_file", flags.token_file, in_file, shown);
+        for (name, flag, in_file) in [
+            ("console_token_file", &mut flags.token_file, file.console_token_file.take()),
+            ("console_tls_cert", &mut flags.tls_cert, file.console_tls_cert.take()),
+            ("console_tls_key", &mut flags.tls_key, file.console_tls_key.take()),
+        ] {
+            *flag = self.pick(name, flag.take(), in_file, |path| path.display().to_string());
+        }
+        let behind = flags.behind_proxy.then_some(true);
+        flags.behind_proxy =
+            self.or("console_behind_proxy", behind, file.console_behind_proxy, false);
         let base_path = Some(flags.base_path).filter(|path| !path.is_empty());
         let in_file = file.console_base_path.take().map(|path| console::base_path(&path));
         let in_file = in_file.transpose().map_err(|error| anyhow!("console_base_path: {error}"))?;
@@ -478,6 +488,15 @@ mod tests {
             let InWorker(flags) = console.flags;
             assert_eq!((console.listen.port(), &*flags.base_path), (1, "/x"));
             assert_eq!((flags.allow_host, flags.read_only), (vec!["b".into(), "c".into()], false));
+        });
+        let text = "console = \"127.0.0.1:1\"\nconsole_tls_cert = \"c\"\nconsole_tls_key = \"k\"\nconsole_behind_proxy = true\n";
+        with_file("console-tls", text, |file| {
+            let given = ["worker", "--config", file, "--console-tls-key=l", "--console-tls-cert=d"];
+            for (given, cert, key) in [(&given[..3], "c", "k"), (&given[..], "d", "l")] {
+                let InWorker(flags) = decide(given).unwrap().console.unwrap().flags;
+                assert_eq!((flags.tls_cert, flags.tls_key), (Some(cert.into()), Some(key.into())));
+                assert!(flags.behind_proxy);
+            }
         });
         with_file("no-path", "console_base_path = \"x\"\n", |file| {
             assert!(decide(&["worker", "--config", file]).is_err());
