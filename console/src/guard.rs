@@ -125,12 +125,6 @@ impl Doors {
         signed_in.iter().find(|it| equal(cookie, &it.cookie)).map(|it| it.who.clone())
     }
 
-    /// Whether cookies are for HTTPS alone.
-    pub(crate) fn secure(&self, headers: &HeaderMap) -> bool {
-        let from_https = |it: &HeaderValue| it.as_bytes().starts_with(b"https:");
-        self.https != Https::None || headers.get(header::ORIGIN).is_some_and(from_https)
-    }
-
     /// Whether it came over TLS if a proxy has to say so: through each proxy, if there are several.
     fn came_securely(&self, headers: &HeaderMap) -> bool {
         let mut said = headers.get_all("x-forwarded-proto").iter().peekable();
@@ -172,6 +166,11 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 fn cookie(headers: &HeaderMap) -> Option<&str> {
     let pairs = text(headers, header::COOKIE)?.split(';').map(str::trim);
     pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == COOKIE).map(|it| it.1)
+}
+
+/// Whether a cookie for who sent this form is for HTTPS alone. Where TLS is asked for, every form is from there.
+pub(crate) fn secure(headers: &HeaderMap) -> bool {
+    headers.get(header::ORIGIN).is_some_and(|it| it.as_bytes().starts_with(b"https:"))
 }
 
 /// `Set-Cookie` that signs in, or out with an empty value.

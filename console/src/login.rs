@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use crate::app::{App, Shared};
-use crate::guard::set_cookie;
+use crate::guard::{secure, set_cookie};
 use crate::trouble::Trouble;
 use crate::visit::Act;
 
@@ -61,13 +61,13 @@ async fn sign_in(
         let page = Screen { base: &app.base, wrong: true }.render()?;
         return Ok((StatusCode::UNAUTHORIZED, Html(page)).into_response());
     };
-    let cookie = set_cookie(&app.base, &cookie, app.doors.secure(&headers));
+    let cookie = set_cookie(&app.base, &cookie, secure(&headers));
     Ok(([(header::SET_COOKIE, cookie)], home(&app)).into_response())
 }
 
 async fn sign_out(State(app): State<App>, headers: HeaderMap, _act: Act) -> Response {
     app.doors.sign_out(&headers);
-    let cookie = set_cookie(&app.base, "", app.doors.secure(&headers));
+    let cookie = set_cookie(&app.base, "", secure(&headers));
     ([(header::SET_COOKIE, cookie)], home(&app)).into_response()
 }
 

@@ -2,12 +2,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::http::Answer;
 use super::{Database, Program};
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// One process. Ended when dropped.
 pub(crate) struct Console {
@@ -132,7 +135,8 @@ pub(crate) struct TokenFile(std::path::PathBuf);
 
 impl TokenFile {
     pub(crate) fn new(token: &str) -> Self {
-        let name = format!("pgmill-test-token-{}-{}", std::process::id(), &token[..5]);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pgmill-test-token-{}-{n}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, format!("{token}\n")).unwrap();
         Self(path)
