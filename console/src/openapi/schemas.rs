@@ -140,7 +140,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "Queue",
         "queue:string pending:Count running:Count scheduled:Count blocked:Count \
          oldest_seconds:number|null longest_running_seconds:number|null readers:integer \
-         set:QueueSetting hour:Hour empty_in_seconds:number|null",
+         set:QueueSetting hour:Hour empty_in_seconds:number|null \
+         grows_per_minute:number|null",
     ),
     (
         "QueueSetting",
