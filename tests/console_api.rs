@@ -83,7 +83,8 @@ async fn every_answer_is_as_the_api_describes_it() {
     database
         .execute(
             r#"SELECT mill.set_job('it', '[{"name": "it", "statement": "SELECT 1"}]');
-               SELECT mill.set_schedule('it', 'daily(03:15)', jobs => ARRAY['it'])"#,
+               SELECT mill.set_schedule('it', 'daily(03:15)', jobs => ARRAY['it']);
+               SELECT mill.set_rate('queue', 'default', 10, '1 minute')"#,
         )
         .await;
     let run: i64 = database.value("SELECT run_id FROM mill.start_run(ARRAY['it'])").await;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
@@ -102,8 +102,13 @@ pub async fn set_max_running(
 pub struct Rate {
     /// At most.
     pub starts: i32,
-    /// In any period of this length.
+    /// In any period of this length; in JSON as seconds, as every span.
+    #[serde(rename = "period_seconds", serialize_with = "in_seconds")]
     pub period: Duration,
+}
+
+fn in_seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_secs_f64())
 }
 
 impl Rate {
@@ -174,4 +179,16 @@ pub async fn limits(client: &impl GenericClient) -> Result<Vec<Limit>, QueueErro
         })
     };
     rows.iter().map(limit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_told_in_seconds() {
+        let rate = Rate { starts: 10, period: Duration::from_millis(1500) };
+        let told = serde_json::json!({ "starts": 10, "period_seconds": 1.5 });
+        assert_eq!(serde_json::to_value(rate).unwrap(), told);
+    }
 }

@@ -148,7 +148,7 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "queue:string paused:boolean shared_commit_seconds:number|null \
          max_running:integer|null rate:Rate|null",
     ),
-    ("Rate", "starts:integer period:Span"),
+    ("Rate", "starts:integer period_seconds:number"),
     ("RecentRun", "run:integer state:string fire_at:time duration_seconds:number"),
     (
         "Retention",
@@ -195,7 +195,6 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          queued_fire_at:time|null words:string overdue_seconds:number|null \
          recent:[RecentRun]",
     ),
-    ("Span", "secs:integer nanos:integer"),
     ("Storage", "version:integer|null tables:[Table] retention:Retention tasks:object"),
     (
         "Table",
