@@ -96,7 +96,6 @@ struct Column {
 /// Rows in every table: a task of each state, history with all that an attempt may bring, runs, schedules.
 /// Ids of a task that runs and of one that failed.
 pub(crate) async fn seed(database: &Database) -> (i64, i64) {
-    let mut worker = Worker::start(database, &["--readers", "4", "--poll", "50ms"]);
     let failing = "DO $$ BEGIN RAISE NOTICE 'n'; RAISE 'm' USING DETAIL = 'd', HINT = 'h'; END $$";
     let named =
         ", name => 'it', key => 'k', group_name => 'g', max_attempts => 1, params => '[\"p\"]'";
@@ -113,6 +112,8 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
              COMMENT ON PROCEDURE public.declared IS '@daily(25:99)'",
         )
         .await;
+    // A worker reads comments as it starts, and then once in a while.
+    let mut worker = Worker::start(database, &["--readers", "4", "--poll", "50ms"]);
     database.execute("SELECT mill.enqueue('SELECT 1 AS c', name => 'it', explain => true)").await;
     let failed = database.enqueue(failing, &named.replace(", params => '[\"p\"]'", "")).await;
     let with_params = named.replace("'k'", "'l'");
