@@ -6,9 +6,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
-use tokio::net::TcpStream;
 
-use crate::harness::console::{Console, csrf, exchange};
+use crate::harness::console::{Console, ask, csrf};
 use crate::harness::routes::{acts, routes};
 use crate::harness::{Database, Worker};
 
@@ -172,9 +171,8 @@ impl Fuzzer {
 
 /// The status of what is answered; panics if nothing is, or nothing soon.
 async fn status(address: &str, request: &[u8]) -> u16 {
-    let stream = TcpStream::connect(address).await.unwrap();
     let told = String::from_utf8_lossy(&request[..request.len().min(2000)]).into_owned();
-    let answer = tokio::time::timeout(PATIENCE, exchange(stream, request)).await;
+    let answer = tokio::time::timeout(PATIENCE, ask(address, request)).await;
     let answer = answer.unwrap_or_else(|_| panic!("no answer in time to {told}"));
     assert!(answer.status < 500, "{} {} to {told}", answer.status, answer.body);
     answer.status
