@@ -301,6 +301,7 @@ fn parameter(path: &str, name: &str) -> Value {
         "id" => json!({ "type": "integer", "format": "int64", "minimum": 1, "maximum": i64::MAX }),
         "before" => json!({ "type": "integer", "format": "int64" }),
         "behind" if path == "/runs" => json!({ "type": "integer", "format": "int64" }),
+        "hours" => json!({ "type": "integer", "minimum": 1, "maximum": 6 }),
         "since" => json!({ "type": "string", "pattern": "^([0-9]{1,4}[smhd])?$" }),
         "state" => {
             json!({ "type": "string", "enum": ["running", "succeeded", "failed", "cancelled"] })
