@@ -73,6 +73,10 @@ impl Cluster {
         let Options { binaries, fsync, settings } = options;
         let account = Account::of_server()?;
         directory::sweep(&account, |path| {
+            // One that its owner had frozen would not stop.
+            if let Some(postmaster) = postmaster(path) {
+                process::signal_with_children(postmaster, Signal::CONT)?;
+            }
             pg_ctl(&binaries, &account, path, &["stop", "-m", "immediate"])
         });
         let directory = Directory::create(&account)?;
@@ -124,7 +128,7 @@ impl Cluster {
         self.postmaster().and_then(|pid| pid.as_raw_nonzero().get().try_into().ok())
     }
 
-    /// Stops the server and waits until it is down; does nothing if it is.
+    /// Stops the server, frozen or not, and waits until it is down; does nothing if it is.
     ///
     /// # Errors
     ///
@@ -133,6 +137,7 @@ impl Cluster {
         if self.postmaster().is_none() {
             return Ok(());
         }
+        self.thaw()?;
         let mode = match mode {
             Mode::Fast => "fast",
             Mode::Immediate => "immediate",
@@ -222,9 +227,7 @@ impl Cluster {
     }
 
     fn postmaster(&self) -> Option<Pid> {
-        let file = fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
-        let pid = Pid::from_raw(file.lines().next()?.trim().parse().ok()?)?;
-        process::alive(pid).then_some(pid)
+        postmaster(self.directory())
     }
 
     fn initialize(&self) -> Result<()> {
@@ -313,6 +316,13 @@ impl Drop for Cluster {
             eprintln!("cluster: {error:#}");
         }
     }
+}
+
+/// The running server of the cluster in `directory`, if there is one.
+fn postmaster(directory: &Path) -> Option<Pid> {
+    let file = fs::read_to_string(directory.join("data/postmaster.pid")).ok()?;
+    let pid = Pid::from_raw(file.lines().next()?.trim().parse().ok()?)?;
+    process::alive(pid).then_some(pid)
 }
 
 /// Runs pg_ctl on the cluster in `directory` and waits, a minute at most.
