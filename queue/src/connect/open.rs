@@ -6,16 +6,30 @@ use super::endpoint::Endpoint;
 use super::session::Wanted;
 use super::target::Target;
 use super::tls::{SslMode, idle_connector};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use rand::seq::SliceRandom;
+use std::collections::HashSet;
 use std::net::IpAddr;
+use std::time::Duration;
+use tokio::time::sleep;
 use tokio_postgres::config::SslMode as DriverSslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client};
 
+/// How long a silent host is waited for before the next one is tried beside it.
+const STAGGER: Duration = Duration::from_secs(1);
+
+/// How long until a host that was away or of the wrong kind is asked again, while another one is
+/// still silent: a standby may have become the primary meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Opens a connection to the first host that answers and is of the kind asked for.
 ///
 /// A host that is away, starts up or is of the wrong kind gives way to the next one; a refusal ends
-/// the search, as in libpq. Each address has `connect_timeout` to complete.
+/// the search, as in libpq. Each address has `connect_timeout` to complete. Unlike libpq, a host that
+/// says nothing does not hold up the others: after a second the next one is tried beside it, so that
+/// a frozen or cut-off machine costs a failover a second and not `connect_timeout`.
 ///
 /// # Errors
 /// Usage errors for certificate files; otherwise what the server or the network said.
@@ -26,19 +40,68 @@ pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError>
         if target.shuffled {
             endpoints.shuffle(&mut rand::rng());
         }
-        for endpoint in endpoints {
-            match open_endpoint(target, endpoint, *wanted).await {
-                Ok(opened) => return Ok(opened),
-                Err(EndpointFailure { errors, next }) => {
-                    failures.extend(errors);
-                    if !next {
-                        return Err(one(failures));
-                    }
+        match open_any(target, &endpoints, *wanted).await {
+            Ok(opened) => return Ok(opened),
+            Err(EndpointFailure { errors, next }) => {
+                failures.extend(errors);
+                if !next {
+                    break;
                 }
             }
         }
     }
     Err(one(failures))
+}
+
+/// One pass over the hosts. Ends with the first that answers, with a refusal, or when none is left
+/// that may still answer.
+async fn open_any(
+    target: &Target,
+    endpoints: &[&Endpoint],
+    wanted: Wanted,
+) -> Result<Opened, EndpointFailure> {
+    let mut failures: Vec<Vec<ConnectError>> = endpoints.iter().map(|_| Vec::new()).collect();
+    let mut attempts = FuturesUnordered::new();
+    let attempt = |index: usize, wait: Duration| async move {
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+        (index, open_endpoint(target, endpoints[index], wanted).await)
+    };
+    let mut untried = 0..endpoints.len();
+    // Hosts whose first attempt has not ended.
+    let mut silent = HashSet::new();
+    let mut refused = false;
+    let mut next_host = true;
+    loop {
+        if std::mem::take(&mut next_host)
+            && !refused
+            && let Some(index) = untried.next()
+        {
+            silent.insert(index);
+            attempts.push(attempt(index, Duration::ZERO));
+        }
+        if silent.is_empty() {
+            break;
+        }
+        tokio::select! {
+            Some((index, ended)) = attempts.next() => {
+                silent.remove(&index);
+                let failure = match ended {
+                    Ok(opened) => return Ok(opened),
+                    Err(failure) => failure,
+                };
+                failures[index] = failure.errors;
+                refused |= !failure.next;
+                next_host = true;
+                if failure.next && !silent.is_empty() {
+                    attempts.push(attempt(index, ASK_AGAIN));
+                }
+            }
+            () = sleep(STAGGER), if !untried.is_empty() && !refused => next_host = true,
+        }
+    }
+    Err(EndpointFailure { errors: failures.into_iter().flatten().collect(), next: !refused })
 }
 
 fn one(mut failures: Vec<ConnectError>) -> ConnectError {
