@@ -52,6 +52,18 @@ async fn attempts_are_total_runs_and_the_last_one_is_final() {
     assert_eq!(database.attempts(second).await, "failed succeeded");
 }
 
+/// Of a connection that the statement made itself: the session lives, and what it did stays.
+#[tokio::test]
+async fn a_connection_error_that_a_statement_raises_counts_as_its_failure() {
+    let (database, _worker) = start(&[]).await;
+    database.execute("CREATE TABLE hit (n integer)").await;
+    let statement = "INSERT INTO hit VALUES (1);
+        DO $$BEGIN RAISE 'the other server is away' USING ERRCODE = '08006'; END$$";
+    let id = database.enqueue(statement, ", mode => 'autocommit', max_attempts => 1").await;
+    assert_eq!(database.outcome(id).await, "failed");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM hit").await, 1);
+}
+
 #[tokio::test]
 async fn the_wait_is_the_interval_or_doubles_with_each_failure() {
     let (database, _worker) = start(&[]).await;

@@ -23,9 +23,11 @@ pub const LONGEST_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
 pub const FATAL_CLASSES: &[&str] =
     &["0A", "25001", "2D000", "26", "28", "34", "3D", "3F", "42", "54"];
 
-/// SQLSTATE prefixes that say nothing about the task: 08 lost connection, 40001 serialization
-/// failure, 40P01 deadlock, 53300 too many connections, 57P01 to 57P03 the server goes down.
-const TRANSIENT_CLASSES: &[&str] = &["08", "40001", "40P01", "53300", "57P01", "57P02", "57P03"];
+/// SQLSTATE prefixes that say nothing about the task: 40001 serialization failure, 40P01 deadlock,
+/// 53300 too many connections, 57P01 to 57P03 the server goes down. Not 08: a lost connection is told
+/// by `connection_lost`, and on a session that lives it is the statement that raised the code, about a
+/// connection of its own (dblink, a foreign server, a subscription).
+const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02", "57P03"];
 
 /// What happens to the task after an attempt that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
