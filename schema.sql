@@ -985,6 +985,8 @@ CREATE TABLE IF NOT EXISTS mill.permits (
     counts_until timestamptz
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+-- A task may have several starts that count for one limit, so no columns identify a row.
+ALTER TABLE mill.permits REPLICA IDENTITY FULL;
 COMMENT ON TABLE mill.permits IS 'Who may run: one row per limit and pending or running task; of a limit with a rate also the starts that still count';
 COMMENT ON COLUMN mill.permits.counts_until IS 'The task has ended, and its start counts towards the rate until then';
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);

@@ -35,7 +35,7 @@ impl Database {
     /// A new one in a cluster of the test's own.
     pub(crate) async fn new_in(cluster: String) -> Self {
         let database = Self::create(cluster, "").await;
-        queue::schema::init(&database.client).await.unwrap();
+        install(&database.client).await;
         database
     }
 
@@ -221,8 +221,15 @@ async fn make_template() -> String {
     let admin = open(&target(&cluster)).await;
     admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
     let client = open(&target(&url(&cluster, &name))).await;
-    queue::schema::init(&client).await.unwrap();
+    install(&client).await;
     name
+}
+
+/// The schema, in a database whose changes are published, as tools for replication and change capture do: the
+/// server then refuses to change rows that nothing identifies.
+async fn install(client: &Client) {
+    queue::schema::init(client).await.unwrap();
+    client.batch_execute("CREATE PUBLICATION everything FOR ALL TABLES").await.unwrap();
 }
 
 /// A session that is driven in the background until it is dropped.
