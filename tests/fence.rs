@@ -109,10 +109,10 @@ async fn a_claim_that_was_reclaimed_changes_nothing() {
             }
             "fail" => {
                 let report = Report::default();
-                let failed = fail(&session, stale, Outcome::Failed, AGAIN, &report).await.unwrap();
+                let failed = fail(&session, &stale, Outcome::Failed, AGAIN, &report).await.unwrap();
                 assert_eq!(failed, Failed::Lost);
             }
-            _ => assert!(!give_back(&session, stale, Duration::ZERO).await.unwrap()),
+            _ => assert!(!give_back(&session, &stale, Duration::ZERO).await.unwrap()),
         }
         // The worker that was taken for dead may be taken for dead again.
         let again = reclaim(database.client(), unregistered(worker)).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_claim_whose_task_has_ended_changes_nothing() {
     session.batch_execute("COMMIT").await.unwrap();
     assert_eq!(finish(&session, &claim).await, Err(LOST.to_owned()));
     session.batch_execute("COMMIT").await.unwrap();
-    let failed = fail(&session, claim, Outcome::Failed, Verdict::Final, &Report::default()).await;
+    let failed = fail(&session, &claim, Outcome::Failed, Verdict::Final, &Report::default()).await;
     assert_eq!(failed.unwrap(), Failed::Lost);
     assert_eq!((effects(&database).await, database.attempts(id).await.as_str()), (1, "succeeded"));
 }
@@ -229,7 +229,7 @@ async fn a_cancel_that_met_a_failure_ends_the_retry_it_left() {
     let (database, id, _, claim) = claimed().await;
     let (session, canceller) = (database.connect().await, database.connect().await);
     session.batch_execute("BEGIN").await.unwrap();
-    let failed = fail(&session, claim, Outcome::Failed, AGAIN, &Report::default()).await;
+    let failed = fail(&session, &claim, Outcome::Failed, AGAIN, &Report::default()).await;
     assert_eq!(failed.unwrap(), Failed::Retried);
     let (answer, ()) = join(queue::cancel::cancel(&canceller, TaskId(id)), async {
         until_waiting(&database).await;
@@ -278,7 +278,7 @@ async fn a_reclaim_skips_a_task_that_is_being_cancelled_and_then_ends_it() {
 async fn a_cancelled_task_that_is_given_back_has_ended() {
     let (database, id, _, claim) = claimed().await;
     assert_eq!(database.value::<String>(&format!("SELECT mill.cancel({id})")).await, "requested");
-    assert!(give_back(database.client(), claim, Duration::ZERO).await.unwrap());
+    assert!(give_back(database.client(), &claim, Duration::ZERO).await.unwrap());
     assert_eq!(row(&database).await, "gone");
     assert_eq!(database.attempts(id).await, "cancelled");
 }
@@ -305,7 +305,7 @@ async fn a_claim_that_a_crash_of_the_server_undid_is_no_good_afterwards() {
         let session = database.connect().await;
         assert_eq!(finish(&session, &stale).await, Err(LOST.to_owned()));
         session.batch_execute("COMMIT").await.unwrap();
-        let failed = fail(&session, stale, Outcome::Failed, AGAIN, &Report::default()).await;
+        let failed = fail(&session, &stale, Outcome::Failed, AGAIN, &Report::default()).await;
         assert_eq!(failed.unwrap(), Failed::Lost);
         finish(&session, &good).await.unwrap();
         session.batch_execute("COMMIT").await.unwrap();

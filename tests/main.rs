@@ -42,6 +42,7 @@ mod docs;
 mod escape;
 mod exactly_once;
 mod explain;
+mod failover;
 mod fence;
 mod frugal;
 mod harness;

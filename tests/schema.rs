@@ -204,8 +204,8 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
     let client = database.client();
     let (id, report) = (claim.id(), Report::default());
     let wait = Duration::from_secs(3600);
-    let failed = async |claim, verdict| {
-        fail(client, claim, Outcome::Failed, verdict, &report).await.unwrap();
+    let failed = async |claim: Claim, verdict| {
+        fail(client, &claim, Outcome::Failed, verdict, &report).await.unwrap();
     };
     match what {
         "grant" => drop(limit::grant_waiting(client).await.unwrap()),
@@ -219,8 +219,8 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         "fail" => failed(claim, Verdict::Final).await,
         "fail and retry" => failed(claim, Verdict::Failure { retry_in: Duration::ZERO }).await,
         "fail and wait" => failed(claim, Verdict::Failure { retry_in: wait }).await,
-        "give back" => drop(give_back(client, claim, Duration::ZERO).await.unwrap()),
-        "give back and wait" => drop(give_back(client, claim, wait).await.unwrap()),
+        "give back" => drop(give_back(client, &claim, Duration::ZERO).await.unwrap()),
+        "give back and wait" => drop(give_back(client, &claim, wait).await.unwrap()),
         "reclaim" => {
             let dead = reclaim::Dead { worker, last_beat: None };
             reclaim::reclaim(client, dead).await.unwrap();

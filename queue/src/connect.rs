@@ -51,6 +51,6 @@ pub use environment::Environment;
 pub use error::ConnectError;
 pub use given::{Given, Layer, Names};
 pub use open::{cancel, open};
-pub use pool::{PoolConnect, pool_error, pool_manager};
+pub use pool::{PoolConnect, pool_error, pool_manager, pool_manager_until};
 pub use settings::Origin;
 pub use target::Target;

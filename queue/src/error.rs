@@ -23,6 +23,12 @@ pub enum QueueError {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// The server said nothing in time: nobody knows whether the statement was carried out.
+    #[error("no answer from the server within {within:?}")]
+    NoAnswer {
+        /// How long it was waited for.
+        within: std::time::Duration,
+    },
     /// The row does not hold what this version of pgmill expects there.
     #[error("unexpected value in column {column}: {value}")]
     Unexpected {
@@ -41,7 +47,7 @@ impl QueueError {
             Self::Database(error) => error.as_db_error().and_then(DbError::hint).map(str::to_owned),
             Self::Unreachable(error) => error.hint(),
             Self::Refused { hint, .. } => hint.clone(),
-            Self::Unexpected { .. } => None,
+            Self::NoAnswer { .. } | Self::Unexpected { .. } => None,
         }
     }
 
@@ -50,7 +56,10 @@ impl QueueError {
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match self {
             Self::Database(error) => error.code(),
-            Self::Unreachable(_) | Self::Refused { .. } | Self::Unexpected { .. } => None,
+            Self::Unreachable(_)
+            | Self::Refused { .. }
+            | Self::NoAnswer { .. }
+            | Self::Unexpected { .. } => None,
         }
     }
 
@@ -67,6 +76,7 @@ impl QueueError {
                 },
             ),
             Self::Unreachable(error) => !error.is_usage(),
+            Self::NoAnswer { .. } => true,
             Self::Refused { .. } | Self::Unexpected { .. } => false,
         }
     }
@@ -80,7 +90,7 @@ impl QueueError {
             Self::Database(error) => error.code().is_some_and(|code| {
                 ["22", "23", "54", "55000"].iter().any(|class| code.code().starts_with(class))
             }),
-            Self::Unreachable(_) | Self::Unexpected { .. } => false,
+            Self::Unreachable(_) | Self::NoAnswer { .. } | Self::Unexpected { .. } => false,
         }
     }
 }

@@ -103,20 +103,20 @@ pub enum Failed {
 /// cancelled whatever the verdict.
 ///
 /// # Errors
-/// Database trouble: the claim is handed back for another try.
+/// Database trouble: the attempt may be recorded all the same. Then another try answers `Lost`.
 pub async fn fail(
     client: &impl GenericClient,
-    claim: Claim,
+    claim: &Claim,
     outcome: Outcome,
     verdict: Verdict,
     report: &Report,
-) -> Result<Failed, (Claim, QueueError)> {
+) -> Result<Failed, QueueError> {
     let (word, wait) = match verdict {
         Verdict::Failure { retry_in } => ("failure", retry_in),
         Verdict::Transient { retry_in } => ("transient", retry_in),
         Verdict::Final => ("final", Duration::ZERO),
     };
-    let answer = client
+    let rows = client
         .query_typed(
             FAIL,
             &[
@@ -128,11 +128,7 @@ pub async fn fail(
                 (&report.to_json(), Type::JSONB),
             ],
         )
-        .await;
-    let rows = match answer {
-        Ok(rows) => rows,
-        Err(error) => return Err((claim, error.into())),
-    };
+        .await?;
     match rows[0].get(0) {
         "retried" => Ok(Failed::Retried),
         "finished" => Ok(Failed::Finished),

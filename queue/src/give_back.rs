@@ -20,16 +20,13 @@ SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_b
 /// Gives a task back, to run again after `wait`. `false`: it was not this worker's any more.
 ///
 /// # Errors
-/// Database trouble: the claim is handed back for another try.
+/// Database trouble: it may be given back all the same. Then another try answers `false`.
 pub async fn give_back(
     client: &impl GenericClient,
-    claim: Claim,
+    claim: &Claim,
     wait: Duration,
-) -> Result<bool, (Claim, QueueError)> {
-    match release(client, claim.id, claim.token, wait).await {
-        Ok(given_back) => Ok(given_back),
-        Err(error) => Err((claim, error)),
-    }
+) -> Result<bool, QueueError> {
+    release(client, claim.id, claim.token, wait).await
 }
 
 /// Gives back the claims that the database knows of and the worker does not: those of a claim

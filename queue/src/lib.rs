@@ -41,6 +41,7 @@ pub mod roster;
 pub mod run;
 pub mod scan;
 pub mod schema;
+pub mod server;
 pub mod settle;
 pub mod show;
 mod task;

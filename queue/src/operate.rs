@@ -6,6 +6,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
+use crate::schema;
 use crate::task::WorkerId;
 
 const PAUSE: &str = "/* queue.pause */ SELECT mill.pause($1)";
@@ -40,9 +41,10 @@ pub struct LoginRights {
 /// The rights of the session's login.
 ///
 /// # Errors
-/// Database trouble.
+/// Database trouble; a database without the schema.
 pub async fn login_rights(client: &impl GenericClient) -> Result<LoginRights, QueueError> {
-    let row = &client.query_typed(RIGHTS, &[]).await?[0];
+    let rows = client.query_typed(RIGHTS, &[]).await?;
+    let Some(row) = rows.first() else { return Err(schema::missing()) };
     Ok(LoginRights {
         login: row.try_get(0)?,
         superuser: row.try_get(1)?,

@@ -65,6 +65,14 @@ pub async fn found(client: &impl GenericClient) -> Result<Option<Found>, QueueEr
     }
 }
 
+/// A database without the schema.
+pub(crate) fn missing() -> QueueError {
+    QueueError::Refused {
+        message: "this database has no pgmill schema".to_owned(),
+        hint: Some("Apply it: pgmill init, or psql -f schema.sql.".to_owned()),
+    }
+}
+
 /// Refuses a database whose schema this program does not fit, and says what to do.
 ///
 /// # Errors
@@ -72,10 +80,7 @@ pub async fn found(client: &impl GenericClient) -> Result<Option<Found>, QueueEr
 pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError> {
     let (message, hint) = match found(client).await? {
         Some(found) if found.serves(VERSION) => return Ok(()),
-        None => (
-            "this database has no pgmill schema".to_owned(),
-            "Apply it: pgmill init, or psql -f schema.sql.".to_owned(),
-        ),
+        None => return Err(missing()),
         Some(Found { version, works_with }) if version > VERSION => (
             format!(
                 "this database holds schema version {version}, this program knows up to {VERSION}"

@@ -8,7 +8,7 @@ use queue::enqueue::ring;
 use queue::run::{RunId, advance};
 
 use crate::bell::Bell;
-use crate::control::Control;
+use crate::control::{Control, answered};
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
@@ -40,15 +40,15 @@ impl Advancer {
 
     async fn advance(&self, run: RunId) -> Result<(), QueueError> {
         loop {
-            let client = self.control.get().await?;
-            let advanced = advance(&**client, run).await?;
+            let advanced = async { advance(&*self.control.get().await?, run).await };
+            let advanced = answered(advanced).await?;
             if advanced.released > 0 {
                 tracing::debug!(%run, tasks = advanced.released, "released");
                 self.metrics.released(advanced.released);
                 self.bell.ring();
                 // One task this process takes itself, if a reader of it is free.
                 if advanced.released > 1 || !self.bell.is_idle() {
-                    ring(&**client).await?;
+                    answered(async { ring(&*self.control.get().await?).await }).await?;
                 }
             }
             if let Some(state) = advanced.ended {

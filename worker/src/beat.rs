@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue::beat::{Introduction, Orders, beat, leave, register};
+use queue::server::server;
 use queue::{QueueError, prune};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
@@ -54,6 +55,7 @@ impl Beat {
             match beaten {
                 Ok(()) => return,
                 Err(error) => {
+                    self.control.registration().lost();
                     self.metrics.beat("error");
                     tracing::warn!(%error, "the beat failed");
                     self.manager.alive("the database does not answer, trying again");
@@ -69,9 +71,10 @@ impl Beat {
     /// A registered control session. History is made ready first: whatever is claimed afterwards
     /// finds a partition to be recorded in.
     pub(crate) async fn register(&self) -> Result<Own, QueueError> {
-        let session = self.control.own("pgmill control").await?;
+        let session = self.control.control_session().await?;
         prune::prepare_history(&session.client).await?;
         register(&session.client, &self.introduction).await?;
+        self.control.registration().registered(server(&session.client).await?);
         Ok(session)
     }
 
@@ -149,8 +152,5 @@ async fn bounded<T>(
     limit: Duration,
     asked: impl Future<Output = Result<T, QueueError>>,
 ) -> Result<T, QueueError> {
-    timeout(limit, asked).await.map_err(|_| QueueError::Refused {
-        message: format!("no answer to a beat in {limit:?}"),
-        hint: None,
-    })?
+    timeout(limit, asked).await.map_err(|_| QueueError::NoAnswer { within: limit })?
 }

@@ -54,6 +54,7 @@ pub(crate) struct Bell {
     work: Notify,
     beat: Notify,
     waiting: Notify,
+    reconcile: AtomicBool,
     sweep: AtomicBool,
     found: AtomicBool,
     draining: AtomicBool,
@@ -70,6 +71,7 @@ impl Default for Bell {
             work: Notify::new(),
             beat: Notify::new(),
             waiting: Notify::new(),
+            reconcile: AtomicBool::new(false),
             sweep: AtomicBool::new(false),
             found: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -106,6 +108,17 @@ impl Bell {
     /// As [`Bell::sweep_is_wanted`], and takes it up.
     pub(crate) fn take_sweep(&self) -> bool {
         self.sweep.swap(false, Ordering::Relaxed)
+    }
+
+    /// A claim was found lost: the queue may still have it as this worker's.
+    pub(crate) fn reconcile(&self) {
+        self.reconcile.store(true, Ordering::Relaxed);
+        self.ring();
+    }
+
+    /// Whether a claim was found lost since the last call.
+    pub(crate) fn take_reconcile(&self) -> bool {
+        self.reconcile.swap(false, Ordering::Relaxed)
     }
 
     /// Resolves when it rings.

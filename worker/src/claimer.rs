@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue::claim::{Claimed, Claimer as Claims};
+use queue::server::{Server, server};
 use queue::{Priority, QueueError, WorkerId, give_back};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::bell::Bell;
-use crate::control::{Backoff, Control};
+use crate::control::{Backoff, Control, answered};
 use crate::finish::hand_back_unbegun;
 use crate::held::{Held, Work};
 use crate::lanes::{Lanes, Order, Round};
@@ -42,6 +43,12 @@ pub(crate) struct Claimer {
     pub(crate) shutdown: Shutdown,
 }
 
+/// The claimer's session, and where it goes.
+struct Connected {
+    claims: Claims,
+    server: Server,
+}
+
 /// What outlives a broken connection.
 struct State {
     idle: Vec<Offer>,
@@ -55,7 +62,7 @@ impl Claimer {
     /// Runs until the worker drains.
     pub(crate) async fn run(self, mut offers: mpsc::UnboundedReceiver<Offer>) {
         let mut backoff = Backoff::default();
-        let mut claims: Option<Claims> = None;
+        let mut connected: Option<Connected> = None;
         let mut state = State {
             idle: Vec::new(),
             lanes: Lanes::default(),
@@ -63,15 +70,17 @@ impl Claimer {
             reconcile_at: Instant::now(),
         };
         while !self.shutdown.drain.is_cancelled() {
-            match self.serve(&mut claims, &mut offers, &mut state).await {
+            match self.serve(&mut connected, &mut offers, &mut state).await {
                 Ok(()) => return,
                 Err(error) => {
                     self.metrics.claim_failed();
                     tracing::warn!(%error, "claiming failed, trying again");
                     // The claim may have happened all the same.
                     state.reconcile_at = Instant::now();
-                    claims = claims.filter(|claims| !claims.closed());
-                    self.bell.set_claimer(claims.is_some());
+                    // What did not answer may never.
+                    let silent = matches!(error, QueueError::NoAnswer { .. });
+                    connected = connected.filter(|to| !silent && self.usable(to));
+                    self.bell.set_claimer(connected.is_some());
                 }
             }
             tokio::select! {
@@ -84,21 +93,23 @@ impl Claimer {
     /// Claims for as long as nothing goes wrong.
     async fn serve(
         &self,
-        claims: &mut Option<Claims>,
+        connected: &mut Option<Connected>,
         offers: &mut mpsc::UnboundedReceiver<Offer>,
         state: &mut State,
     ) -> Result<(), QueueError> {
-        let claims = match claims {
-            Some(claims) => claims,
+        let Connected { claims, server } = match connected {
+            Some(connected) => connected,
             None => {
-                let client = self.control.own("pgmill claimer").await?.client;
-                let connected = claims.insert(Claims::new(client, self.worker).await?);
+                let new = answered(self.connect()).await?;
                 self.bell.set_claimer(true);
-                connected
+                connected.insert(new)
             }
         };
         let mut poll = Backoff::up_to(self.poll);
         loop {
+            if !self.registered_at(*server).await? {
+                return Ok(());
+            }
             self.reconcile(state).await?;
             while let Ok(offer) = offers.try_recv() {
                 state.idle.push(offer);
@@ -129,10 +140,40 @@ impl Claimer {
                     }
                 }
                 // Soon after the last work, and until a sweep has found nothing; then the looks ring.
+                () = sleep_until(state.reconcile_at) => {}
                 () = sleep(poll.step()),
                     if !state.idle.is_empty() && (state.unsure || !poll.at_most()) => {}
             }
         }
+    }
+
+    async fn connect(&self) -> Result<Connected, QueueError> {
+        let client = self.control.own("pgmill claimer").await?.client;
+        let server = server(&client).await?;
+        Ok(Connected { claims: Claims::new(client, self.worker).await?, server })
+    }
+
+    /// Waits until the worker is registered: one that is not would lose what it claims. `false`: the
+    /// worker drains.
+    ///
+    /// # Errors
+    /// It is registered at another server than the claimer's.
+    async fn registered_at(&self, server: Server) -> Result<bool, QueueError> {
+        let registered = tokio::select! {
+            biased;
+            registered = self.control.registration().until_registered() => registered,
+            () = self.shutdown.drain.cancelled() => return Ok(false),
+        };
+        if registered == server {
+            return Ok(true);
+        }
+        let message = "the queue is on another server now".to_owned();
+        Err(QueueError::Refused { message, hint: None })
+    }
+
+    fn usable(&self, connected: &Connected) -> bool {
+        let registered = self.control.registration().server();
+        !connected.claims.closed() && registered.is_none_or(|server| server == connected.server)
     }
 
     /// Claims for the idle readers; `true` if it found anything. What lies below the watermarks is
@@ -164,7 +205,8 @@ impl Claimer {
     ) -> Result<bool, QueueError> {
         if sweep {
             state.lanes.begin_sweep();
-            state.lanes.found(claims.lanes(self.queues.as_deref(), &self.profiles).await?);
+            let lanes = answered(claims.lanes(self.queues.as_deref(), &self.profiles)).await?;
+            state.lanes.found(lanes);
         }
         let reserved = self.bell.reserved();
         let mut alike: BTreeMap<(Arc<str>, bool), Vec<Offer>> = BTreeMap::new();
@@ -224,7 +266,7 @@ impl Claimer {
         let sessions = state.idle[..readers].iter().map(|offer| offer.session);
         let named: Vec<_> = sessions.cycle().take(order.tasks).collect();
         let timer = self.metrics.claim_seconds.start_timer();
-        let claimed = claims.claim(&order.slices, &named).await?;
+        let claimed = answered(claims.claim(&order.slices, &named)).await?;
         timer.observe_duration();
         self.metrics.claimed(&claimed);
         if claimed.len() < named.len() {
@@ -265,12 +307,16 @@ impl Claimer {
     /// What the database holds for this worker and the worker does not know of goes back: claims
     /// whose answer was lost. Between two claims, so that no claim is on its way meanwhile.
     async fn reconcile(&self, state: &mut State) -> Result<(), QueueError> {
-        if state.reconcile_at > Instant::now() {
+        if !self.bell.take_reconcile() && state.reconcile_at > Instant::now() {
             return Ok(());
         }
-        let client = self.control.get().await?;
-        let given_back =
-            give_back::unknown_claims(&**client, self.worker, &self.held.list()).await?;
+        // Until it has an answer: what was asked for is not forgotten on the way.
+        state.reconcile_at = Instant::now();
+        let given_back = answered(async {
+            let client = self.control.get().await?;
+            give_back::unknown_claims(&*client, self.worker, &self.held.list()).await
+        });
+        let given_back = given_back.await?;
         if given_back > 0 {
             tracing::warn!(given_back, "gave back claims that no reader had");
             self.bell.sweep();

@@ -1,6 +1,7 @@
 //! The control sessions: a small pool under the worker's own login, never used for task SQL.
 
 use std::fmt::Display;
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
@@ -8,14 +9,22 @@ use queue::claim::SessionIdentity;
 use queue::connect::{self, Target};
 use queue::{Claim, QueueError, TaskId, reclaim, settle};
 use rand::RngExt;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
+use crate::registration::Registration;
 
 /// Statements that end tasks are short; a few sessions serve any number of readers.
 const SESSIONS: usize = 4;
+
+/// The longest wait for what is done on one session of the pool. The server ends each statement after
+/// [`STATEMENT_TIMEOUT`]: this is for the server, or a machine on the way to it, that says nothing at all.
+const ANSWER: Duration = Duration::from_secs(75);
+
+/// For the server; in its own notation.
+const STATEMENT_TIMEOUT: &str = "60s";
 
 /// Shared by everything in the process that talks to the queue.
 #[derive(Clone)]
@@ -23,6 +32,43 @@ pub(crate) struct Control {
     pool: Pool,
     target: Target,
     metrics: Metrics,
+    registration: Registration,
+}
+
+/// A session that was in use for this long is not used again: it may still wait for an answer to what was
+/// given up. Well below [`ANSWER`], of which the wait for the session is a part.
+const LONG_USE: Duration = Duration::from_secs(20);
+
+/// A session of the pool.
+pub(crate) struct Pooled {
+    object: Option<Object>,
+    since: Instant,
+}
+
+impl Deref for Pooled {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        let Some(object) = &self.object else { unreachable!("only drop takes it out") };
+        object
+    }
+}
+
+impl DerefMut for Pooled {
+    fn deref_mut(&mut self) -> &mut Client {
+        let Some(object) = &mut self.object else { unreachable!("only drop takes it out") };
+        object
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        if self.since.elapsed() >= LONG_USE
+            && let Some(object) = self.object.take()
+        {
+            drop(Object::take(object));
+        }
+    }
 }
 
 /// A session that belongs to one part of the process.
@@ -37,44 +83,69 @@ impl Control {
     ///
     /// # Errors
     /// The target cannot be used for a pool (bad certificate files).
-    pub(crate) fn new(target: &Target, metrics: &Metrics) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        target: &Target,
+        metrics: &Metrics,
+        registration: &Registration,
+    ) -> anyhow::Result<Self> {
         let target = control_target(target);
-        let manager = connect::pool_manager(&target, RecyclingMethod::Fast);
+        let ends = registration.clone();
+        let manager = connect::pool_manager_until(&target, RecyclingMethod::Fast, move || {
+            ends.end_of_session()
+        });
         let pool = Pool::builder(manager)
             .max_size(SESSIONS)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(Duration::from_secs(30)))
             .create_timeout(Some(Duration::from_secs(15)))
             .build()?;
-        Ok(Self { pool, target, metrics: metrics.clone() })
+        Ok(Self { pool, target, metrics: metrics.clone(), registration: registration.clone() })
     }
 
-    /// A session for one short statement or two.
+    /// A session for one short statement or two, within [`answered`].
     ///
     /// # Errors
     /// The database cannot be reached.
-    pub(crate) async fn get(&self) -> Result<Object, QueueError> {
+    pub(crate) async fn get(&self) -> Result<Pooled, QueueError> {
         let _timer = self.metrics.pool_wait.start_timer();
         let got = self.pool.get().await.map_err(|error| connect::pool_error(error).into());
         self.metrics.pool(self.pool.status());
-        got
+        got.map(|object| Pooled { object: Some(object), since: Instant::now() })
     }
 
-    /// A connection of one's own, driven in the background.
+    /// A connection of one's own, driven in the background. It ends when the worker comes to be
+    /// registered at another server.
     ///
     /// # Errors
     /// As [`Control::get`].
     pub(crate) async fn own(&self, name: &str) -> Result<Own, QueueError> {
+        self.connect(name, self.registration.end_of_session()).await
+    }
+
+    /// The connection that the worker registers on: by it the others end.
+    ///
+    /// # Errors
+    /// As [`Control::get`].
+    pub(crate) async fn control_session(&self) -> Result<Own, QueueError> {
+        self.connect("pgmill control", CancellationToken::new()).await
+    }
+
+    async fn connect(&self, name: &str, end: CancellationToken) -> Result<Own, QueueError> {
         let target = self.target.with_application_name(name);
         let (client, connection) = connect::open(&target).await?;
         let ended = CancellationToken::new();
-        let end = ended.clone().drop_guard();
+        let guard = ended.clone().drop_guard();
         self.metrics.tracker.spawn(async move {
             // Its error shows in the client.
-            let _ = connection.await;
-            drop(end);
+            let _ = end.run_until_cancelled(connection).await;
+            drop(guard);
         });
         Ok(Own { client, ended })
+    }
+
+    /// Where and whether this worker is registered.
+    pub(crate) fn registration(&self) -> &Registration {
+        &self.registration
     }
 
     /// Where control sessions go.
@@ -84,11 +155,8 @@ impl Control {
 
     /// Ends a backend, if it is still the one that is meant.
     pub(crate) async fn terminate(&self, session: SessionIdentity) {
-        let told = match self.get().await {
-            Ok(client) => reclaim::end_session(&**client, session).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = told {
+        let told = answered(async { reclaim::end_session(&*self.get().await?, session).await });
+        if let Err(error) = told.await {
             tracing::warn!(pid = session.pid, %error, "could not terminate a backend");
         }
     }
@@ -98,24 +166,26 @@ impl Control {
         let mut backoff = Backoff::default();
         loop {
             self.terminate(session).await;
-            if let Ok(client) = self.get().await
-                && let Ok(true) = reclaim::session_gone(&**client, session).await
-            {
+            if let Ok(true) = self.gone(session).await {
                 return;
             }
             backoff.wait().await;
         }
     }
 
+    /// Whether a backend has ended.
+    ///
+    /// # Errors
+    /// Database trouble.
+    pub(crate) async fn gone(&self, session: SessionIdentity) -> Result<bool, QueueError> {
+        answered(async { reclaim::session_gone(&*self.get().await?, session).await }).await
+    }
+
     /// Finds out, whatever it takes, what became of a claim whose last answer was lost.
     pub(crate) async fn settle(&self, claim: &Claim) -> settle::Settled {
         let mut backoff = Backoff::default();
         loop {
-            let settled = match self.get().await {
-                Ok(client) => settle::settle(&**client, claim).await,
-                Err(error) => Err(error),
-            };
-            match settled {
+            match answered(async { settle::settle(&*self.get().await?, claim).await }).await {
                 Ok(settled) => return settled,
                 Err(error) => self.trouble("settle", claim.id(), &error),
             }
@@ -129,13 +199,23 @@ impl Control {
     }
 }
 
+/// Gives up on what has no answer in [`ANSWER`].
+///
+/// # Errors
+/// Those of `work`; [`QueueError::NoAnswer`].
+pub(crate) async fn answered<T>(
+    work: impl Future<Output = Result<T, QueueError>>,
+) -> Result<T, QueueError> {
+    timeout(ANSWER, work).await.map_err(|_| QueueError::NoAnswer { within: ANSWER })?
+}
+
 /// Settings of every control session; the connection string's own options come on top.
 fn control_target(target: &Target) -> Target {
     target
         .with_option("search_path", "pg_catalog")
         .with_option("default_transaction_isolation", "read committed")
         .with_option("default_transaction_read_only", "off")
-        .with_option("statement_timeout", "60s")
+        .with_option("statement_timeout", STATEMENT_TIMEOUT)
         .with_option("lock_timeout", "5s")
         .with_option("idle_in_transaction_session_timeout", "60s")
 }

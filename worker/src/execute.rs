@@ -6,10 +6,10 @@ use queue::complete::{LOST, OWN_TRANSACTION, Success, complete};
 use queue::fail::{Fault, Report};
 use queue::retry::{self, Verdict};
 use queue::settle::Settled;
-use queue::{Claim, Mode, Outcome, scan};
+use queue::{Claim, Mode, Outcome, QueueError, scan};
 use tokio_postgres::Error;
 
-use crate::control::{Backoff, Control};
+use crate::control::{Backoff, Control, answered};
 use crate::guard::{Guard, Guarded, Reason};
 use crate::held::{Stop, Work};
 use crate::progress::Sayings;
@@ -197,20 +197,21 @@ impl Executor {
     async fn complete_apart(&self, claim: &Claim, report: Report) -> Ending {
         let mut backoff = Backoff::default();
         loop {
-            let error = match self.control.get().await {
-                Ok(client) => {
-                    match complete(&client, &[Success::now(claim, &report)], None).await {
-                        Ok(()) => return Ending::Succeeded,
-                        Err(error) => error,
-                    }
-                }
+            let completed = answered(async {
+                let client = self.control.get().await?;
+                Ok(complete(&client, &[Success::now(claim, &report)], None).await?)
+            });
+            let trouble = match completed.await {
+                Ok(()) => return Ending::Succeeded,
+                Err(QueueError::Database(error)) => completion_trouble(error),
+                Err(QueueError::NoAnswer { .. }) => Completion::InDoubt(None),
                 Err(error) => {
                     self.control.trouble("completion", claim.id(), &error);
                     backoff.wait().await;
                     continue;
                 }
             };
-            match completion_trouble(error) {
+            match trouble {
                 Completion::Lost => return Ending::Lost,
                 Completion::Refused(trouble) => {
                     self.control.trouble("completion", claim.id(), &trouble.fault().message);
@@ -272,6 +273,10 @@ impl Executor {
         mut report: Report,
     ) -> Ending {
         let (outcome, verdict, message) = match reason {
+            Reason::BackendGone => {
+                let gone = trouble.unwrap_or_else(Trouble::backend_gone);
+                return self.judge(claim, &gone, report);
+            }
             Reason::Told(Stop::Lost) => return Ending::Lost,
             Reason::Told(Stop::Shutdown) if !claim.at_most_once() => {
                 return Ending::GiveBack { wait: std::time::Duration::ZERO };

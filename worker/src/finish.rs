@@ -8,7 +8,7 @@ use queue::retry::Verdict;
 use queue::{Claim, Outcome};
 
 use crate::bell::Bell;
-use crate::control::{Backoff, Control};
+use crate::control::{Backoff, Control, answered};
 use crate::execute::Ending;
 use crate::held::Work;
 
@@ -32,61 +32,49 @@ pub(crate) async fn finish(control: &Control, claim: Claim, ending: Ending) -> F
         Ending::Succeeded => Finished::As(Outcome::Succeeded),
         Ending::Lost => Finished::Lost,
         Ending::Failed { outcome, verdict, report } => {
-            record(control, claim, outcome, verdict, &report).await
+            record(control, &claim, outcome, verdict, &report).await
         }
-        Ending::GiveBack { wait } => hand_back(control, claim, wait).await,
+        Ending::GiveBack { wait } => hand_back(control, &claim, wait).await,
     }
 }
 
 async fn record(
     control: &Control,
-    mut claim: Claim,
+    claim: &Claim,
     outcome: Outcome,
     verdict: Verdict,
     report: &Report,
 ) -> Finished {
     let mut backoff = Backoff::default();
     loop {
-        let trouble = match control.get().await {
-            Ok(client) => match fail(&**client, claim, outcome, verdict, report).await {
-                Ok(Failed::Finished) => return Finished::As(outcome),
-                Ok(Failed::Retried) => return Finished::Retried(outcome),
-                Ok(Failed::Lost) => return Finished::Lost,
-                Err((returned, error)) => {
-                    claim = returned;
-                    error
-                }
-            },
-            Err(error) => error,
-        };
-        control.trouble("the record of an attempt", claim.id(), &trouble);
+        let failed =
+            answered(async { fail(&*control.get().await?, claim, outcome, verdict, report).await });
+        match failed.await {
+            Ok(Failed::Finished) => return Finished::As(outcome),
+            Ok(Failed::Retried) => return Finished::Retried(outcome),
+            Ok(Failed::Lost) => return Finished::Lost,
+            Err(error) => control.trouble("the record of an attempt", claim.id(), &error),
+        }
         backoff.wait().await;
     }
 }
 
 /// Gives back what was never begun, and lets it be claimed again.
 pub(crate) async fn hand_back_unbegun(control: &Control, bell: &Bell, work: Work) {
-    hand_back(control, work.claim, Duration::ZERO).await;
+    hand_back(control, &work.claim, Duration::ZERO).await;
     drop(work.holding);
     bell.sweep();
 }
 
 /// Gives a claim back, to run again after `wait`.
-async fn hand_back(control: &Control, mut claim: Claim, wait: Duration) -> Finished {
+async fn hand_back(control: &Control, claim: &Claim, wait: Duration) -> Finished {
     let mut backoff = Backoff::default();
     loop {
-        let trouble = match control.get().await {
-            Ok(client) => match give_back(&**client, claim, wait).await {
-                Ok(true) => return Finished::GivenBack,
-                Ok(false) => return Finished::Lost,
-                Err((returned, error)) => {
-                    claim = returned;
-                    error
-                }
-            },
-            Err(error) => error,
-        };
-        control.trouble("giving back", claim.id(), &trouble);
+        match answered(async { give_back(&*control.get().await?, claim, wait).await }).await {
+            Ok(true) => return Finished::GivenBack,
+            Ok(false) => return Finished::Lost,
+            Err(error) => control.trouble("giving back", claim.id(), &error),
+        }
         backoff.wait().await;
     }
 }

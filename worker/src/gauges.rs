@@ -13,7 +13,7 @@ use schedule::show::{Health, Instants, health, instants};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::control::Control;
+use crate::control::{Control, answered};
 use crate::metrics::add;
 use crate::shutdown::Shutdown;
 
@@ -66,11 +66,11 @@ impl Gauges {
 
     async fn on_session(&self, control: &Control) -> Result<(), QueueError> {
         let client = control.own("pgmill publisher").await?.client;
-        while !publisher(&client).await? {
+        while !answered(publisher(&client)).await? {
             sleep(self.every).await;
         }
         loop {
-            self.publish(Some(collect(&client).await?));
+            self.publish(Some(answered(collect(&client)).await?));
             sleep(self.every).await;
         }
     }

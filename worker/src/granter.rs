@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::bell::Bell;
-use crate::control::{Control, until};
+use crate::control::{Control, answered, until};
 use crate::shutdown::Shutdown;
 
 /// The granter and all that it is given.
@@ -78,11 +78,14 @@ impl Granter {
     }
 
     async fn run_once(&self, scope: Scope) -> Result<Granted, QueueError> {
-        let client = self.control.get().await?;
-        match scope {
-            Scope::Released => grant(&**client, &self.bell.released.take()).await,
-            Scope::All if !regulate(&**client).await? => Ok(Granted::default()),
-            Scope::All | Scope::Waiting => grant_waiting(&**client).await,
-        }
+        let granted = async {
+            let client = self.control.get().await?;
+            match scope {
+                Scope::Released => grant(&*client, &self.bell.released.take()).await,
+                Scope::All if !regulate(&*client).await? => Ok(Granted::default()),
+                Scope::All | Scope::Waiting => grant_waiting(&*client).await,
+            }
+        };
+        answered(granted).await
     }
 }

@@ -18,6 +18,9 @@ use crate::session::Canceller;
 /// How long a cancelled statement may take to end before the next, harder step.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often a statement that goes on is asked after.
+const PROBE_EVERY: Duration = Duration::from_secs(15);
+
 /// Why a statement was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
@@ -25,6 +28,8 @@ pub(crate) enum Reason {
     Deadline,
     /// Somebody said so.
     Told(Stop),
+    /// Its backend is gone, and nothing on the way from there has said so.
+    BackendGone,
 }
 
 /// How a guarded statement ended.
@@ -56,6 +61,9 @@ impl Guard<'_> {
             reason = told(self.stop, self.completes) => reason,
             done = &mut statement => return Guarded::Done(done),
             () = deadline(self.deadline) => Reason::Deadline,
+            () = backend_gone(self.control, self.identity) => {
+                return Guarded::Stopped(Reason::BackendGone, None);
+            }
         };
         for step in [Step::Cancel, Step::Cancel, Step::Terminate] {
             // The statement is read on meanwhile: a server that cannot send does not see a cancel.
@@ -91,6 +99,18 @@ async fn told(stop: &mut watch::Receiver<Option<Stop>>, completes: bool) -> Reas
         Ok(reason) => Reason::Told(reason.unwrap_or(Stop::Lost)),
         // Nobody is left who could tell.
         Err(_) => std::future::pending().await,
+    }
+}
+
+/// Asks by another session, now and then, whether the statement still has its backend: a connection
+/// that was cut between two machines may never say so to the side that only waits.
+async fn backend_gone(control: &Control, backend: SessionIdentity) {
+    loop {
+        sleep(PROBE_EVERY).await;
+        if control.gone(backend).await.unwrap_or(false) {
+            // What it sent last may be on its way.
+            return sleep(PATIENCE).await;
+        }
     }
 }
 

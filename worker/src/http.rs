@@ -13,7 +13,7 @@ use prometheus::TEXT_FORMAT;
 use tokio::net::TcpListener;
 
 use crate::bell::Bell;
-use crate::control::Control;
+use crate::control::{Control, answered};
 use crate::gauges::Gauges;
 use crate::held::Held;
 use crate::metrics::Metrics;
@@ -57,11 +57,8 @@ async fn ready(State(http): State<Http>) -> impl IntoResponse {
     if http.draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
     }
-    let checked = match http.control.get().await {
-        Ok(client) => queue::schema::check_version(&**client).await,
-        Err(error) => Err(error),
-    };
-    match checked {
+    let checked = async { queue::schema::check_version(&*http.control.get().await?).await };
+    match answered(checked).await {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }

@@ -45,6 +45,7 @@ mod promoter;
 mod reader;
 mod reclaimer;
 mod reconciler;
+mod registration;
 mod rows;
 mod scheduler;
 mod session;

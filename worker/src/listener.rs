@@ -35,6 +35,7 @@ pub(crate) async fn run(control: Control, bell: Arc<Bell>, shutdown: Shutdown) {
 }
 
 async fn listen(control: &Control, bell: &Bell) -> Result<(), String> {
+    let end = control.registration().end_of_session();
     let target = control.target().with_application_name("pgmill listener");
     let (client, mut connection) =
         connect::open(&target).await.map_err(|error| queue::chain(&error))?;
@@ -57,7 +58,13 @@ async fn listen(control: &Control, bell: &Bell) -> Result<(), String> {
                     }
                 }
             }
-            None => poll_fn(|cx| connection.poll_message(cx)).await,
+            None => {
+                let message = poll_fn(|cx| connection.poll_message(cx));
+                match end.run_until_cancelled(message).await {
+                    Some(message) => message,
+                    None => return Err("the queue is on another server now".to_owned()),
+                }
+            }
         };
         match message {
             Some(Ok(AsyncMessage::Notification(notification))) => match notification.payload() {

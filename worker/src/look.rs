@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::bell::Bell;
-use crate::control::Control;
+use crate::control::{Control, answered};
 use crate::glance::Glance;
 use crate::pick::Weights;
 use crate::shutdown::Shutdown;
@@ -48,7 +48,7 @@ impl Looker {
         let mut glance = Glance::default();
         let mut trust = Trust { unbroken_since: Instant::now(), after_outage: false };
         loop {
-            if let Err(error) = self.run_once(&mut glance, trust).await {
+            if let Err(error) = answered(self.run_once(&mut glance, trust)).await {
                 trust = Trust { unbroken_since: Instant::now(), after_outage: true };
                 tracing::warn!(%error, "looking for work and at the other workers failed");
             }
@@ -67,7 +67,7 @@ impl Looker {
         let busy = self.bell.take_found() && !self.bell.is_idle();
         let (peers, unlisted) = glance.next(rand::rng().random());
         let wanted = Wanted { peers, unlisted, pending: !busy };
-        let look = look(&**client, self.worker, self.queues.as_deref(), wanted).await?;
+        let look = look(&*client, self.worker, self.queues.as_deref(), wanted).await?;
         if look.pending && wanted.pending {
             self.bell.sweep();
         }

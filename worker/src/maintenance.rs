@@ -7,7 +7,7 @@ use queue::{QueueError, prune};
 use rand::RngExt;
 use tokio::time::sleep;
 
-use crate::control::Control;
+use crate::control::{Control, answered};
 use crate::shutdown::Shutdown;
 
 const EVERY: Duration = Duration::from_secs(60 * 60);
@@ -32,12 +32,12 @@ pub(crate) async fn run(control: Control, shutdown: Shutdown) {
 
 /// Returns how many partitions were made and dropped, and how many rows of the log deleted.
 async fn run_once(control: &Control) -> Result<(i32, i32, i32), QueueError> {
-    let client = control.get().await?;
-    let made = prune::prepare_history(&**client).await?;
-    let dropped = prune::prune(&**client).await?;
+    let made = answered(async { prune::prepare_history(&*control.get().await?).await }).await?;
+    let dropped = answered(async { prune::prune(&*control.get().await?).await }).await?;
     let mut logged = 0;
     loop {
-        let deleted = prune::prune_schedule_log(&**client).await?;
+        let deleted = async { prune::prune_schedule_log(&*control.get().await?).await };
+        let deleted = answered(deleted).await?;
         logged += deleted;
         if deleted < 10_000 {
             return Ok((made, dropped, logged));

@@ -2,24 +2,28 @@
 
 use queue::QueueError;
 use queue::operate::{LoginRights, login_rights};
+use queue::server::server;
 use tokio_postgres::Client;
 use tokio_util::task::TaskTracker;
 
 use crate::login::Login;
-use crate::session::Session;
+use crate::registration::Registration;
+use crate::session::{Session, SessionError};
 
 /// Warns of rights that are missing or too many; opens one session of each login of tasks to look at
 /// its rights. One of a profile that cannot be reached is waited for by its readers.
 ///
 /// # Errors
-/// No session for tasks that name no profile; a superuser's login; the control login may not work on
-/// the queue.
+/// No session for tasks that name no profile; a superuser's login; a login in another database; the
+/// control login may not work on the queue.
 pub(crate) async fn check(
     control: &Client,
     logins: &[Login],
+    registration: &Registration,
     tracker: &TaskTracker,
 ) -> anyhow::Result<()> {
     let rights = login_rights(control).await?;
+    let queue = server(control).await?;
     if !rights.worker {
         return Err(QueueError::Refused {
             message: format!("the login \"{}\" may not work on the queue", rights.login),
@@ -35,9 +39,14 @@ pub(crate) async fn check(
         );
     }
     for login in logins {
-        let session = match Session::open(login, tracker).await {
+        let opened = Session::open(login, registration, tracker).await.and_then(|session| {
+            let here = session.server().same_database(&queue);
+            let elsewhere = || SessionError::OtherDatabase(login.target.to_string());
+            if here { Ok(session) } else { Err(elsewhere()) }
+        });
+        let session = match opened {
             Ok(session) => session,
-            Err(error) if login.profile.is_empty() || error.is_superuser() => {
+            Err(error) if login.profile.is_empty() || error.lasting() => {
                 let what = match &*login.profile {
                     "" => "no session for tasks".to_owned(),
                     profile => format!("no session for tasks of run_as.{profile}"),

@@ -33,6 +33,7 @@ use crate::pick::Weights;
 use crate::progress::Sayings;
 use crate::reader::Reader;
 use crate::reclaimer::Reclaimer;
+use crate::registration::Registration;
 use crate::scheduler::Scheduler;
 use crate::shutdown::{LAST_PATIENCE, Shutdown, Signals, wind_down};
 use crate::watch::Sight;
@@ -84,7 +85,7 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
     let bell: Arc<Bell> = Arc::default();
     let process = Process {
         worker: WorkerId::random(),
-        control: Control::new(&target, &metrics)?,
+        control: Control::new(&target, &metrics, &Registration::default())?,
         logins,
         held: Held::new(Arc::clone(&bell)),
         bell,
@@ -150,17 +151,19 @@ impl Process {
     ) -> anyhow::Result<Option<(Own, Option<Console>)>> {
         let ready = async {
             self.rule_out_poolers().await?;
-            let client = self.control.own("pgmill control").await?.client;
+            let registration = self.control.registration();
+            let client = self.control.control_session().await?.client;
             let version = schema::check_version(&client).await;
             // A login without any right may not even read the version: the grant is what it lacks.
             let denied = version
                 .as_ref()
                 .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
             if denied {
-                privileges::check(&client, &self.logins, &self.metrics.tracker).await?;
+                privileges::check(&client, &self.logins, registration, &self.metrics.tracker)
+                    .await?;
             }
             version?;
-            privileges::check(&client, &self.logins, &self.metrics.tracker).await?;
+            privileges::check(&client, &self.logins, registration, &self.metrics.tracker).await?;
             drop(client);
             let console = match console {
                 Some(bound) => {

@@ -11,7 +11,7 @@ use queue::{Claim, TaskId, Token, WorkerId};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::control::Control;
+use crate::control::{Control, answered};
 use crate::notices::Notices;
 use crate::shutdown::Shutdown;
 
@@ -87,11 +87,8 @@ impl Sayings {
         if said.is_empty() && ended.is_empty() {
             return;
         }
-        let told = match control.get().await {
-            Ok(client) => say(&**client, worker, &said, &ended).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = told {
+        let told = async { say(&*control.get().await?, worker, &said, &ended).await };
+        if let Err(error) = answered(told).await {
             tracing::debug!(%error, "what tasks say of themselves could not be written down");
             self.shared.again(&said, ended);
         }

@@ -8,7 +8,7 @@ use queue::promote::promote;
 use tokio::sync::watch;
 
 use crate::bell::Bell;
-use crate::control::{Backoff, Control, until};
+use crate::control::{Backoff, Control, answered, until};
 use crate::shutdown::Shutdown;
 
 /// Runs until the worker drains. Any number of workers promote side by side.
@@ -43,10 +43,9 @@ pub(crate) async fn run(
 
 /// Promotes what is due; returns when the next one is.
 async fn run_once(control: &Control, bell: &Bell) -> Result<Option<Instant>, QueueError> {
-    let client = control.get().await?;
     let mut tasks = 0;
     let next_due_in = loop {
-        let promoted = promote(&**client).await?;
+        let promoted = answered(async { promote(&*control.get().await?).await }).await?;
         tasks += promoted.tasks;
         if promoted.tasks < 1000 {
             break promoted.next_due_in;

@@ -16,7 +16,7 @@ use crate::held::Work;
 use crate::login::Login;
 use crate::metrics::Metrics;
 use crate::pace::Paces;
-use crate::session::Session;
+use crate::session::{Session, SessionError};
 use crate::shutdown::Shutdown;
 
 /// An idle reader's offer to the claimer. Withdrawn by dropping the receiving end.
@@ -123,6 +123,7 @@ impl Reader {
             drop(work.holding);
             self.metrics.task_finished(&queue, Finished::Lost, timer.elapsed(), None);
             tracing::warn!(parent: &span, "the claim was lost, nothing was committed or recorded");
+            self.bell.reconcile();
         }
         (session.reusable().await, grouped.undone, grouped.waiting)
     }
@@ -137,9 +138,13 @@ impl Reader {
         let login = self.login.with_application_name(&name);
         let mut backoff = Backoff::default();
         loop {
+            let registration = self.executor.control.registration();
             let opened = async {
                 self.bell.claimer_connected().await;
-                Session::open(&login, &self.metrics.tracker).await
+                let session = Session::open(&login, registration, &self.metrics.tracker).await?;
+                // What it would run elsewhere is not what the claimer claims.
+                let registered = registration.until_registered().await;
+                if session.server() == registered { Ok(session) } else { Err(SessionError::Moved) }
             };
             let opened = tokio::select! {
                 () = self.shutdown.drain.cancelled() => return None,
@@ -205,6 +210,7 @@ impl Reader {
             Finished::GivenBack => tracing::info!("given back"),
             Finished::Lost => {
                 tracing::warn!("the claim was lost, nothing was committed or recorded");
+                self.bell.reconcile();
             }
         }
         session.reusable().await

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::bell::Bell;
-use crate::control::Control;
+use crate::control::{Control, answered};
 use crate::look::EVERY;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
@@ -50,7 +50,7 @@ impl Reclaimer {
             for dead in dead {
                 let again = lasting.contains(&dead.worker);
                 let looks = if again { ENDING_LOOKS_AGAIN } else { ENDING_LOOKS };
-                match self.bury(dead, looks).await {
+                match answered(self.bury(dead, looks)).await {
                     Ok(true) => {}
                     Ok(false) => {
                         lasting.insert(dead.worker);
@@ -68,7 +68,7 @@ impl Reclaimer {
     async fn bury(&self, dead: Dead, looks: u32) -> Result<bool, QueueError> {
         let client = self.control.get().await?;
         for _ in 0..looks {
-            match end_backends(&**client, dead).await {
+            match end_backends(&*client, dead).await {
                 Ok(0) => {}
                 Ok(ended) => {
                     tracing::info!(worker = %dead.worker, ended, "ended backends of a dead worker");
@@ -79,7 +79,7 @@ impl Reclaimer {
                      GRANT pg_signal_backend, pg_read_all_stats TO mill_worker"
                 ),
             }
-            let reclaimed = reclaim(&**client, dead).await?;
+            let reclaimed = reclaim(&*client, dead).await?;
             let count = reclaimed.given_back.len() + reclaimed.ended.len();
             if count > 0 {
                 self.metrics.reclaimed(count);

@@ -4,14 +4,14 @@ use queue::QueueError;
 use schedule::reconcile::{Reconciled, reconcile};
 use tokio_postgres::error::SqlState;
 
-use crate::control::{Backoff, Control};
+use crate::control::{Backoff, Control, answered};
 use crate::shutdown::Shutdown;
 
 /// Returns once that is done; trouble is waited out.
 pub(crate) async fn run(control: &Control, shutdown: &Shutdown) {
     let mut backoff = Backoff::default();
     loop {
-        match run_once(control).await {
+        match answered(run_once(control)).await {
             Ok(done) => return tell(&done),
             // Another worker that starts is doing it.
             Err(error) if error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {}

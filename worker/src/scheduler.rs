@@ -12,7 +12,7 @@ use schedule::tick::{Measure, Pass, ScheduleId, next_tick_in, pass, tick_trigger
 use tokio::sync::{Semaphore, watch};
 
 use crate::bell::Bell;
-use crate::control::{Backoff, Control, until};
+use crate::control::{Backoff, Control, answered, until};
 use crate::login::Login;
 use crate::metrics::Metrics;
 use crate::session::Session;
@@ -82,13 +82,17 @@ impl Scheduler {
 
     /// Does what is due; returns when something is again.
     async fn tick(&self) -> Result<Option<Instant>, QueueError> {
-        let mut client = self.control.get().await?;
         loop {
-            let done = pass(&mut client).await?;
-            if done.fired > 0 {
-                self.bell.ring();
-                ring(&**client).await?;
-            }
+            let done = answered(async {
+                let mut client = self.control.get().await?;
+                let done = pass(&mut client).await?;
+                if done.fired > 0 {
+                    self.bell.ring();
+                    ring(&*client).await?;
+                }
+                Ok(done)
+            });
+            let done = done.await?;
             let full = done.is_full();
             self.count(&done);
             for measure in done.measures {
@@ -101,7 +105,8 @@ impl Scheduler {
         self.metrics.ticks.nothing_due();
         // What another worker has locked looks due until it commits.
         let least = Duration::from_millis(rand::rng().random_range(20..60));
-        Ok(next_tick_in(&**client).await?.map(|wait| Instant::now() + wait.max(least)))
+        let next = answered(async { next_tick_in(&*self.control.get().await?).await }).await?;
+        Ok(next.map(|wait| Instant::now() + wait.max(least)))
     }
 
     fn count(&self, done: &Pass) {
@@ -146,7 +151,7 @@ impl Scheduler {
         if let Err(error) = &found {
             tracing::debug!(schedule = measure.name, error, "the probe failed");
         }
-        match self.tell(&measure, found).await {
+        match answered(self.tell(&measure, found)).await {
             Ok((fired, skipped)) => self.metrics.ticks.judged(fired, skipped),
             Err(error) => {
                 tracing::warn!(%error, schedule = measure.name, "judging a schedule failed");
@@ -155,7 +160,8 @@ impl Scheduler {
     }
 
     async fn measure(&self, measure: &Measure) -> Result<(i64, Option<f64>), String> {
-        let session = Session::open(&self.probes, &self.metrics.tracker)
+        let registration = self.control.registration();
+        let session = Session::open(&self.probes, registration, &self.metrics.tracker)
             .await
             .map_err(|error| error.to_string())?;
         probe::measure(session.client(), &measure.query, measure.timeout).await
@@ -167,10 +173,10 @@ impl Scheduler {
         found: Result<(i64, Option<f64>), String>,
     ) -> Result<(bool, bool), QueueError> {
         let client = self.control.get().await?;
-        let judged = tick_trigger(&**client, measure, found).await?;
+        let judged = tick_trigger(&*client, measure, found).await?;
         if judged.0 {
             self.bell.ring();
-            ring(&**client).await?;
+            ring(&*client).await?;
         }
         Ok(judged)
     }

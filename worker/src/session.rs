@@ -10,7 +10,9 @@ use postgres_protocol::escape::escape_literal;
 use queue::claim::SessionIdentity;
 use queue::complete::{Success, complete};
 use queue::connect::{ConnectError, Connection, Target};
+use queue::server::{Server, server};
 use queue::{Claim, QueueError};
+use tokio::time::timeout;
 use tokio_postgres::{
     AsyncMessage, CancelToken, Client, Error, SimpleQueryMessage, SimpleQueryStream,
 };
@@ -19,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::login::Login;
 use crate::notices::Notices;
+use crate::registration::Registration;
 
 const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
 const XACT: &str = "pg_catalog.pg_current_xact_id()";
@@ -54,6 +57,9 @@ pub(crate) struct Finish {
     pub(crate) clean: bool,
 }
 
+/// For what a session does outside of a task.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A live connection under the login of the tasks.
 pub(crate) struct Session {
     client: Client,
@@ -65,24 +71,45 @@ pub(crate) struct Session {
     dblink: Option<String>,
     target: Target,
     notices: Notices,
+    server: Server,
     closed: CancellationToken,
     /// The next task gets a new session: something may be left behind that a reset does not reach.
     spent: bool,
 }
 
 impl Session {
-    /// Connects. The connection is driven by a task of `tracker`, which keeps the notices.
+    /// Connects. The connection is driven by a task of `tracker`, which keeps the notices, until the
+    /// worker comes to be registered at another server.
     ///
     /// # Errors
-    /// Why the server could not be reached, or what it refused; a superuser's login, unless that is
-    /// allowed.
-    pub(crate) async fn open(login: &Login, tracker: &TaskTracker) -> Result<Self, SessionError> {
+    /// Why the server could not be reached, or what it refused; another database than the queue's; a
+    /// superuser's login, unless that is allowed.
+    pub(crate) async fn open(
+        login: &Login,
+        registration: &Registration,
+        tracker: &TaskTracker,
+    ) -> Result<Self, SessionError> {
+        let opened = Self::open_in_time(login, registration, tracker);
+        timeout(PATIENCE, opened).await.map_err(|_| SessionError::NoAnswer)?
+    }
+
+    async fn open_in_time(
+        login: &Login,
+        registration: &Registration,
+        tracker: &TaskTracker,
+    ) -> Result<Self, SessionError> {
+        let end = registration.end_of_session();
         let usual = |target: Target, (name, value)| target.with_option(name, value);
         let target = USUAL.into_iter().fold(login.target.clone(), usual);
         let (client, connection) = queue::connect::open(&target).await?;
         let notices = Notices::default();
         let closed = CancellationToken::new();
-        tracker.spawn(drive(connection, notices.clone(), closed.clone()));
+        let driven = drive(connection, notices.clone(), closed.clone());
+        tracker.spawn(end.run_until_cancelled_owned(driven));
+        let server = server(&client).await?;
+        if !registration.same_database(&server) {
+            return Err(SessionError::OtherDatabase(login.target.to_string()));
+        }
         let rows = client.query_typed(IDENTITY, &[]).await?;
         let identity = SessionIdentity { pid: rows[0].get(0), started_at: rows[0].get(1) };
         let (name, standard_strings) = (rows[0].get(2), rows[0].get(3));
@@ -97,6 +124,7 @@ impl Session {
             dblink: rows[0].get(6),
             target,
             notices,
+            server,
             closed,
             spent: false,
         })
@@ -105,6 +133,11 @@ impl Session {
     /// Backend pid and start.
     pub(crate) fn identity(&self) -> SessionIdentity {
         self.identity
+    }
+
+    /// Where it goes.
+    pub(crate) fn server(&self) -> Server {
+        self.server
     }
 
     /// The client, for the task's own statements.
@@ -206,9 +239,9 @@ impl Session {
     /// Ends whatever is open and forgets all that the task left. Two messages: the second does its
     /// work whatever becomes of the first.
     pub(crate) async fn reset(&mut self) {
-        let (ended, forgotten) =
-            future::join(self.client.batch_execute("ROLLBACK"), self.forget()).await;
-        self.spent |= ended.and(forgotten).is_err();
+        let reset = future::join(self.client.batch_execute("ROLLBACK"), self.forget());
+        let done = timeout(PATIENCE, reset).await;
+        self.spent |= done.is_err() || done.is_ok_and(|(ended, rest)| ended.and(rest).is_err());
     }
 
     /// The completions, COMMIT and the reset in one flight. A completion that fails aborts the
@@ -245,7 +278,10 @@ impl Session {
     pub(crate) async fn reusable(self) -> Option<Self> {
         if !self.spent
             && let Some(schema) = &self.dblink
-            && self.client.batch_execute(&disconnect(schema)).await.is_err()
+            && !matches!(
+                timeout(PATIENCE, self.client.batch_execute(&disconnect(schema))).await,
+                Ok(Ok(()))
+            )
         {
             return None;
         }
@@ -328,8 +364,7 @@ impl Canceller {
     /// Asks the server to cancel what the session runs. It may come too late, and then hits the
     /// session's next statement: a session that was cancelled is never used again.
     pub(crate) async fn cancel(&self, patience: Duration) {
-        let sent =
-            tokio::time::timeout(patience, queue::connect::cancel(&self.token, &self.target));
+        let sent = timeout(patience, queue::connect::cancel(&self.token, &self.target));
         match sent.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "could not send a cancel request"),
@@ -343,13 +378,21 @@ impl Canceller {
 pub(crate) enum SessionError {
     Connect(ConnectError),
     Query(Error),
+    Queue(QueueError),
     /// The login of this name is one.
     Superuser(String),
+    /// This target is another database than the queue's.
+    OtherDatabase(String),
+    /// The server accepted the connection and said nothing.
+    NoAnswer,
+    /// The worker is registered at another server by now.
+    Moved,
 }
 
 impl SessionError {
-    pub(crate) fn is_superuser(&self) -> bool {
-        matches!(self, Self::Superuser(_))
+    /// Whether only another configuration helps.
+    pub(crate) fn lasting(&self) -> bool {
+        matches!(self, Self::Superuser(_) | Self::OtherDatabase(_))
     }
 }
 
@@ -358,9 +401,15 @@ impl std::fmt::Display for SessionError {
         match self {
             Self::Connect(error) => f.write_str(&queue::chain(error)),
             Self::Query(error) => f.write_str(&queue::database_message(error)),
+            Self::Queue(error) => error.fmt(f),
             Self::Superuser(login) => {
                 write!(f, "tasks would run as \"{login}\", who is superuser")
             }
+            Self::OtherDatabase(target) => {
+                write!(f, "tasks would run in another database than the queue's: {target}")
+            }
+            Self::NoAnswer => write!(f, "no answer from the server within {PATIENCE:?}"),
+            Self::Moved => f.write_str("the queue is on another server now"),
         }
     }
 }
@@ -377,11 +426,28 @@ impl From<Error> for SessionError {
     }
 }
 
+impl From<QueueError> for SessionError {
+    fn from(error: QueueError) -> Self {
+        Self::Queue(error)
+    }
+}
+
 impl From<SessionError> for QueueError {
     fn from(error: SessionError) -> Self {
         match error {
             SessionError::Connect(error) => Self::Unreachable(error),
             SessionError::Query(error) => Self::Database(error),
+            SessionError::Queue(error) => error,
+            SessionError::NoAnswer => Self::NoAnswer { within: PATIENCE },
+            SessionError::Moved => Self::Refused { message: error.to_string(), hint: None },
+            SessionError::OtherDatabase(_) => Self::Refused {
+                message: error.to_string(),
+                hint: Some(
+                    "a task and its completion commit in one transaction: let --task-url and [run_as.NAME] \
+                     name the same server and database as --database-url"
+                        .to_owned(),
+                ),
+            },
             SessionError::Superuser(_) => Self::Refused {
                 message: error.to_string(),
                 hint: Some(

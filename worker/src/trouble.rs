@@ -29,6 +29,12 @@ impl Trouble {
         }))
     }
 
+    /// The answer will never come.
+    pub(crate) fn backend_gone() -> Self {
+        let message = "the session's backend is gone".to_owned();
+        Self::ConnectionLost(Box::new(Fault { message, ..Fault::default() }))
+    }
+
     /// What to record.
     pub(crate) fn fault(&self) -> &Fault {
         match self {

@@ -120,8 +120,9 @@ impl Watch {
             (Some(since), Some(age)) => {
                 age >= GRACE && now.duration_since(since) >= ABSENCE && connected
             }
-            // It is not registered; only watching tells.
-            (Some(since), None) => now.duration_since(since) >= GRACE,
+            // The server crashed or another one took over, and it has not registered since: it may still
+            // be on its way.
+            (Some(since), None) => now.duration_since(since) >= OUTAGE_GRACE,
             (None, _) => false,
         };
         silent || gone
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn claims_of_an_unregistered_worker_get_the_grace_from_the_first_look_on() {
-        assert_eq!(dies_after(300, |_| peer(None, false, 0)), Some(3));
+        assert_eq!(dies_after(300, |_| peer(None, false, 0)), Some(10));
     }
 
     #[test]

@@ -7,26 +7,39 @@ use deadpool_postgres::{Manager, ManagerConfig, PoolError, RecyclingMethod};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio_util::sync::CancellationToken;
 
 /// The manager of a pool whose connections go to `target`.
 ///
 /// The pool itself is built by the caller, who also chooses its size and its time limits
 /// (`.runtime(Runtime::Tokio1)` is needed for the latter).
 pub fn pool_manager(target: &Target, recycling_method: RecyclingMethod) -> Manager {
-    let connect = PoolConnect { target: target.clone() };
+    pool_manager_until(target, recycling_method, CancellationToken::new)
+}
+
+/// As [`pool_manager`]. Each connection is closed, even while it is in use, when the token that `end`
+/// returned for it is cancelled.
+pub fn pool_manager_until(
+    target: &Target,
+    recycling_method: RecyclingMethod,
+    end: impl Fn() -> CancellationToken + Send + Sync + 'static,
+) -> Manager {
+    let connect = PoolConnect { target: target.clone(), end: Arc::new(end) };
     // The configuration is deadpool's to carry about and ours to ignore.
     Manager::from_connect(Config::new(), connect, ManagerConfig { recycling_method })
 }
 
 /// Opens a pool's connections by [`open`] and drives each in a task of its own.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct PoolConnect {
     target: Target,
+    end: Arc<dyn Fn() -> CancellationToken + Send + Sync>,
 }
 
 type Connected = Result<(Client, JoinHandle<()>), tokio_postgres::Error>;
@@ -34,8 +47,10 @@ type Connected = Result<(Client, JoinHandle<()>), tokio_postgres::Error>;
 impl deadpool_postgres::Connect for PoolConnect {
     fn connect(&self, _: &Config) -> Pin<Box<dyn Future<Output = Connected> + Send + '_>> {
         Box::pin(async {
+            // Before it is opened: what happens meanwhile counts.
+            let end = (self.end)();
             match open(&self.target).await {
-                Ok((client, connection)) => Ok((client, drive(connection))),
+                Ok((client, connection)) => Ok((client, drive(connection, end))),
                 Err(ConnectError::Refused { source, .. }) => Err(*source),
                 Err(error) => Err(smuggle(error).await),
             }
@@ -44,21 +59,25 @@ impl deadpool_postgres::Connect for PoolConnect {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the pool aborts the task with its connection")]
-fn drive(mut connection: Connection) -> JoinHandle<()> {
+fn drive(connection: Connection, end: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
-        while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
-            match message {
-                Ok(AsyncMessage::Notice(notice)) => {
-                    tracing::debug!(sqlstate = notice.code().code(), "{}", notice.message());
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!("pooled connection ended: {}", reason(&error));
-                    return;
-                }
+        end.run_until_cancelled(messages(connection)).await;
+    })
+}
+
+async fn messages(mut connection: Connection) {
+    while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+        match message {
+            Ok(AsyncMessage::Notice(notice)) => {
+                tracing::debug!(sqlstate = notice.code().code(), "{}", notice.message());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!("pooled connection ended: {}", reason(&error));
+                return;
             }
         }
-    })
+    }
 }
 
 /// What happened, without the driver's bare "db error".

@@ -1,0 +1,92 @@
+//! A server that falls silent without a word, and another that takes its place, hang no worker.
+
+use cluster::Cluster;
+
+use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+
+/// The servers as one connection string, the first one first.
+fn url_of(database: &Database, servers: [&Cluster; 2]) -> String {
+    let [first, second] = servers.map(|server| server.url(database.name()));
+    let place = |url: &str| url.rsplit_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
+    let login = first.rsplit_once('@').unwrap().0.to_owned();
+    let (one, two, name) = (place(&first), place(&second), database.name());
+    format!("{login}@{one},{two}/{name}?target_session_attrs=read-write")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_whose_machine_freezes_hangs_nobody_once_another_one_has_taken_over() {
+    let primary = PrivateDatabase::new(&[]).await;
+    let standby = primary.cluster.standby().unwrap();
+    let url = url_of(&primary.database, [&primary.cluster, &standby]);
+    let flags = ["--readers", "2"];
+    let workers = [(); 2].map(|()| Worker::start_at(&url, &flags));
+    for worker in &workers {
+        worker.until_logged("ready").await;
+    }
+    // Two readers wait for the end of a statement, the others for tasks.
+    let hangs =
+        "SELECT pg_sleep(CASE current_setting('mill.attempt') WHEN '1' THEN 3600 ELSE 0 END)";
+    let mut running = Vec::new();
+    for _ in 0..2 {
+        running.push(primary.database.enqueue(hangs, ", max_attempts => 1").await);
+    }
+    for id in &running {
+        primary.database.until_state(*id, "running").await;
+    }
+    let at = primary.database.value::<String>("SELECT pg_current_wal_insert_lsn()::text").await;
+    let copy = primary.database.in_copy(standby.url("postgres")).await;
+    eventually("the standby has the claims", async || {
+        copy.value(&format!("SELECT pg_last_wal_replay_lsn() >= '{at}'::pg_lsn")).await
+    })
+    .await;
+    primary.cluster.freeze().unwrap();
+    standby.promote().unwrap();
+    let fresh = copy.enqueue("SELECT 1", "").await;
+    for id in running.into_iter().chain([fresh]) {
+        assert_eq!(copy.outcome(id).await, "succeeded");
+    }
+    // Each of them lives, and takes no other for dead.
+    let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
+    assert_eq!(copy.value::<i64>(lost).await, 0);
+    eventually("both workers are registered", async || {
+        copy.value::<i64>("SELECT count(*) FROM mill.workers").await == 2
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_host_that_says_nothing_does_not_hold_up_the_next_one() {
+    let database = Database::new().await;
+    // Accepts connections, and that is all.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let url = database.url().replacen('@', &format!("@127.0.0.1:{port},"), 1);
+    let url = format!("{url}?connect_timeout=3600");
+    Program::pgmill(&database, &["status"]).at(&url).succeeds().await;
+}
+
+#[tokio::test]
+async fn a_login_for_tasks_in_another_database_is_refused_at_the_start() {
+    let database = Database::new().await;
+    for other in [Database::empty().await, Database::new().await] {
+        let flags = ["--task-url", &other.url()];
+        let mut worker = Worker::start(&database, &flags);
+        assert_eq!(worker.ended().await.code(), Some(5), "{}", worker.log());
+        let log = worker.log();
+        assert!(log.contains("another database than the queue's"), "{log}");
+        assert!(!log.contains("panicked"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_its_worker_lost_and_the_queue_still_has_is_given_back() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE seen (n integer)").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    // Whatever made the two disagree: here the task itself, once.
+    let statement = "INSERT INTO seen VALUES (1);
+        UPDATE mill.tasks SET token = gen_random_uuid() WHERE (SELECT count(*) FROM seen) = 1";
+    let id = database.enqueue(statement, ", mode => 'autocommit'").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM seen").await, 2);
+}
