@@ -90,3 +90,18 @@ async fn a_claim_that_its_worker_lost_and_the_queue_still_has_is_given_back() {
     assert_eq!(database.outcome(id).await, "succeeded");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM seen").await, 2);
 }
+
+#[tokio::test]
+async fn an_act_that_waits_for_a_lock_says_for_whose_and_gives_up() {
+    let database = Database::new().await;
+    let id = database.enqueue("SELECT 1", "").await;
+    let pid: i32 = database.value("SELECT pg_backend_pid()").await;
+    database.execute(&format!("BEGIN; SELECT FROM mill.tasks WHERE id = {id} FOR UPDATE")).await;
+    let cancel = Program::pgmill(&database, &["task", "cancel", &id.to_string()]);
+    let (code, _, said) = cancel.run().await;
+    database.execute("ROLLBACK").await;
+    assert_eq!(code, 75, "{said}");
+    assert!(said.contains(&format!("waiting for a lock of session {pid}")), "{said}");
+    assert!(said.contains("gave up after"), "{said}");
+    database.until_state(id, "pending").await;
+}

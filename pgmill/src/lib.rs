@@ -38,6 +38,7 @@ mod jobs;
 mod lineage;
 mod merge;
 mod output;
+mod patience;
 mod picture;
 mod plan;
 mod profiles;
@@ -67,6 +68,7 @@ pub use job_file::mistake as job_file_mistake;
 
 use failure::Failure;
 use output::Output;
+use patience::Patience;
 use session::Session;
 
 /// The definition of the command line, for its man pages and completions.
@@ -108,64 +110,71 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         Command::Init(_) | Command::Doctor => Session::open(global).await?,
         _ => Session::open_checked(global).await?,
     };
+    let user = session.user().to_owned();
     let done = match command {
+        // One has its own way with locks, the other never waits for any.
         Command::Init(args) => init::run(&session, &out, args.dry_run).await,
         Command::Top(args) => return top::run(session, global, &out, args).await,
-        Command::Status => status::run(&session.client, &out).await,
-        Command::Task(TaskVerb::List(args)) => task::list(&session.client, &out, args).await,
+        _ => Patience::with(&session).await?.run(on_session(command, &mut session, &out)).await,
+    };
+    done.map_err(|failure| failure.lacking(command.role(), &user))
+}
+
+/// A command that is over when its statements are.
+async fn on_session(command: &Command, session: &mut Session, out: &Output) -> Result<u8, Failure> {
+    match command {
+        Command::Status => status::run(&session.client, out).await,
+        Command::Task(TaskVerb::List(args)) => task::list(&session.client, out, args).await,
         Command::Task(TaskVerb::Show { id, plan: true }) => {
-            explained::run(&session.client, &out, *id).await
+            explained::run(&session.client, out, *id).await
         }
-        Command::Task(TaskVerb::Show { id, .. }) => show::run(&session.client, &out, *id).await,
-        Command::Task(TaskVerb::Cancel(args)) => act::cancel(&session.client, &out, args).await,
-        Command::Task(TaskVerb::Retry(args)) => act::retry(&session.client, &out, args).await,
-        Command::Queue(QueueVerb::List) => queues::list(&session.client, &out).await,
-        Command::Queue(QueueVerb::Pause(args)) => queues::pause(&session.client, &out, args).await,
-        Command::Queue(QueueVerb::Set(args)) => queues::set(&session.client, &out, args).await,
-        Command::Queue(QueueVerb::Resume(args)) => {
-            queues::resume(&session.client, &out, args).await
-        }
-        Command::Priority(PriorityVerb::List) => capacity::priorities(&session.client, &out).await,
+        Command::Task(TaskVerb::Show { id, .. }) => show::run(&session.client, out, *id).await,
+        Command::Task(TaskVerb::Cancel(args)) => act::cancel(&session.client, out, args).await,
+        Command::Task(TaskVerb::Retry(args)) => act::retry(&session.client, out, args).await,
+        Command::Queue(QueueVerb::List) => queues::list(&session.client, out).await,
+        Command::Queue(QueueVerb::Pause(args)) => queues::pause(&session.client, out, args).await,
+        Command::Queue(QueueVerb::Set(args)) => queues::set(&session.client, out, args).await,
+        Command::Queue(QueueVerb::Resume(args)) => queues::resume(&session.client, out, args).await,
+        Command::Priority(PriorityVerb::List) => capacity::priorities(&session.client, out).await,
         Command::Priority(PriorityVerb::Set(args)) => {
-            capacity::weigh(&session.client, &out, args).await
+            capacity::weigh(&session.client, out, args).await
         }
         Command::Priority(PriorityVerb::Reserve(args)) => {
-            capacity::reserve(&session.client, &out, args).await
+            capacity::reserve(&session.client, out, args).await
         }
-        Command::Profile(ProfileVerb::List) => profiles::list(&session.client, &out).await,
+        Command::Profile(ProfileVerb::List) => profiles::list(&session.client, out).await,
         Command::Profile(ProfileVerb::Set(args)) => {
-            profiles::set(&mut session.client, &out, args).await
+            profiles::set(&mut session.client, out, args).await
         }
         Command::Profile(ProfileVerb::Remove(args)) => {
-            profiles::remove(&mut session.client, &out, args).await
+            profiles::remove(&mut session.client, out, args).await
         }
-        Command::Group(GroupVerb::List) => groups::list(&session.client, &out).await,
-        Command::Group(GroupVerb::Set(args)) => groups::set(&mut session.client, &out, args).await,
+        Command::Group(GroupVerb::List) => groups::list(&session.client, out).await,
+        Command::Group(GroupVerb::Set(args)) => groups::set(&mut session.client, out, args).await,
         Command::Group(GroupVerb::Remove(args)) => {
-            groups::remove(&mut session.client, &out, args).await
+            groups::remove(&mut session.client, out, args).await
         }
-        Command::Limit(LimitVerb::List) => capacity::limits(&session.client, &out).await,
-        Command::Limit(LimitVerb::Set(args)) => capacity::set(&session.client, &out, args).await,
-        Command::Run(verb) => runs::run(&mut session.client, &out, verb).await,
-        Command::Schedule(verb) => schedules::run(&mut session.client, &out, verb).await,
-        Command::Reconcile(args) => {
-            steer_schedule::reconcile(&mut session.client, &out, args).await
-        }
-        Command::Apply(args) => apply::run(&mut session.client, &out, args).await,
-        Command::Job(verb) => jobs::run(&mut session.client, &out, verb).await,
-        Command::Dependency(verb) => dependencies::run(&mut session.client, &out, verb).await,
-        Command::Lineage(args) => lineage::run(&session.client, &out, args).await,
-        Command::Worker(WorkerVerb::List) => worker::list(&session.client, &out).await,
-        Command::Worker(WorkerVerb::Drain(args)) => {
-            worker::drain(&session.client, &out, args).await
-        }
-        Command::History(args) => history::run(&session.client, &out, args).await,
-        Command::Audit(args) => audit::run(&session.client, &out, args).await,
-        Command::Failures(args) => failures::run(&session.client, &out, args).await,
-        Command::Durations(args) => durations::run(&session.client, &out, args).await,
-        Command::Why { task } => show::why(&mut session.client, &out, task).await,
-        Command::Doctor => doctor::run(&session, &out).await,
-        Command::Health(_) | Command::Console(_) | Command::Completions(_) => Ok(exit::OK),
-    };
-    done.map_err(|failure| failure.lacking(command.role(), session.user()))
+        Command::Limit(LimitVerb::List) => capacity::limits(&session.client, out).await,
+        Command::Limit(LimitVerb::Set(args)) => capacity::set(&session.client, out, args).await,
+        Command::Run(verb) => runs::run(&mut session.client, out, verb).await,
+        Command::Schedule(verb) => schedules::run(&mut session.client, out, verb).await,
+        Command::Reconcile(args) => steer_schedule::reconcile(&mut session.client, out, args).await,
+        Command::Apply(args) => apply::run(&mut session.client, out, args).await,
+        Command::Job(verb) => jobs::run(&mut session.client, out, verb).await,
+        Command::Dependency(verb) => dependencies::run(&mut session.client, out, verb).await,
+        Command::Lineage(args) => lineage::run(&session.client, out, args).await,
+        Command::Worker(WorkerVerb::List) => worker::list(&session.client, out).await,
+        Command::Worker(WorkerVerb::Drain(args)) => worker::drain(&session.client, out, args).await,
+        Command::History(args) => history::run(&session.client, out, args).await,
+        Command::Audit(args) => audit::run(&session.client, out, args).await,
+        Command::Failures(args) => failures::run(&session.client, out, args).await,
+        Command::Durations(args) => durations::run(&session.client, out, args).await,
+        Command::Why { task } => show::why(&mut session.client, out, task).await,
+        Command::Doctor => doctor::run(session, out).await,
+        Command::Init(_)
+        | Command::Top(_)
+        | Command::Health(_)
+        | Command::Console(_)
+        | Command::Completions(_) => Ok(exit::OK),
+    }
 }

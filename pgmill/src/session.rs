@@ -41,6 +41,11 @@ impl Session {
         Ok(session)
     }
 
+    /// Where the connection goes.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
     /// Who is connected.
     pub(crate) fn user(&self) -> &str {
         self.target.user()

@@ -46,6 +46,7 @@ pub mod settle;
 pub mod show;
 mod task;
 pub mod upgrade;
+pub mod waiting;
 mod words;
 
 pub use error::{QueueError, chain, database_message};
