@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help demo test browser pictures api-check chaos fmt lint deny deploy-check deb fuzz ci cargo
+.PHONY: help demo test browser screenshots api-check chaos fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -30,12 +30,12 @@ browser: cargo ## Use the console in a real browser, as at night
 	@.ci/packages browser || true
 	tests/browser/install $(TOOLS)/browser
 	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored night --nocapture
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored operator_resolves --nocapture
 
-pictures: cargo ## Make the pictures of docs/console.md
+screenshots: cargo ## Make the screenshots of docs/console.md
 	tests/browser/install $(TOOLS)/browser
 	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored pictures --nocapture
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored screenshots --nocapture
 
 api-check: cargo ## Compare the console's API with its description, by made-up requests
 	@.ci/packages api || true
@@ -88,7 +88,7 @@ deb: cargo ## Build the Debian package, in target/debian/ (PROFILE=dev: quick, f
 	  echo "installing cargo-deb into $(TOOLS): some minutes"; \
 	  cargo install --locked --quiet --root $(TOOLS) cargo-deb@3.8.0; }
 	cargo build --locked $(if $(filter debug,$(DEB)),--bins,--release -p worker -p enqueue -p pgmill)
-	cargo run --locked --quiet --bin deploy-pages -- $(TARGET)/$(DEB)/pages
+	cargo run --locked --quiet --bin deploy-man-pages -- $(TARGET)/$(DEB)/pages
 	gzip -9 --no-name --force $(TARGET)/$(DEB)/pages/man/*.1
 	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deb --locked --no-build -p deploy \
 	  $(if $(filter debug,$(DEB)),--profile dev --strip --fast --output $(TARGET)/debug/debian/)

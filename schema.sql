@@ -9,16 +9,16 @@
 --   tasks                       live tasks only; a finished task leaves the table
 --   dedup_keys                  one live task per key
 --   enqueue, enqueue_many       -> scheduled | blocked | pending
---   grant, regulate             blocked <-> pending, by permits
+--   grant, reconcile_limits             blocked <-> pending, by permits
 --   (claim)                     pending -> running      queue/src/claim.rs
 --   complete                    running -> finished     in the task's own transaction
---   fail, give_back, reclaim    running -> scheduled | blocked | pending | finished
+--   fail, release_claim, reclaim    running -> scheduled | blocked | pending | finished
 --   cancel, retry               what a person says about one task
 --   attempts                    one row per finished attempt, a partition per day
 --   jobs, dependencies          graphs of tasks: what waits for what
 --   start_run, advance_run      a frozen copy of jobs, and its tasks into mill.tasks when they are ready
 --   schedules                   when jobs run by themselves
---   take_schedules, tick        a fire is a run with a schedule and an instant: once, whoever ticks
+--   lock_due_schedules, tick        a fire is a run with a schedule and an instant: once, whoever ticks
 --   workers, worker_starts      who is alive, who ever was
 --   running, queue_status, history, why    what a person reads
 --   scale_hint                  what a scaler of workers reads
@@ -129,7 +129,7 @@ BEGIN
         CREATE TYPE mill.join_mode AS ENUM ('all', 'any');
         CREATE TYPE mill.run_state AS ENUM ('running', 'succeeded', 'failed', 'cancelled');
         CREATE TYPE mill.run_task_state AS ENUM
-            ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'impossible');
+            ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'upstream_failed');
         CREATE TYPE mill.fire_mode AS ENUM ('manual', 'scheduled', 'triggered');
         CREATE TYPE mill.overlap AS ENUM ('skip', 'queue', 'allow');
         CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
@@ -180,7 +180,7 @@ COMMENT ON TYPE mill.reserved_capacity IS 'How many of the fleet''s readers serv
 COMMENT ON TYPE mill.expected IS 'What an edge expects of the parent: succeeded; failed (also timed out, lost, unknown); finished = either, or cancelled';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all its parents, or for any of them';
 COMMENT ON TYPE mill.run_state IS 'States of a run: at its end cancelled if it was, else failed if a task failed whose failure counts, else succeeded';
-COMMENT ON TYPE mill.run_task_state IS 'States of a task of a run: waiting (for parents), ready, released (in the queue or running), or how it ended; impossible: its parents did not end as its edges expect';
+COMMENT ON TYPE mill.run_task_state IS 'States of a task of a run: waiting (for parents), ready, released (in the queue or running), or how it ended; upstream_failed: its parents did not end as its edges expect';
 COMMENT ON TYPE mill.fire_mode IS 'What makes a schedule fire: a person only (manual), the clock (scheduled), what is in a table (triggered)';
 COMMENT ON TYPE mill.overlap IS 'A fire while a run of the schedule goes on: is skipped; waits, one of them, for the end of that run (queue); starts another run beside it (allow)';
 COMMENT ON TYPE mill.declared_in IS 'Where a schedule is declared, which is where its timing is changed: the COMMENT of a procedure, a file, a call of mill.set_schedule';
@@ -223,7 +223,7 @@ COMMENT ON COLUMN mill.settings.audit_retention IS 'Rows of mill.audit older tha
 COMMENT ON COLUMN mill.settings.declaring_roles IS 'Roles whose procedures may declare schedules in their comments, beside superusers and members of mill_operator: the code of these procedures runs under the login of the tasks';
 COMMENT ON COLUMN mill.settings.hide_statements IS 'Who may only view sees no statement, no parameter, no result and nothing that a statement said: notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'A task whose worker died this many times ends as lost';
-COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve reserved tasks only: mill.reserve';
+COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve reserved tasks only: mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 
 -- Who did what. Written by the functions themselves, in their transaction: whoever acts from psql is on
@@ -235,7 +235,7 @@ CREATE TABLE IF NOT EXISTS mill.audit (
     role text DEFAULT nullif(current_setting('role'), 'none'),
     actor text DEFAULT left(nullif(current_setting('mill.actor', true), ''), 200),
     application text DEFAULT nullif(current_setting('application_name'), ''),
-    act text NOT NULL,
+    action text NOT NULL,
     subject text NOT NULL,
     detail jsonb
 );
@@ -243,21 +243,21 @@ COMMENT ON TABLE mill.audit IS 'What operators did, append-only, kept for settin
 COMMENT ON COLUMN mill.audit.login IS 'The login of the session: what the database knows';
 COMMENT ON COLUMN mill.audit.role IS 'The role that it had taken by SET ROLE';
 COMMENT ON COLUMN mill.audit.actor IS 'Who a program says that it acts for, by SET mill.actor: claimed, and not known';
-COMMENT ON COLUMN mill.audit.act IS 'The function of schema mill; update_settings for a change of mill.settings';
+COMMENT ON COLUMN mill.audit.action IS 'The function of schema mill; update_settings for a change of mill.settings';
 COMMENT ON COLUMN mill.audit.subject IS 'What it was done to: task 42, queue etl, run 12, schedule nightly, …';
 -- Who did this to that?
 CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
 
-CREATE OR REPLACE FUNCTION mill.record_act(act text, subject text, detail jsonb DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION mill.record_audit(action text, subject text, detail jsonb DEFAULT NULL) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    INSERT INTO mill.audit (act, subject, detail) VALUES (act, subject, nullif(detail, '{}'))
+    INSERT INTO mill.audit (action, subject, detail) VALUES (action, subject, nullif(detail, '{}'))
 $$;
-COMMENT ON FUNCTION mill.record_act IS 'Part of what a person does: writes it to mill.audit. Open to nobody, so that nobody makes up acts';
+COMMENT ON FUNCTION mill.record_audit IS 'Part of what a person does: writes it to mill.audit. Open to nobody, so that nobody makes up acts';
 
 CREATE OR REPLACE FUNCTION mill.record_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM mill.record_act('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
+    PERFORM mill.record_audit('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
         FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
     RETURN NULL;
 END
@@ -301,18 +301,18 @@ CREATE TABLE IF NOT EXISTS mill.groups (
     name mill.label PRIMARY KEY,
     description text,
     priority mill.priority,
-    max_concurrency integer NOT NULL DEFAULT 0 CONSTRAINT max_concurrency_range CHECK (max_concurrency >= -1),
+    max_running integer NOT NULL DEFAULT 0 CONSTRAINT group_max_running_range CHECK (max_running >= -1),
     opens time,
     closes time,
     zone text,
-    limits_tasks boolean NOT NULL GENERATED ALWAYS AS (max_concurrency <> 0 OR opens IS NOT NULL) STORED,
+    requires_permit boolean NOT NULL GENERATED ALWAYS AS (max_running <> 0 OR opens IS NOT NULL) STORED,
     CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
     CONSTRAINT period_has_length CHECK (opens <> closes)
 );
 COMMENT ON TABLE mill.groups IS 'Tasks that belong together: default priority, concurrency within each run, active period';
 COMMENT ON COLUMN mill.groups.priority IS 'Of tasks that name none themselves';
-COMMENT ON COLUMN mill.groups.max_concurrency IS 'Tasks of one run that may run at once: 0 = any number, -1 = none are started, running ones go on. Tasks outside any run count as one run';
-COMMENT ON COLUMN mill.groups.limits_tasks IS 'Its tasks need a permit';
+COMMENT ON COLUMN mill.groups.max_running IS 'Tasks of one run that may run at once: 0 = any number, -1 = none are started, running ones go on. Tasks outside any run count as one run';
+COMMENT ON COLUMN mill.groups.requires_permit IS 'Its tasks need a permit';
 COMMENT ON COLUMN mill.groups.opens IS 'Time of day in zone from which on tasks may start; with closes before it the period goes over midnight';
 
 CREATE TABLE IF NOT EXISTS mill.limits (
@@ -326,7 +326,7 @@ CREATE TABLE IF NOT EXISTS mill.limits (
         CONSTRAINT rate_period_range CHECK (rate_period BETWEEN '1 second' AND '365 days'),
     window_starts integer,
     window_length interval,
-    limits_tasks boolean NOT NULL
+    requires_permit boolean NOT NULL
         GENERATED ALWAYS AS (max_running IS NOT NULL OR rate_starts IS NOT NULL) STORED,
     CONSTRAINT rate_whole
         CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
@@ -335,7 +335,7 @@ CREATE TABLE IF NOT EXISTS mill.limits (
 COMMENT ON TABLE mill.limits IS 'What limits tasks: a queue, a concurrency key, a group within one run. A task of a limit is blocked until it has a permit';
 COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 = tasks outside any run';
 COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: tasks that may run at once, null = any number. Groups: see mill.groups';
-COMMENT ON COLUMN mill.limits.limits_tasks IS 'Keys and queues: it says anything, so that new tasks need its permit';
+COMMENT ON COLUMN mill.limits.requires_permit IS 'Keys and queues: it says anything, so that new tasks need its permit';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'At most so many starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS 'The same rate in the shortest windows that are as exact: at most so many starts in any window_length';
 
@@ -359,7 +359,7 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     attempt mill.attempt_count NOT NULL DEFAULT 0,
     max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
     failures mill.attempt_count NOT NULL DEFAULT 0,
-    transients mill.attempt_count NOT NULL DEFAULT 0,
+    transient_failures mill.attempt_count NOT NULL DEFAULT 0,
     crashes mill.attempt_count NOT NULL DEFAULT 0,
     session_pid integer,
     jitter boolean NOT NULL DEFAULT true,
@@ -374,13 +374,13 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     run_id bigint,
     node bigint,
     limits bigint[],
-    waits_for bigint,
+    blocking_limit_id bigint,
     start_by timestamptz,
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
-    CONSTRAINT blocked_waits CHECK ((state = 'blocked') = (waits_for IS NOT NULL)),
+    CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1)),
     CONSTRAINT running_is_claimed CHECK (
@@ -408,7 +408,7 @@ COMMENT ON COLUMN mill.tasks.session_started_at IS 'backend_start of session_pid
 COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the attempt that runs, or of the last one that ran';
 COMMENT ON COLUMN mill.tasks.max_attempts IS 'Attempts that may fail before the task fails: total, not retries';
 COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
-COMMENT ON COLUMN mill.tasks.transients IS 'Attempts that ended by a serialization failure, a deadlock or a lost connection; they use up no attempt, up to a bound';
+COMMENT ON COLUMN mill.tasks.transient_failures IS 'Attempts that ended by a serialization failure, a deadlock or a lost connection; they use up no attempt, up to a bound';
 COMMENT ON COLUMN mill.tasks.crashes IS 'Attempts whose worker died; they use up no attempt, up to settings.max_crashes';
 COMMENT ON COLUMN mill.tasks.jitter IS 'Wait a random part of the retry interval';
 COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose end nobody saw ends as unknown and waits for a person';
@@ -419,7 +419,7 @@ COMMENT ON COLUMN mill.tasks.concurrency_key IS 'Tasks with the same key run one
 COMMENT ON COLUMN mill.tasks.run_id IS 'The run that it belongs to, or counts with for the limit of its group';
 COMMENT ON COLUMN mill.tasks.node IS 'Which task of the run it is: run_tasks.node';
 COMMENT ON COLUMN mill.tasks.limits IS 'mill.limits.id of each permit that it needs, in the order in which it acquires them; null: none';
-COMMENT ON COLUMN mill.tasks.waits_for IS 'Blocked: the limit that it waits for; it holds the permits of those before it';
+COMMENT ON COLUMN mill.tasks.blocking_limit_id IS 'Blocked: the limit that it waits for; it holds the permits of those before it';
 COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login it runs as; empty: the login of all tasks that name none';
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending: the active period of its group closes then';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array, bound as $1, $2, …';
@@ -428,7 +428,7 @@ COMMENT ON COLUMN mill.tasks.params IS 'JSON array, bound as $1, $2, …';
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
     WHERE state = 'pending';
 -- mill.grant: of each limit the oldest of each priority.
-CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (waits_for, priority, id)
+CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (blocking_limit_id, priority, id)
     WHERE state = 'blocked';
 -- mill.block_pending: what is set on a group reaches its tasks.
 CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
@@ -499,7 +499,7 @@ COMMENT ON COLUMN mill.attempts.position IS 'Character of the statement at which
 COMMENT ON COLUMN mill.attempts.notices IS 'What the statement raised below error, bounded: [{"severity", "message", …}]';
 COMMENT ON COLUMN mill.attempts.result IS 'First rows that the statement returned, bounded: {"columns", "rows", "truncated"}';
 COMMENT ON COLUMN mill.attempts.plan IS 'Of a task with explain: what EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) said, bounded: {"Plan", "Planning Time", "Execution Time", …}';
--- pgmill task show, mill.retry, queue/src/settle.rs
+-- pgmill task show, mill.retry, queue/src/resolve_commit.rs
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
 -- queue/src/history.rs: the last hours of a day. Rows come in the order of time, so a summary per
 -- block range is enough and costs an insert next to nothing.
@@ -563,7 +563,7 @@ BEGIN
     DELETE FROM mill.progress p
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id AND t.state = 'running');
     SELECT array_agg(r.id) INTO old_runs FROM (
-        SELECT r.id FROM mill.runs r WHERE r.ended_at < oldest ORDER BY r.id LIMIT 1000
+        SELECT r.id FROM mill.runs r WHERE r.finished_at < oldest ORDER BY r.id LIMIT 1000
         FOR UPDATE SKIP LOCKED) AS r;
     DELETE FROM mill.run_edges e WHERE e.run_id = ANY (old_runs);
     DELETE FROM mill.run_tasks t WHERE t.run_id = ANY (old_runs);
@@ -594,11 +594,11 @@ COMMENT ON FUNCTION mill.prune IS 'Drops the days of history past settings.histo
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     id uuid PRIMARY KEY,
-    beat bigint NOT NULL DEFAULT 0,
-    beat_at timestamptz NOT NULL DEFAULT now(),
-    beat_interval interval NOT NULL,
+    heartbeat bigint NOT NULL DEFAULT 0,
+    heartbeat_at timestamptz NOT NULL DEFAULT now(),
+    heartbeat_interval interval NOT NULL,
     orphan_timeout interval NOT NULL,
-    presence bigint NOT NULL,
+    session_lock_key bigint NOT NULL,
     readers integer NOT NULL CHECK (readers > 0),
     busy integer NOT NULL DEFAULT 0,
     draining boolean NOT NULL DEFAULT false,
@@ -608,7 +608,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS 'Live workers. Unlogged: a beat writes no WAL, and after a crash of the server nobody is alive';
 COMMENT ON COLUMN mill.workers.id IS 'Random per process start';
-COMMENT ON COLUMN mill.workers.presence IS 'Key of the shared advisory lock that the control session holds';
+COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
 COMMENT ON COLUMN mill.workers.draining IS 'Claims no more tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'How many of its readers run tasks of each profile';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues it serves; null = every queue';
@@ -636,7 +636,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     task_id bigint PRIMARY KEY,
     worker_id uuid NOT NULL,
     attempt integer NOT NULL,
-    said_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    reported_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     percent double precision CONSTRAINT percent_range CHECK (percent BETWEEN 0 AND 100),
     message text,
     notices jsonb
@@ -745,32 +745,32 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     failed integer NOT NULL DEFAULT 0,
     ignored integer NOT NULL DEFAULT 0,
     cancelled integer NOT NULL DEFAULT 0,
-    impossible integer NOT NULL DEFAULT 0,
+    upstream_failed integer NOT NULL DEFAULT 0,
     restarts integer NOT NULL DEFAULT 0,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_by text NOT NULL DEFAULT session_user,
-    ended_at timestamptz,
+    finished_at timestamptz,
     cancelled_at timestamptz,
     cancelled_by text,
     kill boolean NOT NULL DEFAULT false,
-    backlog boolean NOT NULL DEFAULT false,
+    needs_rescan boolean NOT NULL DEFAULT false,
     dropped text[],
     schedule_id bigint,
     fire_at timestamptz,
     reason text,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
-    CONSTRAINT ended_has_ended CHECK ((state = 'running') = (ended_at IS NULL)),
+    CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
-        OR tasks = succeeded + failed + ignored + cancelled + impossible)
+        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
 );
 COMMENT ON TABLE mill.runs IS 'Runs: frozen copies of jobs, merged. Kept as long as history';
 COMMENT ON COLUMN mill.runs.jobs IS 'In the order in which they were named';
 COMMENT ON COLUMN mill.runs.open IS 'Tasks that have not ended, as far as mill.advance_run has come';
-COMMENT ON COLUMN mill.runs.backlog IS 'Some tasks may be ready or have children to tell of which no event tells';
+COMMENT ON COLUMN mill.runs.needs_rescan IS 'Some tasks may be ready or have children to tell of which no event tells';
 COMMENT ON COLUMN mill.runs.succeeded IS 'As of its end, like the next four; mill.run_status counts those of a run that goes on';
 COMMENT ON COLUMN mill.runs.failed IS 'Tasks that failed and whose failure counts';
 COMMENT ON COLUMN mill.runs.ignored IS 'Tasks that failed, and it was said that this does not count';
-COMMENT ON COLUMN mill.runs.impossible IS 'Tasks that cannot run, because of what their parents became';
+COMMENT ON COLUMN mill.runs.upstream_failed IS 'Tasks that cannot run, because of what their parents became';
 COMMENT ON COLUMN mill.runs.kill IS 'Cancelled with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'The schedule that fired it; null: somebody started it';
 COMMENT ON COLUMN mill.runs.fire_at IS 'The instant for which it was fired';
@@ -782,15 +782,15 @@ CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) 
 -- The history of one schedule, page by page.
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 -- mill.blocking_run; fleet.rs counts the runs that go on
-CREATE INDEX IF NOT EXISTS runs_going_on ON mill.runs (schedule_id) WHERE state = 'running';
+CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
 
 CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_id bigint NOT NULL,
     node bigint NOT NULL,
     task_id bigint,
-    told bigint NOT NULL DEFAULT 0,
+    propagated_to bigint NOT NULL DEFAULT 0,
     started_at timestamptz,
-    ended_at timestamptz,
+    finished_at timestamptz,
     rows bigint,
     retry_interval mill.retry_interval NOT NULL,
     timeout mill.time_limit,
@@ -802,11 +802,11 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     parents integer NOT NULL DEFAULT 0,
     satisfied integer NOT NULL DEFAULT 0,
-    missed integer NOT NULL DEFAULT 0,
+    unsatisfied integer NOT NULL DEFAULT 0,
     attempts integer NOT NULL DEFAULT 0,
     session_pid integer,
     max_attempts mill.attempt_limit NOT NULL,
-    tells boolean NOT NULL DEFAULT false,
+    pending_propagation boolean NOT NULL DEFAULT false,
     takes_results boolean NOT NULL DEFAULT false,
     ignore_failure boolean NOT NULL DEFAULT false,
     jitter boolean NOT NULL,
@@ -830,15 +830,15 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start';
 COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id, once it was ready';
-COMMENT ON COLUMN mill.run_tasks.parents IS 'Edges that lead to it; satisfied and missed count those whose parent has ended';
-COMMENT ON COLUMN mill.run_tasks.tells IS 'It has ended, and its children do not know yet, but for those up to node told';
+COMMENT ON COLUMN mill.run_tasks.parents IS 'Edges that lead to it; satisfied and unsatisfied count those whose parent has ended';
+COMMENT ON COLUMN mill.run_tasks.pending_propagation IS 'It has ended, and its children do not know yet, but for those up to node propagated_to';
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'params name results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS 'Null: added while the run went on';
 COMMENT ON COLUMN mill.run_tasks.result IS 'First row that it returned, by column, up to 8 kB';
 -- mill.advance_run: what is ready, and what is left to cancel. Like the one of the names it does not begin
 -- with run_id: where statistics know of few rows it would look as good as the primary key, for any node.
 CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
-CREATE INDEX IF NOT EXISTS run_tasks_tells ON mill.run_tasks (run_id, node) WHERE tells;
+CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
 CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
 COMMENT ON SEQUENCE mill.added_nodes IS 'run_tasks.node of tasks that are added to a live run: above those that it started with';
 
@@ -857,7 +857,7 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
     run_id bigint NOT NULL,
     node bigint,
     started_at timestamptz,
-    ended_at timestamptz,
+    finished_at timestamptz,
     rows bigint,
     attempts integer,
     session_pid integer,
@@ -883,7 +883,7 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     declared_in mill.declared_in NOT NULL,
     declared_as text,
     definition jsonb NOT NULL,
-    jobs text[] NOT NULL CONSTRAINT runs_something CHECK (cardinality(jobs) > 0),
+    jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
     own_job boolean NOT NULL DEFAULT false,
     params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
     timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
@@ -910,7 +910,7 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     trigger jsonb,
     error text,
     last_fire_at timestamptz,
-    last_end_at timestamptz,
+    last_finished_at timestamptz,
     last_state mill.run_state,
     last_success_at timestamptz
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
@@ -934,7 +934,7 @@ COMMENT ON COLUMN mill.schedules.next_fire_at IS 'By its timing; null: not worke
 COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: this fire waits for the end of a run';
 COMMENT ON COLUMN mill.schedules.trigger IS 'What timing says about a trigger, as a worker has read it';
 COMMENT ON COLUMN mill.schedules.error IS 'What is wrong with timing; or with the last look at what triggers it';
--- mill.take_schedules: a tick costs what is due, not what exists.
+-- mill.lock_due_schedules: a tick costs what is due, not what exists.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS mill.schedule_log (
@@ -960,7 +960,7 @@ COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: how long the run too
 -- The log of one schedule, page by page.
 CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
 
-CREATE TABLE IF NOT EXISTS mill.schedule_mistakes (
+CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     declared_as text NOT NULL,
     place text NOT NULL,
     message text NOT NULL,
@@ -968,8 +968,8 @@ CREATE TABLE IF NOT EXISTS mill.schedule_mistakes (
     found_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (declared_as, place, message)
 );
-COMMENT ON TABLE mill.schedule_mistakes IS 'What is wrong in the comments of procedures, as the last reconcile found it';
-COMMENT ON COLUMN mill.schedule_mistakes.place IS 'line:column of the comment';
+COMMENT ON TABLE mill.schedule_declaration_errors IS 'What is wrong in the comments of procedures, as the last schedule sync found it';
+COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column of the comment';
 
 -- Permits: blocked <-> pending ---------------------------------------------------------------------
 --
@@ -992,13 +992,13 @@ COMMENT ON COLUMN mill.permits.counts_until IS 'The task has ended, and its star
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
 CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
 
-CREATE UNLOGGED TABLE IF NOT EXISTS mill.regulation (
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     at timestamptz NOT NULL,
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
-COMMENT ON TABLE mill.regulation IS 'When the fleet last looked after all limits; after a crash of the server: never';
+COMMENT ON TABLE mill.limit_reconciliation IS 'When the fleet last looked after all limits; after a crash of the server: never';
 
-CREATE OR REPLACE FUNCTION mill.first_instant(at_local timestamp, zone text) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
         -- No change of the clock within three hours before, nor right here.
@@ -1010,7 +1010,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     END
     FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
 $$;
-COMMENT ON FUNCTION mill.first_instant IS 'When the clocks of a zone first show this time or a later one: where they are put forward, the first instant after the gap; where they are put back, the first of two';
+COMMENT ON FUNCTION mill.resolve_local_time IS 'When the clocks of a zone first show this time or a later one: where they are put forward, the first instant after the gap; where they are put back, the first of two';
 
 CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
     OUT open boolean, OUT until timestamptz)
@@ -1018,7 +1018,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
         coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
             min(p.begins) FILTER (WHERE p.begins > at))
-    FROM (SELECT mill.first_instant(d.day + opens, zone) AS begins, mill.first_instant(
+    FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
             d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
         FROM generate_series(-1, 2) AS n
             CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
@@ -1026,17 +1026,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.active_period IS 'Whether a period of the day is open at an instant, and until when it stays so or stays closed; no period = always open, until null';
 
-CREATE OR REPLACE VIEW mill.limit_terms AS
+CREATE OR REPLACE VIEW mill.effective_limits AS
     SELECT l.id, l.kind, l.name, l.run_id,
         CASE WHEN l.kind <> 'group' THEN l.max_running
-            WHEN g.max_concurrency = -1 THEN 0
-            WHEN g.max_concurrency > 0 THEN g.max_concurrency END AS max_running,
-        coalesce(g.max_concurrency = -1, false) AS paused,
+            WHEN g.max_running = -1 THEN 0
+            WHEN g.max_running > 0 THEN g.max_running END AS max_running,
+        coalesce(g.max_running = -1, false) AS paused,
         l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
     FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name;
-COMMENT ON VIEW mill.limit_terms IS 'Each limit with what it says now; max_running null = any number';
+COMMENT ON VIEW mill.effective_limits IS 'Each limit with what it says now; max_running null = any number';
 
-CREATE OR REPLACE FUNCTION mill.limit_chain(queue text, group_name text, run_id bigint,
+CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -1070,7 +1070,7 @@ BEGIN
             RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
                 HINT = 'Make it with pgmill group set, or SELECT mill.set_group(…).';
         END IF;
-        IF found_group.limits_tasks THEN
+        IF found_group.requires_permit THEN
             LOOP
                 SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'group'
                     AND l.name = group_name AND l.run_id = coalesce(run_id, 0) FOR KEY SHARE;
@@ -1082,25 +1082,25 @@ BEGIN
         END IF;
     END IF;
     SELECT l.id INTO found_id FROM mill.limits l
-        WHERE l.kind = 'queue' AND l.name = queue AND l.run_id = 0 AND l.limits_tasks FOR KEY SHARE;
+        WHERE l.kind = 'queue' AND l.name = queue AND l.run_id = 0 AND l.requires_permit FOR KEY SHARE;
     IF FOUND THEN
         chain := chain || found_id;
     END IF;
     RETURN nullif(chain, '{}');
 END
 $$;
-COMMENT ON FUNCTION mill.limit_chain IS 'The limits in force for such a task, in the order in which it acquires their permits; null: none';
+COMMENT ON FUNCTION mill.required_limits IS 'The limits in force for such a task, in the order in which it acquires their permits; null: none';
 
-CREATE OR REPLACE FUNCTION mill.admits(group_name text, limits bigint[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = admits.group_name AND g.limits_tasks)
-        OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (admits.limits) AND l.kind = 'group');
+    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = has_group_permit.group_name AND g.requires_permit)
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
 END
 $$;
-COMMENT ON FUNCTION mill.admits IS 'Whether a pending task of the group has the permit that the group asks for';
+COMMENT ON FUNCTION mill.has_group_permit IS 'Whether a pending task of the group has the permit that the group asks for';
 
-CREATE OR REPLACE FUNCTION mill.release(task_ids bigint[], started_at timestamptz[]) RETURNS void
+CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET jit = off AS $$
 BEGIN
@@ -1112,7 +1112,7 @@ BEGIN
     DELETE FROM mill.permits p WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.release IS 'Ends the permits of tasks that are no longer pending or running; of a limit with a rate their starts go on counting for a while. started_at: null if never started';
+COMMENT ON FUNCTION mill.release_permits IS 'Ends the permits of tasks that are no longer pending or running; of a limit with a rate their starts go on counting for a while. started_at: null if never started';
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1121,7 +1121,7 @@ SET jit = off AS $$
 DECLARE
     kind_now mill.limit_kind;
     limit_id bigint;
-    terms mill.limit_terms;
+    terms mill.effective_limits;
     period record;
     at timestamptz;
     free integer;
@@ -1137,11 +1137,11 @@ BEGIN
             WHERE l.id = ANY (limit_ids) AND l.kind = kind_now ORDER BY l.id
         LOOP
             CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
-                WHERE t.state = 'blocked' AND t.waits_for = limit_id);
+                WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
             PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
             -- From here on nobody else grants; each statement sees what those before have granted.
             at := clock_timestamp();
-            SELECT t.* INTO terms FROM mill.limit_terms t WHERE t.id = limit_id;
+            SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
             DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
             SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
                 INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
@@ -1169,22 +1169,22 @@ BEGIN
                     ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
                 ) AS ranked CROSS JOIN LATERAL (
                     SELECT t.id FROM mill.tasks t
-                    WHERE t.state = 'blocked' AND (t.waits_for, t.priority) = (terms.id, ranked.priority)
+                    WHERE t.state = 'blocked' AND (t.blocking_limit_id, t.priority) = (terms.id, ranked.priority)
                     ORDER BY t.id LIMIT free FOR NO KEY UPDATE SKIP LOCKED
                 ) AS head LIMIT free
             ), permitted AS (
                 INSERT INTO mill.permits (limit_id, task_id) SELECT terms.id, p.id FROM picked p
             ), moved AS (
                 UPDATE mill.tasks t SET
-                    waits_for = t.limits[array_position(t.limits, terms.id) + 1],
+                    blocking_limit_id = t.limits[array_position(t.limits, terms.id) + 1],
                     state = CASE WHEN t.limits[array_position(t.limits, terms.id) + 1] IS NULL
                         THEN 'pending'::mill.state ELSE 'blocked' END,
                     start_by = CASE WHEN terms.opens IS NULL THEN t.start_by ELSE period.until END
                 WHERE t.id = ANY (ARRAY(SELECT p.id FROM picked p))
-                RETURNING t.waits_for
+                RETURNING t.blocking_limit_id
             )
-            SELECT count(*) FILTER (WHERE m.waits_for IS NULL), array_agg(DISTINCT m.waits_for)
-                    FILTER (WHERE m.waits_for IS NOT NULL)
+            SELECT count(*) FILTER (WHERE m.blocking_limit_id IS NULL), array_agg(DISTINCT m.blocking_limit_id)
+                    FILTER (WHERE m.blocking_limit_id IS NOT NULL)
                 INTO passed, onward FROM moved m;
             granted := granted + passed;
             -- Of a later kind always.
@@ -1196,7 +1196,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.grant_permits IS 'Hands out what is free of these limits, up to 1000 permits of each. granted: how many tasks became pending; next_in: until more is free by the clock alone';
 
-CREATE OR REPLACE FUNCTION mill.grant_waiting(OUT granted integer, OUT next_in interval)
+CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -1204,20 +1204,20 @@ DECLARE
 BEGIN
     -- A walk over the distinct limits of the index, one probe each.
     WITH RECURSIVE waited (id) AS (
-        (SELECT t.waits_for FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.waits_for LIMIT 1)
+        (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
         UNION ALL
-        SELECT next.waits_for FROM waited w CROSS JOIN LATERAL (
-            SELECT t.waits_for FROM mill.tasks t WHERE t.state = 'blocked' AND t.waits_for > w.id
-            ORDER BY t.waits_for LIMIT 1) AS next
+        SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
+            SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
+            ORDER BY t.blocking_limit_id LIMIT 1) AS next
     )
-    SELECT array_agg(w.id) INTO waited_for FROM waited w JOIN mill.limit_terms l ON l.id = w.id
+    SELECT array_agg(w.id) INTO waited_for FROM waited w JOIN mill.effective_limits l ON l.id = w.id
         WHERE l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM mill.permits p
             WHERE p.limit_id = w.id AND p.counts_until IS NULL);
     SELECT g.granted, g.next_in INTO granted, next_in
         FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
 END
 $$;
-COMMENT ON FUNCTION mill.grant_waiting IS 'mill.grant_permits for every limit that a task waits for and that has room';
+COMMENT ON FUNCTION mill.grant_waiting_permits IS 'mill.grant_permits for every limit that a task waits for and that has room';
 
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1230,11 +1230,11 @@ BEGIN
         WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state = 'pending'
         ORDER BY t.id FOR NO KEY UPDATE OF t
     ), back AS (
-        UPDATE mill.tasks t SET state = 'blocked', waits_for = t.limits[1], start_by = NULL
+        UPDATE mill.tasks t SET state = 'blocked', blocking_limit_id = t.limits[1], start_by = NULL
         FROM waiting WHERE t.id = waiting.id AND t.state = 'pending' RETURNING t.id
     )
     SELECT array_agg(b.id) INTO revoked FROM back b;
-    PERFORM mill.release(revoked, NULL) WHERE revoked IS NOT NULL;
+    PERFORM mill.release_permits(revoked, NULL) WHERE revoked IS NOT NULL;
     RETURN coalesce(cardinality(revoked), 0);
 END
 $$;
@@ -1250,12 +1250,12 @@ DECLARE
 BEGIN
     -- One index range each; together they would be a walk over the table.
     IF EXISTS (SELECT FROM mill.limits l
-        WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.limits_tasks)
+        WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.requires_permit)
     THEN
         SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
             WHERE t.state = 'pending' AND t.queue = block_pending.queue
                 AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'queue');
-    ELSIF EXISTS (SELECT FROM mill.groups g WHERE g.name = block_pending.group_name AND g.limits_tasks) THEN
+    ELSIF EXISTS (SELECT FROM mill.groups g WHERE g.name = block_pending.group_name AND g.requires_permit) THEN
         SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
             WHERE t.state = 'pending' AND t.group_name = block_pending.group_name
                 AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'group');
@@ -1263,10 +1263,10 @@ BEGIN
     FOR task IN SELECT t.* FROM mill.tasks t WHERE t.id = ANY (slipped) AND t.state = 'pending'
         ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
     LOOP
-        chain := mill.limit_chain(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
         CONTINUE WHEN chain IS NULL;
-        PERFORM mill.release(ARRAY[task.id], NULL) WHERE task.limits IS NOT NULL;
-        UPDATE mill.tasks t SET state = 'blocked', limits = chain, waits_for = chain[1], start_by = NULL
+        PERFORM mill.release_permits(ARRAY[task.id], NULL) WHERE task.limits IS NOT NULL;
+        UPDATE mill.tasks t SET state = 'blocked', limits = chain, blocking_limit_id = chain[1], start_by = NULL
             WHERE t.id = task.id;
         blocked := blocked + 1;
     END LOOP;
@@ -1275,19 +1275,19 @@ END
 $$;
 COMMENT ON FUNCTION mill.block_pending IS 'pending -> blocked for tasks of a queue, or of a group, that were enqueued before it got its limit; the claim passes them over';
 
-CREATE OR REPLACE FUNCTION mill.regulate() RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     closed bigint[];
 BEGIN
     -- One worker at a time, once a second for the whole fleet.
-    INSERT INTO mill.regulation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
-    PERFORM FROM mill.regulation r WHERE r.at < clock_timestamp() - interval '1 second'
+    INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
+    PERFORM FROM mill.limit_reconciliation r WHERE r.at < clock_timestamp() - interval '1 second'
         FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE mill.regulation SET at = clock_timestamp();
+    UPDATE mill.limit_reconciliation SET at = clock_timestamp();
     -- Also of a period that has opened again since: no claim takes a task past its start_by.
     SELECT array_agg(DISTINCT l.id) INTO closed
         FROM mill.tasks t JOIN mill.limits l ON l.id = ANY (t.limits) AND l.kind = 'group'
@@ -1298,7 +1298,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.regulate IS 'Looks after what no task''s end tells of: tasks that slipped in while a limit was set, periods that have closed. Workers call it, and then mill.grant_waiting; more often than once a second it does nothing, and says so';
+COMMENT ON FUNCTION mill.reconcile_limits IS 'Looks after what no task''s end tells of: tasks that slipped in while a limit was set, periods that have closed. Workers call it, and then mill.grant_waiting_permits; more often than once a second it does nothing, and says so';
 
 CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
 RETURNS void
@@ -1307,15 +1307,15 @@ DECLARE
     changed bigint;
 BEGIN
     IF set_max_running.kind = 'group' THEN
-        RAISE EXCEPTION 'a group has max_concurrency' USING ERRCODE = '22023', HINT = 'SELECT mill.set_group(…)';
+        RAISE EXCEPTION 'a group has max_running' USING ERRCODE = '22023', HINT = 'SELECT mill.set_group(…)';
     END IF;
     INSERT INTO mill.limits AS l (kind, name, max_running)
         VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
         ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
             DO UPDATE SET max_running = excluded.max_running
         RETURNING l.id INTO changed;
-    PERFORM mill.record_act('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
-    PERFORM mill.enforce(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+    PERFORM mill.record_audit('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
 COMMENT ON FUNCTION mill.set_max_running IS 'How many tasks of a queue or of a concurrency key may run at once; null = any number. Running ones go on';
@@ -1343,13 +1343,13 @@ BEGIN
             SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
                 window_starts = excluded.window_starts, window_length = excluded.window_length
         RETURNING l.id INTO changed;
-    PERFORM mill.record_act('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
-    PERFORM mill.enforce(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+    PERFORM mill.record_audit('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
 COMMENT ON FUNCTION mill.set_rate IS 'At most so many starts of tasks of a queue or of a concurrency key in any period; null, null = any number';
 
-CREATE OR REPLACE FUNCTION mill.enforce(limit_ids bigint[], queue text, group_name text) RETURNS void
+CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- First what locks limits, and no handing out after that: limits come before tasks.
@@ -1358,22 +1358,22 @@ BEGIN
     PERFORM pg_notify('mill', 'sweep');
 END
 $$;
-COMMENT ON FUNCTION mill.enforce IS 'Makes new terms of limits hold for the tasks that are there; workers then hand the permits out anew';
+COMMENT ON FUNCTION mill.enforce_limits IS 'Makes new terms of limits hold for the tasks that are there; workers then hand the permits out anew';
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
-    priority mill.priority DEFAULT NULL, max_concurrency integer DEFAULT NULL) RETURNS void
+    priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 BEGIN
-    INSERT INTO mill.groups AS g (name, description, priority, max_concurrency)
-        VALUES (name, description, priority, coalesce(max_concurrency, 0))
+    INSERT INTO mill.groups AS g (name, description, priority, max_running)
+        VALUES (name, description, priority, coalesce(max_running, 0))
         ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
             SET description = coalesce(excluded.description, g.description),
                 priority = coalesce(excluded.priority, g.priority),
-                max_concurrency = coalesce(set_group.max_concurrency, g.max_concurrency);
-    PERFORM mill.record_act('set_group', 'group ' || name,
-        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_concurrency', max_concurrency)));
-    PERFORM mill.enforce(ARRAY(SELECT l.id FROM mill.limits l
+                max_running = coalesce(set_group.max_running, g.max_running);
+    PERFORM mill.record_audit('set_group', 'group ' || name,
+        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_running', max_running)));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
         WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
 END
 $$;
@@ -1394,9 +1394,9 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.record_act('set_active_period', 'group ' || group_name,
+    PERFORM mill.record_audit('set_active_period', 'group ' || group_name,
         jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
-    PERFORM mill.enforce(ARRAY(SELECT l.id FROM mill.limits l
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
         WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
 END
 $$;
@@ -1410,7 +1410,7 @@ BEGIN
         RETURN false;
     ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
         RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
-            HINT = 'Cancel them or wait for their end; --max-concurrency -1 keeps them from starting.';
+            HINT = 'Cancel them or wait for their end; --max-running -1 keeps them from starting.';
     END IF;
     IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
         OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
@@ -1421,7 +1421,7 @@ BEGIN
     END IF;
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
     DELETE FROM mill.groups g WHERE g.name = drop_group.name;
-    PERFORM mill.record_act('drop_group', 'group ' || name);
+    PERFORM mill.record_audit('drop_group', 'group ' || name);
     RETURN true;
 END
 $$;
@@ -1440,17 +1440,17 @@ BEGIN
     IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
         RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023', HINT = 'At least one must be above it.';
     END IF;
-    PERFORM mill.record_act('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
+    PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
         'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
 END
 $$;
 COMMENT ON FUNCTION mill.set_weights IS 'Changes the weights that are given: 0 to 1000000, not all of them 0. Workers see it within two seconds';
 
-CREATE OR REPLACE FUNCTION mill.reserve(capacity mill.reserved_capacity) RETURNS void
+CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.settings SET reserved_capacity = capacity
 $$;
-COMMENT ON FUNCTION mill.reserve IS 'Which share of the fleet''s readers serves reserved tasks only; workers see it with their next beat';
+COMMENT ON FUNCTION mill.set_reserved_capacity IS 'Which share of the fleet''s readers serves reserved tasks only; workers see it with their next beat';
 
 CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1532,19 +1532,19 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.sees_statements IS 'Whether the current user is shown what statements are and say';
 
-CREATE OR REPLACE VIEW mill.shown_tasks AS
+CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A subquery is asked once, a function for each row.
     SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
         x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
-        x.failures, x.transients, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
-        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.waits_for, x.start_by,
+        x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
+        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by,
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
     FROM mill.tasks x;
-COMMENT ON VIEW mill.shown_tasks IS 'mill.tasks without tokens, for who may view';
+COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for who may view';
 
-CREATE OR REPLACE VIEW mill.shown_attempts AS
+CREATE OR REPLACE VIEW mill.visible_attempts AS
     SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
         x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
         x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
@@ -1559,23 +1559,23 @@ CREATE OR REPLACE VIEW mill.shown_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
     FROM mill.attempts x;
-COMMENT ON VIEW mill.shown_attempts IS 'mill.attempts, for who may view';
+COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts, for who may view';
 
-CREATE OR REPLACE VIEW mill.shown_job_tasks AS
+CREATE OR REPLACE VIEW mill.visible_job_tasks AS
     SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
         x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
     FROM mill.job_tasks x;
-COMMENT ON VIEW mill.shown_job_tasks IS 'mill.job_tasks, for who may view';
+COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for who may view';
 
-CREATE OR REPLACE VIEW mill.shown_schedule_log AS
+CREATE OR REPLACE VIEW mill.visible_schedule_log AS
     SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
         x.outcome, x.duration,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
     FROM mill.schedule_log x;
-COMMENT ON VIEW mill.shown_schedule_log IS 'mill.schedule_log, for who may view';
+COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for who may view';
 
 -- Evaluated with the rights of whoever asks: inside a function that belongs to somebody else, those of
 -- that owner.
@@ -1648,7 +1648,7 @@ BEGIN
         VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
         ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
             description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
-    PERFORM mill.record_act('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
+    PERFORM mill.record_audit('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
         jsonb_build_object('allowed', set_profile.allowed)));
 END
 $$;
@@ -1672,7 +1672,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM mill.record_act('drop_profile', 'profile ' || name);
+    PERFORM mill.record_audit('drop_profile', 'profile ' || name);
     RETURN true;
 END
 $$;
@@ -1728,14 +1728,14 @@ BEGIN
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
     THEN
-        chain := mill.limit_chain(queue_name, enqueue_many.group_name, enqueue_many.run_id,
+        chain := mill.required_limits(queue_name, enqueue_many.group_name, enqueue_many.run_id,
             enqueue_many.concurrency_key, enqueue_many.concurrency);
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
     END IF;
     first_state := mill.first_state(enqueue_many.due_at, chain);
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
-            waits_for, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
+            blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
             external, explain, concurrency_key, group_name, run_id, limits, run_as)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
@@ -1795,7 +1795,7 @@ BEGIN
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue)
     THEN
         PERFORM mill.check_statement(statement, params);
-        chain := mill.limit_chain(queue, group_name, run_id, concurrency_key, concurrency);
+        chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
     END IF;
     IF explain THEN
@@ -1818,7 +1818,7 @@ BEGIN
             created := true;
         END LOOP;
     END IF;
-    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, waits_for,
+    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
         concurrency_key, group_name, run_id, limits, run_as)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
@@ -1900,7 +1900,7 @@ BEGIN
         DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
     END IF;
     IF record_attempt.final AND task.node IS NOT NULL THEN
-        INSERT INTO mill.run_events (run_id, node, outcome, started_at, ended_at, attempts, session_pid, rows, message)
+        INSERT INTO mill.run_events (run_id, node, outcome, started_at, finished_at, attempts, session_pid, rows, message)
         VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, clock_timestamp(), task.attempt,
             task.session_pid, (report->>'rows')::bigint, report->>'message');
     END IF;
@@ -1965,11 +1965,11 @@ BEGIN
         DELETE FROM mill.dedup_keys k WHERE k.key = ANY (keys);
     END IF;
     IF limited IS NOT NULL THEN
-        PERFORM mill.release(limited, starts);
+        PERFORM mill.release_permits(limited, starts);
     END IF;
     IF in_runs IS NOT NULL THEN
-        INSERT INTO mill.run_events (run_id, node, started_at, ended_at, rows, attempts, session_pid, outcome, result)
-            SELECT e.run_id, e.node, e.started_at, e.ended_at, e.rows, e.attempts, e.session_pid, e.outcome, e.result
+        INSERT INTO mill.run_events (run_id, node, started_at, finished_at, rows, attempts, session_pid, outcome, result)
+            SELECT e.run_id, e.node, e.started_at, e.finished_at, e.rows, e.attempts, e.session_pid, e.outcome, e.result
             FROM unnest(in_runs) AS e;
     END IF;
 END
@@ -2020,7 +2020,7 @@ BEGIN
     final := verdict = 'final';
     PERFORM mill.record_attempt(task, outcome, final, report);
     IF task.limits IS NOT NULL THEN
-        PERFORM mill.release(ARRAY[task.id], ARRAY[task.claimed_at]);
+        PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
     END IF;
     IF outcome = 'lost' AND task.node IS NOT NULL THEN
         PERFORM mill.log_reclaimed(task);
@@ -2033,11 +2033,11 @@ BEGIN
     next_state := mill.first_state(now() + retry_in, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
-        waits_for = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
         start_by = NULL,
         due_at = now() + retry_in,
         failures = t.failures + (verdict = 'failure')::integer,
-        transients = t.transients + (verdict = 'transient')::integer,
+        transient_failures = t.transient_failures + (verdict = 'transient')::integer,
         crashes = t.crashes + (verdict = 'crash')::integer,
         claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
         session_started_at = NULL
@@ -2047,7 +2047,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | blocked | pending (verdict failure, transient, crash: counted so) or finished (verdict final). Returns lost, retried or finished';
 
-CREATE OR REPLACE FUNCTION mill.give_back(task_id bigint, claim_token uuid, wait interval)
+CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
 RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -2060,7 +2060,7 @@ BEGIN
         RETURN false;
     END IF;
     -- Looked for after the lock: a cancel takes it first.
-    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = give_back.task_id)
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = release_claim.task_id)
         OR mill.run_is_cancelled(task)
     THEN
         PERFORM mill.fail(task_id, claim_token, 'cancelled', 'final', '0',
@@ -2068,14 +2068,14 @@ BEGIN
         RETURN true;
     END IF;
     IF task.limits IS NOT NULL THEN
-        PERFORM mill.release(ARRAY[task.id], ARRAY[task.claimed_at]);
+        PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
     END IF;
-    next_state := mill.first_state(now() + wait, task.limits);
+    next_state := mill.first_state(now() + delay, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
-        waits_for = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
         start_by = NULL,
-        due_at = CASE WHEN wait > '0' THEN now() + wait ELSE t.due_at END,
+        due_at = CASE WHEN delay > '0' THEN now() + delay ELSE t.due_at END,
         attempt = t.attempt - 1,
         claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
         session_started_at = NULL
@@ -2083,10 +2083,10 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.give_back IS 'running -> blocked | pending, or scheduled after a wait, with the attempt given back; a task with a cancel request ends as cancelled. False: the claim is lost';
+COMMENT ON FUNCTION mill.release_claim IS 'running -> blocked | pending, or scheduled after a wait, with the attempt given back; a task with a cancel request ends as cancelled. False: the claim is lost';
 
-CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, most integer DEFAULT 500)
-RETURNS TABLE (task_id bigint, given_back boolean)
+CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
+RETURNS TABLE (task_id bigint, released boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
@@ -2102,12 +2102,12 @@ BEGIN
         WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
             AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
                 AND coalesce(a.backend_start = t.session_started_at, true))
-        ORDER BY t.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+        ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
         verdict := CASE WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
         reclaim.task_id := task.id;
-        reclaim.given_back := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
+        reclaim.released := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
             'message', CASE
                 WHEN task.at_most_once THEN 'the worker died; whether the statement ran to its end is not known'
                 WHEN verdict = 'final' THEN format('the worker died for the %s. time under this task', crash_cap)
@@ -2142,7 +2142,7 @@ BEGIN
     PERFORM mill.record_attempt(task, 'cancelled', true,
         jsonb_build_object('message', format('cancelled by %s before it was claimed', session_user)));
     IF task.limits IS NOT NULL THEN
-        PERFORM mill.release(ARRAY[task.id], NULL);
+        PERFORM mill.release_permits(ARRAY[task.id], NULL);
     END IF;
     DELETE FROM mill.tasks t WHERE t.id = task.id;
     RETURN 'cancelled';
@@ -2156,7 +2156,7 @@ DECLARE
     answer text := mill.cancel_task(id, running);
 BEGIN
     IF answer IN ('cancelled', 'requested') THEN
-        PERFORM mill.record_act('cancel', 'task ' || id, jsonb_build_object('result', answer));
+        PERFORM mill.record_audit('cancel', 'task ' || id, jsonb_build_object('result', answer));
     END IF;
     RETURN answer;
 END
@@ -2172,9 +2172,9 @@ DECLARE
 BEGIN
     SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
     IF live = 'scheduled' THEN
-        UPDATE mill.tasks t SET state = mill.first_state(NULL, chain), waits_for = chain[1], due_at = now()
+        UPDATE mill.tasks t SET state = mill.first_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
             WHERE t.id = retry.id;
-        PERFORM mill.record_act('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
+        PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
         RETURN 'brought forward';
     ELSIF live IS NOT NULL THEN
         RETURN live::text;
@@ -2196,11 +2196,11 @@ BEGIN
         END IF;
     END IF;
     DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
-    chain := mill.limit_chain(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
+    chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
         last_attempt.concurrency_key);
     INSERT INTO mill.tasks (id, enqueued_at, retry_interval, timeout, priority, mode, backoff,
         attempt, max_attempts, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
-        group_name, run_id, limits, state, waits_for, run_as, params, statement)
+        group_name, run_id, limits, state, blocking_limit_id, run_as, params, statement)
     VALUES (retry.id, last_attempt.enqueued_at, last_attempt.retry_interval, last_attempt.timeout,
         last_attempt.priority, last_attempt.mode, last_attempt.backoff, last_attempt.attempt,
         last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
@@ -2208,7 +2208,7 @@ BEGIN
         last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
         mill.first_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
         last_attempt.statement);
-    PERFORM mill.record_act('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
+    PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
 EXCEPTION WHEN unique_violation THEN
     -- Two people retried at the same moment: the other one's task is there.
@@ -2289,17 +2289,17 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 COMMENT ON FUNCTION mill.satisfies IS 'Whether a parent that has ended so is what the edge expects; one that could not run never is';
 
-CREATE OR REPLACE FUNCTION mill.judge(join_mode mill.join_mode, parents integer, satisfied integer, missed integer)
+CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer, satisfied integer, unsatisfied integer)
 RETURNS mill.run_task_state
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN parents = 0 THEN 'ready'
-        WHEN join_mode = 'all' THEN CASE WHEN missed > 0 THEN 'impossible'
+        WHEN join_mode = 'all' THEN CASE WHEN unsatisfied > 0 THEN 'upstream_failed'
             WHEN satisfied = parents THEN 'ready' ELSE 'waiting' END
-        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN missed = parents THEN 'impossible' ELSE 'waiting' END
+        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
     END::mill.run_task_state
 $$;
-COMMENT ON FUNCTION mill.judge IS 'What becomes of a waiting task of a run with so many parents, so many of them as expected and so many not';
+COMMENT ON FUNCTION mill.evaluate_join IS 'What becomes of a waiting task of a run with so many parents, so many of them as expected and so many not';
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2319,7 +2319,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'tasks', (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('name', t.name,
                 'description', t.description, 'statement', t.statement, 'params', t.params, 'queue', t.queue,
                 'priority', t.priority, 'group', t.group_name, 'concurrency_key', t.concurrency_key,
-                'attempts', t.max_attempts, 'retry_interval', t.retry_interval, 'backoff', t.backoff,
+                'max_attempts', t.max_attempts, 'retry_interval', t.retry_interval, 'backoff', t.backoff,
                 'jitter', t.jitter, 'timeout', t.timeout, 'mode', t.mode, 'at_most_once', t.at_most_once,
                 'external', t.external, 'ignore_failure', t.ignore_failure, 'join', t.join_mode,
                 'run_as', nullif(t.run_as, ''), 'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
@@ -2327,7 +2327,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                     FROM mill.job_edges e
                     WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
                 ORDER BY t.name), '[]')
-            FROM mill.shown_job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
+            FROM mill.visible_job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
 COMMENT ON FUNCTION mill.job_definition IS 'What mill.set_job would have to be given for the job as it is; null: there is none';
@@ -2364,7 +2364,7 @@ DECLARE
     parent jsonb;
 BEGIN
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k <> ALL (ARRAY['name', 'description',
-        'statement', 'params', 'queue', 'priority', 'group', 'concurrency_key', 'attempts', 'retry_interval',
+        'statement', 'params', 'queue', 'priority', 'group', 'concurrency_key', 'max_attempts', 'retry_interval',
         'backoff', 'jitter', 'timeout', 'mode', 'at_most_once', 'external', 'ignore_failure', 'join', 'run_as',
         'after']);
     IF FOUND THEN
@@ -2383,7 +2383,7 @@ BEGIN
     VALUES (set_job_task.job, task->>'name', task->>'description', task->>'statement', task->'params',
         coalesce(task->>'queue', 'default'), (task->>'priority')::mill.priority, task->>'group',
         task->>'concurrency_key',
-        coalesce((task->>'attempts')::integer, CASE WHEN (task->>'at_most_once')::boolean THEN 1 ELSE 3 END),
+        coalesce((task->>'max_attempts')::integer, CASE WHEN (task->>'at_most_once')::boolean THEN 1 ELSE 3 END),
         coalesce((task->>'retry_interval')::interval, '10 seconds'),
         coalesce((task->>'backoff')::mill.backoff, 'exponential'),
         coalesce((task->>'jitter')::boolean, true), (task->>'timeout')::interval,
@@ -2467,7 +2467,7 @@ DECLARE
     before jsonb := mill.job_definition(put_job.name);
     kept text;
     task jsonb;
-    said text;
+    problem text;
     hint text;
     names text[];
 BEGIN
@@ -2490,17 +2490,17 @@ BEGIN
     UPDATE mill.job_tasks t SET disabled_at = now()
         WHERE t.job = kept AND t.disabled_at IS NULL AND t.name <> ALL (coalesce(names, '{}'));
     UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = kept AND e.disabled_at IS NULL;
-    SELECT n INTO said FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
+    SELECT n INTO problem FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'job "%" has two tasks "%"', kept, said
-            USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(said, '');
+        RAISE EXCEPTION 'job "%" has two tasks "%"', kept, problem
+            USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(problem, '');
     END IF;
     FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
         BEGIN
             PERFORM mill.set_job_task(kept, task);
         EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
-            GET STACKED DIAGNOSTICS said = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-            RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', kept, said
+            GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+            RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', kept, problem
                 USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(task->>'name', ''),
                     HINT = coalesce(nullif(hint, ''), 'docs/runs.md says what a task of a job can have.');
         END;
@@ -2533,13 +2533,13 @@ BEGIN
     UPDATE mill.jobs j SET of_schedule = false WHERE lower(j.name) = lower(set_job.name) AND j.of_schedule;
     changed := mill.put_job(name, tasks, description, category, frequency, priority, enabled);
     IF changed THEN
-        PERFORM mill.record_act('set_job', 'job ' || j.name, jsonb_build_object('version', j.version))
+        PERFORM mill.record_audit('set_job', 'job ' || j.name, jsonb_build_object('version', j.version))
             FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name);
     END IF;
     RETURN changed;
 END
 $$;
-COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted; enabled null leaves it as it is. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
+COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted; enabled null leaves it as it is. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2552,7 +2552,7 @@ BEGIN
         RETURN false;
     END IF;
     -- That of a schedule goes with it.
-    PERFORM mill.record_act('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
+    PERFORM mill.record_audit('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
         FROM mill.jobs j WHERE lower(j.name) = lower(enable_job.job) AND NOT j.of_schedule;
     RETURN true;
 END
@@ -2585,7 +2585,7 @@ BEGIN
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'the tasks would wait for each other: %', round_trip USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.record_act('set_dependency', format('dependency %s > %s', parent, child), jsonb_build_object('expected', expected));
+    PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child), jsonb_build_object('expected', expected));
     RETURN true;
 END
 $$;
@@ -2599,7 +2599,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM mill.record_act('drop_dependency', format('dependency %s > %s', parent, child));
+    PERFORM mill.record_audit('drop_dependency', format('dependency %s > %s', parent, child));
     RETURN true;
 END
 $$;
@@ -2734,7 +2734,7 @@ BEGIN
 
     WITH chosen AS MATERIALIZED (
         -- A task that several jobs have is in once, as the one says that gives it the highest priority.
-        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS said_priority
+        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
         FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
         -- Of both tables by their indexes.
         WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL
@@ -2760,7 +2760,7 @@ BEGIN
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
             at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.fill_params(n.params, offered || params),
-            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.said_priority, n.group_name,
+            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
@@ -2779,7 +2779,7 @@ BEGIN
     PERFORM mill.check_run(run_id, params);
     -- What is ready need not wait for somebody to look; what is left of very much does.
     UPDATE mill.runs r SET tasks = count, open = count, dropped = make_run.dropped,
-        backlog = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
+        needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
     IF dropped IS NOT NULL THEN
         RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
@@ -2796,7 +2796,7 @@ BEGIN
         FROM mill.make_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
     -- Programs submit runs all day; who does it in somebody's name does what a person asked for.
     IF current_setting('mill.actor', true) <> '' THEN
-        PERFORM mill.record_act('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
+        PERFORM mill.record_audit('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
     END IF;
 END
 $$;
@@ -2870,39 +2870,39 @@ END
 $$;
 COMMENT ON FUNCTION mill.check_run IS 'Part of mill.start_run: raises if the run could not come to an end, or was given a parameter that no task has';
 
-CREATE OR REPLACE FUNCTION mill.recount(run_id bigint, nodes bigint[]) RETURNS integer
+CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
-    impossible integer;
+    upstream_failed integer;
 BEGIN
     WITH counted AS MATERIALIZED (
         SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
             count(*) FILTER (WHERE mill.satisfies(p.state, e.expected))::integer AS satisfied,
-            count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer AS missed
+            count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer AS unsatisfied
         FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
             -- A parent that has ended and will not tell this child any more.
             LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
-                AND p.state NOT IN ('waiting', 'ready', 'released') AND (NOT p.tells OR p.told >= c.node)
-        WHERE c.run_id = recount.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
+                AND p.state NOT IN ('waiting', 'ready', 'released') AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
+        WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
         GROUP BY c.node, c.join_mode
-    ), judged AS (
-        UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, missed = c.missed,
-            state = mill.judge(c.join_mode, c.parents, c.satisfied, c.missed),
-            tells = mill.judge(c.join_mode, c.parents, c.satisfied, c.missed) = 'impossible',
-            ended_at = CASE WHEN mill.judge(c.join_mode, c.parents, c.satisfied, c.missed) = 'impossible'
+    ), evaluated AS (
+        UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, unsatisfied = c.unsatisfied,
+            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied),
+            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied) = 'upstream_failed',
+            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied) = 'upstream_failed'
                 THEN clock_timestamp() END
-        FROM counted c WHERE t.run_id = recount.run_id AND t.node = c.node
+        FROM counted c WHERE t.run_id = recount_dependencies.run_id AND t.node = c.node
         RETURNING t.state
     )
-    SELECT count(*) INTO impossible FROM judged j WHERE j.state = 'impossible';
-    RETURN impossible;
+    SELECT count(*) INTO upstream_failed FROM evaluated j WHERE j.state = 'upstream_failed';
+    RETURN upstream_failed;
 END
 $$;
-COMMENT ON FUNCTION mill.recount IS 'Counts from the edges what mill.advance_run counts on the way, for tasks that wait (nodes null: all), and judges them; returns how many became impossible';
+COMMENT ON FUNCTION mill.recount_dependencies IS 'Counts from the edges what mill.advance_run counts on the way, for tasks that wait (nodes null: all), and judges them; returns how many became upstream_failed';
 
-CREATE OR REPLACE FUNCTION mill.tell_children(run_id bigint, parents bigint[], search boolean, most integer,
-    OUT told integer, OUT ready bigint[], OUT impossible bigint[])
+CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
+    OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -2915,34 +2915,34 @@ BEGIN
     -- may be larger than all that statistics know of, and plans are older than it: rows are looked up
     -- by primary key from inside a lateral join, which cannot be turned round, and written by their
     -- place, which nobody else changes while the run's row is locked. State as text fits no index.
-    WITH teller AS MATERIALIZED (
-        SELECT w.place, n.node, w.state, w.told FROM (
+    WITH source AS MATERIALIZED (
+        SELECT w.place, n.node, w.state, w.propagated_to FROM (
             SELECT p.node FROM unnest(parents) AS p(node)
             UNION
-            (SELECT t.node FROM mill.run_tasks t WHERE search AND t.run_id = tell_children.run_id AND t.tells
-            ORDER BY t.node LIMIT most)) AS n
-        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.state, t.told FROM mill.run_tasks t
-            WHERE t.run_id = tell_children.run_id AND t.node = n.node LIMIT 1) AS w
+            (SELECT t.node FROM mill.run_tasks t WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
+            ORDER BY t.node LIMIT max_count)) AS n
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.state, t.propagated_to FROM mill.run_tasks t
+            WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
         ORDER BY n.node
     ), edge AS MATERIALIZED (
         SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS met
-        FROM teller t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
-            WHERE x.run_id = tell_children.run_id AND x.parent = t.node AND x.child > t.told
-            ORDER BY x.child LIMIT most) AS e
-        LIMIT most
+        FROM source t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
+            WHERE x.run_id = propagate_completion.run_id AND x.parent = t.node AND x.child > t.propagated_to
+            ORDER BY x.child LIMIT max_count) AS e
+        LIMIT max_count
     ), counted AS MATERIALIZED (
-        SELECT w.place, n.satisfied, n.missed FROM (
+        SELECT w.place, n.satisfied, n.unsatisfied FROM (
             SELECT e.child, count(*) FILTER (WHERE e.met)::integer AS satisfied,
-                count(*) FILTER (WHERE NOT e.met)::integer AS missed
+                count(*) FILTER (WHERE NOT e.met)::integer AS unsatisfied
             FROM edge e GROUP BY e.child) AS n
         CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
-            WHERE c.run_id = tell_children.run_id AND c.node = n.child AND c.state::text = 'waiting' LIMIT 1) AS w
-    ), judged AS (
-        UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, missed = c.missed + n.missed,
-            state = mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed),
-            tells = mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed) = 'impossible',
-            ended_at = CASE WHEN mill.judge(c.join_mode, c.parents, c.satisfied + n.satisfied, c.missed + n.missed)
-                = 'impossible' THEN clock_timestamp() END
+            WHERE c.run_id = propagate_completion.run_id AND c.node = n.child AND c.state::text = 'waiting' LIMIT 1) AS w
+    ), evaluated AS (
+        UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, unsatisfied = c.unsatisfied + n.unsatisfied,
+            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied),
+            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied) = 'upstream_failed',
+            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied)
+                = 'upstream_failed' THEN clock_timestamp() END
         FROM counted n WHERE c.ctid = n.place
         RETURNING c.node, c.state
     ), last AS MATERIALIZED (
@@ -2950,22 +2950,22 @@ BEGIN
             (SELECT max(x.child) FROM edge x WHERE x.parent = max(e.parent)) AS child
         FROM edge e
     ), done AS (
-        UPDATE mill.run_tasks p SET tells = false, told = 0
-        FROM teller t, last l WHERE p.ctid = t.place AND (l.edges < most OR t.node < l.parent)
+        UPDATE mill.run_tasks p SET pending_propagation = false, propagated_to = 0
+        FROM source t, last l WHERE p.ctid = t.place AND (l.edges < max_count OR t.node < l.parent)
     )
     SELECT l.edges, l.parent, l.child,
-            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'ready') FROM judged j),
-            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'impossible') FROM judged j)
-        INTO told, last_parent, last_child, ready, impossible FROM last l;
-    IF told = most THEN
-        UPDATE mill.run_tasks p SET told = last_child
-            WHERE p.run_id = tell_children.run_id AND p.node = last_parent;
+            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'ready') FROM evaluated j),
+            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'upstream_failed') FROM evaluated j)
+        INTO edges_propagated, last_parent, last_child, ready, upstream_failed FROM last l;
+    IF edges_propagated = max_count THEN
+        UPDATE mill.run_tasks p SET propagated_to = last_child
+            WHERE p.run_id = propagate_completion.run_id AND p.node = last_parent;
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.tell_children IS 'Part of mill.advance_run: children learn how these parents ended (search: and others that have not told all), up to so many edges. told = most: there may be more. Which children are ready now, and which became impossible and have children to tell themselves';
+COMMENT ON FUNCTION mill.propagate_completion IS 'Part of mill.advance_run: children learn how these parents ended (search: and others that have not told all), up to so many edges. edges_propagated = max_count: there may be more. Which children are ready now, and which became upstream_failed and have children to tell themselves';
 
-CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, most integer)
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -2978,8 +2978,8 @@ BEGIN
             SELECT r.node FROM unnest(nodes) AS r(node)
             UNION
             (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready' ORDER BY t.node LIMIT most)
-            ORDER BY node LIMIT most) AS n
+            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready' ORDER BY t.node LIMIT max_count)
+            ORDER BY node LIMIT max_count) AS n
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
             WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
         ORDER BY n.node
@@ -2987,11 +2987,11 @@ BEGIN
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
-                THEN mill.limit_chain(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
+                THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
         FROM picked p
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
-            concurrency_key, limits, state, waits_for, attempt, max_attempts, retry_interval, backoff, jitter,
+            concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
             timeout, mode, at_most_once, external, run_as)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
             CASE WHEN t.takes_results THEN mill.fill_results(t.run_id, t.params) ELSE t.params END, t.queue,
@@ -3009,7 +3009,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS 'Part of mill.advance_run: ready -> released for these tasks of a run (search: and others), up to so many; returns how many';
 
-CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, most integer, OUT waited integer,
+CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -3017,9 +3017,9 @@ DECLARE
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT t.node FROM mill.run_tasks t
-        WHERE t.run_id = cancel_open.run_id AND t.state IN ('waiting', 'ready') LIMIT most
+        WHERE t.run_id = cancel_open.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
     )
-    UPDATE mill.run_tasks t SET state = 'cancelled', ended_at = clock_timestamp()
+    UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
         FROM picked p WHERE t.run_id = cancel_open.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
     -- A task that somebody holds is being claimed, or is about to be attempted again and waits for this
@@ -3027,7 +3027,7 @@ BEGIN
     SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running'
-        ORDER BY t.id LIMIT most FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
+        ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
     IF kill THEN
         INSERT INTO mill.cancel_requests (task_id)
             SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
@@ -3037,7 +3037,7 @@ BEGIN
             PERFORM pg_notify('mill', 'cancel');
         END IF;
     END IF;
-    more := waited = most OR live > 0 OR EXISTS (
+    more := waited = max_count OR live > 0 OR EXISTS (
         SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running');
 END
@@ -3050,19 +3050,19 @@ DECLARE
     ended mill.runs;
 BEGIN
     UPDATE mill.runs r SET tasks = n.tasks, open = 0, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
-            cancelled = n.cancelled, impossible = n.impossible, ended_at = clock_timestamp(),
+            cancelled = n.cancelled, upstream_failed = n.upstream_failed, finished_at = clock_timestamp(),
             state = CASE WHEN r.cancelled_at IS NOT NULL THEN 'cancelled' WHEN n.failed > 0 THEN 'failed'
                 WHEN n.cancelled > 0 THEN 'cancelled' ELSE 'succeeded' END::mill.run_state
         FROM (SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
                 count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
                 count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
                 count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-                count(*) FILTER (WHERE t.state = 'impossible') AS impossible
+                count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
             FROM mill.run_tasks t WHERE t.run_id = end_run.run_id) AS n
         WHERE r.id = end_run.run_id RETURNING r.* INTO ended;
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = end_run.run_id;
     IF ended.schedule_id IS NOT NULL THEN
-        PERFORM mill.log_end(ended);
+        PERFORM mill.log_completed(ended);
     END IF;
     RETURN ended.state;
 END
@@ -3076,11 +3076,11 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     -- So that no statement takes long, whatever the run's size.
-    most CONSTANT integer := 2000;
+    max_count CONSTANT integer := 2000;
     run mill.runs;
     events mill.run_events[];
     added bigint[];
-    tellers bigint[];
+    to_propagate bigint[];
     ready bigint[];
     step record;
     unfinished boolean;
@@ -3093,7 +3093,7 @@ BEGIN
     -- From here on nobody else advances this run; each statement sees what those before have done.
     WITH taken AS (
         DELETE FROM mill.run_events e WHERE e.id = ANY (ARRAY(SELECT x.id FROM mill.run_events x
-            WHERE x.run_id = advance_run.run_id ORDER BY x.id LIMIT most))
+            WHERE x.run_id = advance_run.run_id ORDER BY x.id LIMIT max_count))
         RETURNING e AS event
     )
     SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
@@ -3110,40 +3110,40 @@ BEGIN
         UPDATE mill.run_tasks t SET
             state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
                 ELSE 'failed' END::mill.run_task_state,
-            outcome = e.outcome, tells = true, told = 0, attempts = e.attempts, started_at = e.started_at,
-            ended_at = e.ended_at, rows = e.rows, session_pid = e.session_pid, message = e.message, result = e.result
+            outcome = e.outcome, pending_propagation = true, propagated_to = 0, attempts = e.attempts, started_at = e.started_at,
+            finished_at = e.finished_at, rows = e.rows, session_pid = e.session_pid, message = e.message, result = e.result
         FROM ended e WHERE t.ctid = e.place
         RETURNING t.node
     )
-    SELECT array_agg(m.node) INTO tellers FROM moved m;
-    run.open := run.open - coalesce(cardinality(tellers), 0);
+    SELECT array_agg(m.node) INTO to_propagate FROM moved m;
+    run.open := run.open - coalesce(cardinality(to_propagate), 0);
     IF added IS NOT NULL THEN
         run.tasks := run.tasks + cardinality(added);
-        run.open := run.open + cardinality(added) - mill.recount(run.id, added || ARRAY(
+        run.open := run.open + cardinality(added) - mill.recount_dependencies(run.id, added || ARRAY(
             SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
-        run.backlog := true;
+        run.needs_rescan := true;
     END IF;
     IF run.cancelled_at IS NOT NULL THEN
-        SELECT c.waited, c.more INTO step FROM mill.cancel_open(run.id, run.kill, most) AS c;
+        SELECT c.waited, c.more INTO step FROM mill.cancel_open(run.id, run.kill, max_count) AS c;
         run.open := run.open - step.waited;
-        run.backlog := true;
+        run.needs_rescan := true;
         more := step.more;
     ELSE
         LOOP
-            SELECT t.* INTO step FROM mill.tell_children(run.id, tellers, run.backlog, most) AS t;
+            SELECT t.* INTO step FROM mill.propagate_completion(run.id, to_propagate, run.needs_rescan, max_count) AS t;
             ready := ready || step.ready;
-            tellers := step.impossible;
-            run.open := run.open - coalesce(cardinality(tellers), 0);
-            unfinished := step.told = most OR coalesce(cardinality(ready), 0) >= most;
-            EXIT WHEN unfinished OR tellers IS NULL;
+            to_propagate := step.upstream_failed;
+            run.open := run.open - coalesce(cardinality(to_propagate), 0);
+            unfinished := step.edges_propagated = max_count OR coalesce(cardinality(ready), 0) >= max_count;
+            EXIT WHEN unfinished OR to_propagate IS NULL;
         END LOOP;
-        released := mill.release_ready(run.id, ready, run.backlog, most);
-        run.backlog := unfinished OR released = most;
-        more := run.backlog;
+        released := mill.release_ready(run.id, ready, run.needs_rescan, max_count);
+        run.needs_rescan := unfinished OR released = max_count;
+        more := run.needs_rescan;
     END IF;
-    more := more OR coalesce(cardinality(events), 0) = most;
-    UPDATE mill.runs r SET tasks = run.tasks, open = run.open, backlog = run.backlog
-        WHERE r.id = run.id AND (r.tasks, r.open, r.backlog) <> (run.tasks, run.open, run.backlog);
+    more := more OR coalesce(cardinality(events), 0) = max_count;
+    UPDATE mill.runs r SET tasks = run.tasks, open = run.open, needs_rescan = run.needs_rescan
+        WHERE r.id = run.id AND (r.tasks, r.open, r.needs_rescan) <> (run.tasks, run.open, run.needs_rescan);
     IF more THEN
         -- Whoever does this may die before the next pass: a look has to find what is left.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
@@ -3168,29 +3168,29 @@ BEGIN
     UPDATE mill.runs r SET open = r.open - c.waited
         FROM mill.cancel_open(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
     INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
-    PERFORM mill.record_act('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
+    PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
     RETURN 'cancelling';
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_run IS 'Cancels a run: nothing more of it starts; running tasks finish, or with kill are cancelled too. cancelling, the state of one that has ended, or not found';
 
-CREATE OR REPLACE FUNCTION mill.run_again(run_id bigint, nodes bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
-        WHERE t.run_id = run_again.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
-    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, tells = false, told = 0, started_at = NULL,
-            ended_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
-        WHERE t.run_id = run_again.run_id AND t.node = ANY (nodes);
-    PERFORM mill.recount(run_id, NULL);
+        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
+    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0, started_at = NULL,
+            finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
+        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes);
+    PERFORM mill.recount_dependencies(run_id, NULL);
     PERFORM mill.release_ready(run_id, NULL, true, 2000);
-    UPDATE mill.runs r SET backlog = true, open = (SELECT count(*) FROM mill.run_tasks t
+    UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
             WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released'))
-        WHERE r.id = run_again.run_id;
-    INSERT INTO mill.run_events (run_id) VALUES (run_again.run_id);
+        WHERE r.id = reset_run_tasks.run_id;
+    INSERT INTO mill.run_events (run_id) VALUES (reset_run_tasks.run_id);
 END
 $$;
-COMMENT ON FUNCTION mill.run_again IS 'Part of mill.restart_run and mill.retry_run_task: these tasks of a run wait again for what they waited for';
+COMMENT ON FUNCTION mill.reset_run_tasks IS 'Part of mill.restart_run and mill.retry_run_task: these tasks of a run wait again for what they waited for';
 
 CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
     never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
@@ -3214,7 +3214,7 @@ BEGIN
         -- Started, and not to a good end; or never started.
         SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
             AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
-                OR never_run AND t.state IN ('cancelled', 'impossible') AND t.started_at IS NULL)
+                OR never_run AND t.state IN ('cancelled', 'upstream_failed') AND t.started_at IS NULL)
         UNION
         SELECT e.child FROM chosen c JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = c.node
             JOIN mill.run_tasks p ON p.run_id = run.id AND p.node = c.node
@@ -3225,13 +3225,13 @@ BEGIN
         RAISE EXCEPTION 'run % has no such task', run_id USING ERRCODE = '55000',
             HINT = 'pgmill run show tells what became of each.';
     END IF;
-    UPDATE mill.runs r SET state = 'running', ended_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
+    UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
         kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
-    PERFORM mill.run_again(run.id, nodes);
-    PERFORM mill.record_act('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed, 'never_run', never_run,
+    PERFORM mill.reset_run_tasks(run.id, nodes);
+    PERFORM mill.record_audit('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed, 'never_run', never_run,
         'downstream', downstream, 'force', force, 'tasks', cardinality(nodes)));
     RETURN QUERY SELECT t.name::text FROM mill.run_tasks t
-        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'impossible' ORDER BY t.node;
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed' ORDER BY t.node;
 END
 $$;
 COMMENT ON FUNCTION mill.restart_run IS 'Runs again, in a run that has failed (force: that has ended), its tasks that failed, and those that never ran; downstream: those that failed and all that come after them. Returns their names';
@@ -3252,32 +3252,32 @@ BEGIN
     ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
         RETURN found_task.state::text;
     END IF;
-    -- What became impossible since, because of it or not, is judged anew.
+    -- What became upstream_failed since, because of it or not, is evaluated anew.
     WITH RECURSIVE after (node) AS (
         SELECT found_task.node
         UNION
         SELECT c.node FROM after a JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = a.node
-            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child AND c.state = 'impossible'
+            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child AND c.state = 'upstream_failed'
     )
     SELECT array_agg(a.node) INTO nodes FROM after a;
-    PERFORM mill.run_again(run.id, nodes);
-    PERFORM mill.record_act('retry_run_task', 'run ' || run.id, jsonb_build_object('task', task));
+    PERFORM mill.reset_run_tasks(run.id, nodes);
+    PERFORM mill.record_audit('retry_run_task', 'run ' || run.id, jsonb_build_object('task', task));
     RETURN 'retried';
 END
 $$;
-COMMENT ON FUNCTION mill.retry_run_task IS 'Runs a task of a run that goes on again, after it failed or was cancelled; what it made impossible waits for it again. retried, its state, or not found';
+COMMENT ON FUNCTION mill.retry_run_task IS 'Runs a task of a run that goes on again, after it failed or was cancelled; what it made upstream_failed waits for it again. retried, its state, or not found';
 
-CREATE OR REPLACE FUNCTION mill.leads_to(run_id bigint, origin bigint, target bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.is_upstream_of(run_id bigint, origin bigint, target bigint) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE way (node) AS (
         SELECT origin UNION
-        SELECT e.child FROM way w JOIN mill.run_edges e ON e.run_id = leads_to.run_id AND e.parent = w.node
+        SELECT e.child FROM way w JOIN mill.run_edges e ON e.run_id = is_upstream_of.run_id AND e.parent = w.node
     )
     SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
 $$;
-COMMENT ON FUNCTION mill.leads_to IS 'Whether a task of a run comes after another one, or is the same';
+COMMENT ON FUNCTION mill.is_upstream_of IS 'Whether a task of a run comes after another one, or is the same';
 
-CREATE OR REPLACE FUNCTION mill.run_add(name text, statement text, params jsonb DEFAULT NULL,
+CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
     after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
     priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
     max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
@@ -3324,7 +3324,7 @@ BEGIN
         RAISE EXCEPTION 'run % has a task "%" already', run_id, name USING ERRCODE = '23505';
     END IF;
     FOREACH named IN ARRAY after || before LOOP
-        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = run_add.run_id AND t.name = named;
+        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_task.run_id AND t.name = named;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
         ELSIF named = ANY (after) THEN
@@ -3332,14 +3332,14 @@ BEGIN
                 VALUES (run_id, other.node, new_node, 'succeeded');
         -- What comes after the task that adds cannot start before that one has ended, and with it this.
         ELSIF other.state <> 'waiting'
-            OR self.node IS NOT NULL AND (other.node = self.node OR NOT mill.leads_to(run_id, self.node, other.node))
+            OR self.node IS NOT NULL AND (other.node = self.node OR NOT mill.is_upstream_of(run_id, self.node, other.node))
         THEN
             RAISE EXCEPTION 'task "%" does not wait for this one: it could start before "%" is added', named, name
                 USING ERRCODE = '55000';
         ELSE
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
                 VALUES (run_id, new_node, other.node, 'succeeded');
-            IF mill.leads_to(run_id, other.node, new_node) THEN
+            IF mill.is_upstream_of(run_id, other.node, new_node) THEN
                 RAISE EXCEPTION 'task "%" would come after itself', name USING ERRCODE = '22023';
             END IF;
         END IF;
@@ -3347,17 +3347,17 @@ BEGIN
     INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
 END
 $$;
-COMMENT ON FUNCTION mill.run_add IS 'Adds a task to a run that goes on: called by one of its tasks, it is there when that one commits. after: tasks of the run that it waits for; before: tasks that wait for the caller, and then for it too';
+COMMENT ON FUNCTION mill.add_run_task IS 'Adds a task to a run that goes on: called by one of its tasks, it is there when that one commits. after: tasks of the run that it waits for; before: tasks that wait for the caller, and then for it too';
 
 CREATE OR REPLACE VIEW mill.run_status AS
     SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
-        r.started_at, r.started_by, r.ended_at,
-        coalesce(r.ended_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
+        r.started_at, r.started_by, r.finished_at,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
         (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
-        coalesce(n.impossible, r.impossible) AS impossible
+        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -3365,7 +3365,7 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
             count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-            count(*) FILTER (WHERE t.state = 'impossible') AS impossible
+            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
 COMMENT ON VIEW mill.run_status IS 'Runs with their tasks by state: waiting for parents, released (in the queue or running), ended';
 
@@ -3373,11 +3373,11 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
     SELECT r.run_id, r.node, r.name, r.job, r.task_id,
         CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
             WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
-        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.ended_at,
-        coalesce(r.ended_at, CASE WHEN t.state = 'running' THEN now() END)
+        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
+        coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
             - coalesce(t.claimed_at, r.started_at) AS duration,
         coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
-        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.missed,
+        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.unsatisfied,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
@@ -3386,11 +3386,11 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
 COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs: of those in the queue the state there';
 
 -- With its owner's rights a function cannot tell who asks: hidden is hidden from all.
-CREATE OR REPLACE FUNCTION mill.what_was_said(message text) RETURNS text
+CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT message FROM mill.settings s WHERE NOT s.hide_statements
 $$;
-COMMENT ON FUNCTION mill.what_was_said IS 'Part of mill.why: a message, unless messages are hidden';
+COMMENT ON FUNCTION mill.visible_message IS 'Part of mill.why: a message, unless messages are hidden';
 
 CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3410,10 +3410,10 @@ BEGIN
         RETURN 'it is ready and about to be put into its queue';
     ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
         RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
-    ELSIF found_task.state NOT IN ('waiting', 'impossible') THEN
-        RETURN format('it has ended: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.ended_at),
+    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
+        RETURN format('it has ended: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
-            ': ' || mill.what_was_said(found_task.message));
+            ': ' || mill.visible_message(found_task.message));
     END IF;
     -- The first ten that stand in the way.
     SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
@@ -3423,26 +3423,26 @@ BEGIN
             WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
             ELSE NOT mill.satisfies(t.state, e.expected) END
         ORDER BY t.node LIMIT 10) AS p;
-    IF found_task.state = 'impossible' THEN
+    IF found_task.state = 'upstream_failed' THEN
         RETURN format('it cannot run any more, because of %s', parents);
     ELSIF run.cancelled_at IS NOT NULL THEN
         RETURN 'its run is being cancelled';
     END IF;
     RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
         coalesce(parents, 'parents that have just ended'))
-        || CASE WHEN found_task.parents - found_task.satisfied - found_task.missed > 10
-            THEN format(' and more, %s in all', found_task.parents - found_task.satisfied - found_task.missed) ELSE '' END;
+        || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
+            THEN format(' and more, %s in all', found_task.parents - found_task.satisfied - found_task.unsatisfied) ELSE '' END;
 END
 $$;
 COMMENT ON FUNCTION mill.why(bigint, text) IS 'One sentence: why this task of a run is not running now, or what became of it; null if there is no such task';
 
 -- schedules --------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.in_force(schedule mill.schedules) RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT schedule.enabled AND schedule.removed_at IS NULL
 $$;
-COMMENT ON FUNCTION mill.in_force IS 'Whether the schedule may fire by itself';
+COMMENT ON FUNCTION mill.is_active IS 'Whether the schedule may fire by itself';
 
 CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -3536,10 +3536,10 @@ BEGIN
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
     -- What counts from now on: a new timing, or that it may fire again.
-    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.in_force(put) <> mill.in_force(kept)) THEN
-        PERFORM mill.plan_anew(put.id);
+    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
+        PERFORM mill.replan_schedule(put.id);
     END IF;
-    PERFORM mill.record_act('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
+    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
         'timing', put.timing, 'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
@@ -3553,13 +3553,13 @@ END
 $$;
 COMMENT ON FUNCTION mill.put_schedule IS 'Makes a schedule what the document says: name, timing, statement or jobs, task (of the statement: as of mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. new, changed or unchanged';
 
-CREATE OR REPLACE FUNCTION mill.plan_anew(schedule_id bigint) RETURNS void
+CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
-            error = NULL, next_tick_at = CASE WHEN mill.in_force(s) THEN now() END
-        WHERE s.id = plan_anew.schedule_id
+            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+        WHERE s.id = replan_schedule.schedule_id
 $$;
-COMMENT ON FUNCTION mill.plan_anew IS 'Has the next tick work out when the schedule fires, from now on';
+COMMENT ON FUNCTION mill.replan_schedule IS 'Has the next tick work out when the schedule fires, from now on';
 
 CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
     jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
@@ -3571,7 +3571,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
         'enabled', enabled)), 'call')
 $$;
-COMMENT ON FUNCTION mill.set_schedule IS 'Makes a schedule what is said here, all of it; new, changed or unchanged. timing: manual, a cadence such as daily(03:15), or trigger(…). It runs the statement, with what task says: {"params", "queue", "priority", "group", "attempts", "timeout", "mode", …}; or these jobs, with these params. enabled null leaves it as it is';
+COMMENT ON FUNCTION mill.set_schedule IS 'Makes a schedule what is said here, all of it; new, changed or unchanged. timing: manual, a cadence such as daily(03:15), or trigger(…). It runs the statement, with what task says: {"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs, with these params. enabled null leaves it as it is';
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3584,7 +3584,7 @@ BEGIN
             WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
     LOOP
         PERFORM mill.retire_own_job(gone.jobs) WHERE gone.own_job;
-        PERFORM mill.record_act('remove_schedules', 'schedule ' || gone.name);
+        PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
         RETURN NEXT gone.name;
     END LOOP;
 END
@@ -3603,8 +3603,8 @@ BEGIN
     ELSIF found_schedule.enabled <> enabled THEN
         UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
             version = s.version + 1 WHERE s.id = found_schedule.id;
-        PERFORM mill.plan_anew(found_schedule.id);
-        PERFORM mill.record_act('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
+        PERFORM mill.replan_schedule(found_schedule.id);
+        PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
     END IF;
     RETURN true;
 END
@@ -3617,13 +3617,13 @@ DECLARE
     unknown text;
 BEGIN
     SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
-        WHERE k <> ALL (ARRAY['attempts', 'retry_interval', 'jitter']);
+        WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
     IF FOUND THEN
-        RAISE EXCEPTION 'what can be adjusted is attempts, retry_interval and jitter, not "%"', unknown
+        RAISE EXCEPTION 'what can be adjusted is max_attempts, retry_interval and jitter, not "%"', unknown
             USING ERRCODE = '22023';
     END IF;
     UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
-            max_attempts = CASE WHEN settings ? 'attempts' THEN (settings->>'attempts')::integer
+            max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
                 ELSE s.max_attempts END,
             retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
                 ELSE s.retry_interval END,
@@ -3632,11 +3632,11 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM mill.record_act('adjust_schedule', 'schedule ' || name, settings);
+    PERFORM mill.record_audit('adjust_schedule', 'schedule ' || name, settings);
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.adjust_schedule IS 'Sets what is a person''s and survives every declaration: {"attempts", "retry_interval", "jitter"}; null: as it is declared. False: there is no such schedule';
+COMMENT ON FUNCTION mill.adjust_schedule IS 'Sets what is a person''s and survives every declaration: {"max_attempts", "retry_interval", "jitter"}; null: as it is declared. False: there is no such schedule';
 
 CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3645,7 +3645,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.blocking_run IS 'The run of a schedule that goes on, if that is in the way of another';
 
-CREATE OR REPLACE FUNCTION mill.judge_trigger(trigger jsonb, pending bigint, oldest_age interval, last_fire_at timestamptz,
+CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval, last_fire_at timestamptz,
     OUT fire boolean, OUT reason text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -3674,9 +3674,9 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.judge_trigger IS 'Part of mill.decide: row threshold before idle before new rows; the first that is met, or why none is';
+COMMENT ON FUNCTION mill.evaluate_trigger IS 'Part of mill.should_fire: row threshold before idle before new rows; the first that is met, or why none is';
 
-CREATE OR REPLACE FUNCTION mill.decide(schedule mill.schedules, pending bigint, oldest_age interval,
+CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
     OUT fire boolean, OUT reason text, OUT blocked_by bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -3702,7 +3702,7 @@ BEGIN
         reason := 'schedule';
     ELSE
         SELECT j.fire, j.reason INTO fire, reason
-            FROM mill.judge_trigger(schedule.trigger, pending, oldest_age, schedule.last_fire_at) AS j;
+            FROM mill.evaluate_trigger(schedule.trigger, pending, oldest_age, schedule.last_fire_at) AS j;
     END IF;
     IF fire THEN
         blocked_by := mill.blocking_run(schedule);
@@ -3714,7 +3714,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.decide IS 'Whether a schedule is to fire now, and why or why not: for ticks and for mill.schedule_test alike. pending, oldest_age: what mill.measure_query found';
+COMMENT ON FUNCTION mill.should_fire IS 'Whether a schedule is to fire now, and why or why not: for ticks and for mill.schedule_test alike. pending, oldest_age: what mill.measure_query found';
 
 CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text, pending bigint DEFAULT NULL)
 RETURNS bigint
@@ -3722,7 +3722,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     fired bigint;
-    said text;
+    problem text;
     broken text;
 BEGIN
     -- Nobody else fires this schedule meanwhile. Left to the unique index, this would wait for whoever ends
@@ -3735,10 +3735,10 @@ BEGIN
             FROM mill.make_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
     EXCEPTION WHEN OTHERS THEN
         -- Others are not to wait for this schedule, and it is not to come back before its next time.
-        GET STACKED DIAGNOSTICS said = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
+        GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
         IF broken <> 'runs_fire' THEN
             INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, message)
-                VALUES (schedule.id, 'error', fire_at, reason, pending, said);
+                VALUES (schedule.id, 'error', fire_at, reason, pending, problem);
         END IF;
         RETURN NULL;
     END;
@@ -3759,7 +3759,7 @@ DECLARE
 BEGIN
     fired := 0;
     skipped := 0;
-    SELECT d.* INTO decision FROM mill.decide(schedule, pending, oldest_age) AS d;
+    SELECT d.* INTO decision FROM mill.should_fire(schedule, pending, oldest_age) AS d;
     IF decision.fire THEN
         fired := (mill.fire(schedule, fire_at, decision.reason, pending) IS NOT NULL)::integer;
     ELSIF decision.blocked_by IS NULL THEN
@@ -3779,9 +3779,9 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.fire_or_skip IS 'Part of a tick: what mill.decide says, done and logged';
+COMMENT ON FUNCTION mill.fire_or_skip IS 'Part of a tick: what mill.should_fire says, done and logged';
 
-CREATE OR REPLACE FUNCTION mill.take_schedules(most integer)
+CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
 RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
     planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision, measure text, timeout double precision)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3792,7 +3792,7 @@ BEGIN
     -- WAL is ordered: a run that survives a crash has the step of its schedule before it.
     PERFORM set_config('synchronous_commit', 'off', true);
     FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
-        ORDER BY x.next_tick_at LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+        ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         id := s.id;
         name := s.name;
@@ -3816,7 +3816,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.take_schedules IS 'Locks schedules that a tick has to look at, for the caller''s transaction. planned_from: from when on to look for a fire, while next_fire_at is null. now: less what jitter held back. measure: of a trigger that has been read, what to ask, within timeout seconds';
+COMMENT ON FUNCTION mill.lock_due_schedules IS 'Locks schedules that a tick has to look at, for the caller''s transaction. planned_from: from when on to look for a fire, while next_fire_at is null. now: less what jitter held back. measure: of a trigger that has been read, what to ask, within timeout seconds';
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3897,7 +3897,7 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
     -- Changed since it was measured, or gone, or fired for what a later look has found.
-    IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.in_force(s)
+    IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
         OR s.last_fire_at >= taken_at
     THEN
         RETURN QUERY SELECT 0, 0;
@@ -3918,7 +3918,7 @@ BEGIN
         FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
 END
 $$;
-COMMENT ON FUNCTION mill.tick_trigger IS 'taken_at: by mill.take_schedules. What was found of what triggers a schedule, or what went wrong; fires if that is enough';
+COMMENT ON FUNCTION mill.tick_trigger IS 'taken_at: by mill.lock_due_schedules. What was found of what triggers a schedule, or what went wrong; fires if that is enough';
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3943,27 +3943,27 @@ BEGIN
         FROM mill.make_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
     INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
         SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
-    PERFORM mill.record_act('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
+    PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
     RETURN started;
 END
 $$;
 COMMENT ON FUNCTION mill.run_now IS 'Starts a run of a schedule, whatever its timing says and without a change to it; its id. Null: there is no such schedule. Refuses while a run goes on that another must not overlap, but for force';
 
-CREATE OR REPLACE FUNCTION mill.log_end(ended mill.runs) RETURNS void
+CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, outcome, duration, message)
         VALUES (ended.schedule_id, 'completed', ended.fire_at, ended.reason, ended.id, ended.state,
-            ended.ended_at - ended.started_at, CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message
+            ended.finished_at - ended.started_at, CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message
                 FROM mill.run_tasks t WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure
                 ORDER BY t.node LIMIT 1) END);
-    UPDATE mill.schedules s SET last_end_at = ended.ended_at, last_state = ended.state,
-            last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.ended_at ELSE s.last_success_at END,
+    UPDATE mill.schedules s SET last_finished_at = ended.finished_at, last_state = ended.state,
+            last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.finished_at ELSE s.last_success_at END,
             next_tick_at = CASE WHEN s.queued_fire_at IS NOT NULL THEN now() ELSE s.next_tick_at END
         WHERE s.id = ended.schedule_id;
 END
 $$;
-COMMENT ON FUNCTION mill.log_end IS 'Part of mill.end_run, for a run that a schedule has fired';
+COMMENT ON FUNCTION mill.log_completed IS 'Part of mill.end_run, for a run that a schedule has fired';
 
 CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3993,8 +3993,8 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
-        s.next_fire_at, s.last_fire_at, s.last_end_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
-        going.id AS running, s.overlap, s.catch_up, s.max_lateness, coalesce(s.jitter, s.declared_jitter) AS jitter,
+        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
+        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness, coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
@@ -4003,8 +4003,8 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
 COMMENT ON VIEW mill.schedule_status IS 'Schedules: what is declared, what a person has set, when they fire, how the last run ended';
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
-    SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.ended_at,
-        coalesce(r.ended_at, now()) - r.started_at AS duration, r.tasks, r.started_by,
+    SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.tasks, r.started_by,
         one.attempts, one.task_id,
         CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
         place.worker, r.jobs
@@ -4033,19 +4033,19 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    IF s.trigger IS NOT NULL AND mill.in_force(s) THEN
+    IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
         FOR pending_rows, age IN EXECUTE mill.measure_query(s.trigger) LOOP
             answers := answers + 1;
         END LOOP;
         oldest_row_age := make_interval(secs => age);
     END IF;
-    IF s.trigger IS NOT NULL AND mill.in_force(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
+    IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
         RETURN QUERY SELECT false, format('the probe returned %s, not one row of a number and an instant',
             CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END), NULL::bigint, NULL::interval,
             NULL::timestamptz;
         RETURN;
     END IF;
-    SELECT d.* INTO decision FROM mill.decide(s, pending_rows, oldest_row_age) AS d;
+    SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
     would_fire := decision.fire;
     reason := decision.reason;
     next_fire_at := s.next_fire_at;
@@ -4061,7 +4061,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
         ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
-    PERFORM mill.record_act('pause', 'queue ' || queue);
+    PERFORM mill.record_audit('pause', 'queue ' || queue);
 END
 $$;
 COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue; running tasks go on';
@@ -4071,7 +4071,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
     IF FOUND THEN
-        PERFORM mill.record_act('resume', 'queue ' || queue);
+        PERFORM mill.record_audit('resume', 'queue ' || queue);
     END IF;
     PERFORM pg_notify('mill', 'sweep');
 END
@@ -4083,7 +4083,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
         ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
-    PERFORM mill.record_act('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
+    PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
 END
 $$;
 COMMENT ON FUNCTION mill.share_commits IS 'Lets readers run short tasks of a queue one after another in one transaction, for up to this budget (1 to 100 ms); null: each task commits alone. Workers see it within two seconds';
@@ -4095,8 +4095,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM pg_notify('mill', 'beat');
-    PERFORM mill.record_act('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
+    PERFORM pg_notify('mill', 'heartbeat');
+    PERFORM mill.record_audit('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
     RETURN true;
 END
 $$;
@@ -4151,7 +4151,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
             WHERE t.state = 'running')
     )
     SELECT o.pid, o.backend_start, o.state, o.wait_event_type, o.wait_event, o.query, o.blocked_by,
-        (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('pid', b.pid, 'task', t.id, 'name', t.name,
+        (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('pid', b.pid, 'task_id', t.id, 'name', t.name,
                 'application', CASE WHEN b.pid = 0 THEN 'a prepared transaction' ELSE a.application_name END,
                 'user', a.usename, 'state', a.state, 'transaction_started_at', a.xact_start)) ORDER BY b.pid)
             FROM (SELECT DISTINCT u.pid FROM unnest(o.blocked_by) AS u(pid)) AS b
@@ -4162,27 +4162,27 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         p.message, p.percent
     FROM own o LEFT JOIN mill.command_progress() p ON p.pid = o.pid
 $$;
-COMMENT ON FUNCTION mill.backends IS 'The backends of running tasks, and no others: what they do, wait for and are blocked by, and how far the command is where the server tells. blockers: [{"pid", "task", "name", "application", "user", "state", "transaction_started_at"}], task and name of those that run a task';
+COMMENT ON FUNCTION mill.backends IS 'The backends of running tasks, and no others: what they do, wait for and are blocked by, and how far the command is where the server tells. blockers: [{"pid", "task_id", "name", "application", "user", "state", "transaction_started_at"}], task and name of those that run a task';
 
 -- A set, so that one look at any number of workers reads the server's locks once.
-CREATE OR REPLACE FUNCTION mill.presences() RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 $$;
-COMMENT ON FUNCTION mill.presences IS 'Keys of the advisory locks that some session holds: a worker whose control session is gone holds none';
+COMMENT ON FUNCTION mill.live_sessions IS 'Keys of the advisory locks that some session holds: a worker whose control session is gone holds none';
 
 CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
-        now() - t.claimed_at AS running_for, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,
+        now() - t.claimed_at AS running_duration, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,
         t.session_pid AS pid, b.state AS backend_state, b.wait_event_type, b.wait_event,
         b.blocked_by, r.requested_at AS cancel_requested_at, t.statement,
         -- What the task says of itself comes before what the server says of one command.
         coalesce(CASE WHEN p.message IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.message END, b.message) AS progress,
         CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent ELSE b.percent END AS percent,
-        p.said_at AS said_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices, b.blockers
-    FROM mill.shown_tasks t
+        p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices, b.blockers
+    FROM mill.visible_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
         LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
@@ -4228,15 +4228,15 @@ COMMENT ON VIEW mill.priority_status IS 'Per priority: weight, tasks that wait a
 
 CREATE OR REPLACE VIEW mill.limit_status AS
     SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
-    FROM mill.limit_terms l
+    FROM mill.effective_limits l
         LEFT JOIN (SELECT limit_id AS id, count(*) AS running FROM mill.permits
             WHERE counts_until IS NULL GROUP BY limit_id) p USING (id)
-        LEFT JOIN (SELECT waits_for AS id, count(*) AS waiting FROM mill.tasks
-            WHERE state = 'blocked' GROUP BY waits_for) t USING (id);
+        LEFT JOIN (SELECT blocking_limit_id AS id, count(*) AS waiting FROM mill.tasks
+            WHERE state = 'blocked' GROUP BY blocking_limit_id) t USING (id);
 COMMENT ON VIEW mill.limit_status IS 'Per limit: what it says, tasks that have its permit (running or about to), tasks that wait for one';
 
 CREATE OR REPLACE VIEW mill.group_status AS
-    SELECT g.*, a.open, a.until AS turns_at, coalesce(t.pending, 0) AS pending,
+    SELECT g.*, a.open, a.until AS next_change_at, coalesce(t.pending, 0) AS pending,
         coalesce(t.running, 0) AS running, coalesce(t.blocked, 0) AS blocked
     FROM mill.groups g
         CROSS JOIN LATERAL mill.active_period(g.opens, g.closes, g.zone, now()) AS a
@@ -4249,16 +4249,16 @@ COMMENT ON VIEW mill.group_status IS 'Per group: what is set, whether its active
 CREATE OR REPLACE VIEW mill.history AS
     SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,
         a.enqueued_at, a.due_at, a.started_at, a.finished_at,
-        coalesce(a.started_at, a.finished_at) - a.due_at AS wait,
-        a.finished_at - a.started_at AS run,
+        coalesce(a.started_at, a.finished_at) - a.due_at AS wait_duration,
+        a.finished_at - a.started_at AS duration,
         a.rows, a.sqlstate, a.message, a.detail, a.hint, a.context, a.position, a.notices, a.result,
-        a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params,
+        a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params, a.run_id,
         -- Per backend the server tells these of no other attempts: null there.
         a.plan, (a.plan->'Plan'->>'WAL Bytes')::bigint AS wal_bytes,
         (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
         (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written
-    FROM mill.shown_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
+    FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
 COMMENT ON VIEW mill.history IS 'Every attempt that ended: outcome, how long it waited and ran, error, notices, first rows; of tasks with explain the plan, and what it says of WAL and blocks';
 
 CREATE OR REPLACE FUNCTION mill.durations_of(queue text, name text) RETURNS TABLE (attempts bigint,
@@ -4321,7 +4321,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         min(f.finished_at), max(f.finished_at), array_agg(DISTINCT f.queue),
         (array_agg(DISTINCT f.name) FILTER (WHERE f.name IS NOT NULL))[1:10],
         (array_agg(f.task_id ORDER BY f.finished_at DESC))[1:5]
-    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name FROM mill.shown_attempts a
+    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name FROM mill.visible_attempts a
         WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
         ORDER BY a.finished_at DESC LIMIT 10000) AS f
     GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
@@ -4341,9 +4341,9 @@ DECLARE
     subject text;
     ahead bigint;
 BEGIN
-    SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.waits_for;
+    SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.blocking_limit_id;
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
-        WHERE t.state = 'blocked' AND t.waits_for = task.waits_for AND t.priority = task.priority
+        WHERE t.state = 'blocked' AND t.blocking_limit_id = task.blocking_limit_id AND t.priority = task.priority
             AND t.id < task.id LIMIT 100000) AS before;
     subject := format('%s "%s"%s', CASE terms.kind WHEN 'key' THEN 'concurrency key' ELSE terms.kind::text END,
         terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
@@ -4388,7 +4388,7 @@ BEGIN
             date_trunc('second', last_attempt.finished_at),
             CASE WHEN last_attempt.started_at IS NOT NULL
                 THEN format(' on attempt %s', last_attempt.attempt) ELSE '' END
-            || coalesce(': ' || mill.what_was_said(last_attempt.message), ''));
+            || coalesce(': ' || mill.visible_message(last_attempt.message), ''));
     END IF;
 
     IF task.state = 'running' THEN
@@ -4399,13 +4399,13 @@ BEGIN
         IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
             RETURN format('it is running on %s and about to be cancelled', place);
         ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
-            AND now() - w.beat_at < w.orphan_timeout)
+            AND now() - w.heartbeat_at < w.orphan_timeout)
         THEN
             RETURN format('its worker %s has not been heard of: the task is about to be reclaimed', place);
         ELSIF cardinality(backend.blocked_by) > 0 THEN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
                 date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
-                    coalesce('task ' || (b->>'task'), concat_ws(', ', nullif(b->>'application', ''),
+                    coalesce('task ' || (b->>'task_id'), concat_ws(', ', nullif(b->>'application', ''),
                         'user ' || (b->>'user'), b->>'state'))), ', ') FROM jsonb_array_elements(backend.blockers) AS b));
         END IF;
         RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
@@ -4419,7 +4419,7 @@ BEGIN
         IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
             RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
                 last_attempt.attempt, last_attempt.outcome,
-                coalesce(mill.what_was_said(last_attempt.message), last_attempt.sqlstate, 'no message'),
+                coalesce(mill.visible_message(last_attempt.message), last_attempt.sqlstate, 'no message'),
                 date_trunc('second', task.due_at), date_trunc('second', task.due_at - now()));
         END IF;
         RETURN format('it is not due before %s, in %s', date_trunc('second', task.due_at),
@@ -4435,7 +4435,7 @@ BEGIN
         INTO serving
         FROM mill.workers w
         WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND w.profiles ? task.run_as
-            AND now() - w.beat_at < w.orphan_timeout;
+            AND now() - w.heartbeat_at < w.orphan_timeout;
     IF serving.workers = 0 THEN
         RETURN format('no live worker serves queue "%s"%s', task.queue,
             CASE WHEN task.run_as <> '' THEN format(' and has the profile "%s" in its configuration', task.run_as) END);
@@ -4451,7 +4451,7 @@ BEGIN
     IF task.priority <> 'reserved' THEN
         SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
             WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
-                AND now() - w.beat_at < w.orphan_timeout;
+                AND now() - w.heartbeat_at < w.orphan_timeout;
         IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
             RETURN format('%s of %s readers that serve queue "%s" are kept for reserved tasks, and the others are busy',
                 kept, serving.readers, task.queue);
@@ -4513,18 +4513,18 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 GRANT SELECT, INSERT ON mill.attempts, mill.worker_starts TO mill_worker;
 GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_status, mill.running,
     mill.priorities, mill.priority_status, mill.groups, mill.limits, mill.limit_status TO mill_worker;
-GRANT EXECUTE ON FUNCTION mill.fail, mill.give_back, mill.reclaim, mill.record_attempt, mill.presences,
-    mill.prepare_history, mill.prune, mill.backends, mill.first_state, mill.admits, mill.release,
-    mill.grant_permits, mill.grant_waiting, mill.regulate, mill.reserved_readers, mill.advance_run,
-    mill.run_is_cancelled, mill.active_period, mill.first_instant, mill.take_schedules, mill.tick,
+GRANT EXECUTE ON FUNCTION mill.fail, mill.release_claim, mill.reclaim, mill.record_attempt, mill.live_sessions,
+    mill.prepare_history, mill.prune, mill.backends, mill.first_state, mill.has_group_permit, mill.release_permits,
+    mill.grant_permits, mill.grant_waiting_permits, mill.reconcile_limits, mill.reserved_readers, mill.advance_run,
+    mill.run_is_cancelled, mill.active_period, mill.resolve_local_time, mill.lock_due_schedules, mill.tick,
     mill.tick_trigger, mill.log_reclaimed, mill.put_schedule, mill.remove_schedules, mill.prune_schedule_log
     TO mill_worker;
-GRANT SELECT, INSERT, DELETE ON mill.schedule_mistakes TO mill_worker, mill_operator;
+GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
 GRANT SELECT ON mill.schedules, mill.schedule_status TO mill_worker;
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
 
-GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit, mill.start_run, mill.run_add,
+GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit, mill.start_run, mill.add_run_task,
     mill.profile TO mill_producer;
 GRANT SELECT ON mill.my_profiles TO mill_producer;
 GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
@@ -4565,13 +4565,13 @@ $$;
 GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
 GRANT EXECUTE ON FUNCTION mill.durations_of, mill.message_pattern, mill.failure_groups TO mill_viewer;
 GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
-    mill.downstream, mill.presences, mill.backends, mill.reserved_readers,
-    mill.active_period, mill.first_instant, mill.in_force, mill.schedule_test,
-    mill.decide, mill.judge_trigger, mill.blocking_run, mill.measure_query, mill.scale_hint TO mill_viewer;
+    mill.downstream, mill.live_sessions, mill.backends, mill.reserved_readers,
+    mill.active_period, mill.resolve_local_time, mill.is_active, mill.schedule_test,
+    mill.should_fire, mill.evaluate_trigger, mill.blocking_run, mill.measure_query, mill.scale_hint TO mill_viewer;
 
 GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
     mill.drain, mill.set_max_running, mill.set_rate, mill.set_group, mill.set_active_period,
-    mill.drop_group, mill.set_weights, mill.reserve, mill.set_job, mill.enable_job, mill.set_dependency,
+    mill.drop_group, mill.set_weights, mill.set_reserved_capacity, mill.set_job, mill.enable_job, mill.set_dependency,
     mill.drop_dependency, mill.cancel_run, mill.restart_run, mill.retry_run_task, mill.set_schedule,
     mill.put_schedule, mill.remove_schedules, mill.enable_schedule, mill.adjust_schedule, mill.run_now
     TO mill_operator;

@@ -14,10 +14,10 @@ SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20]), queue => 'samp
 
 -- A group: low, four at once, and only at night in Berlin, unless somebody opens it.
 SELECT mill.set_group('samples-nightly', description => 'Loads of the night', priority => 'low',
-    max_concurrency => 4);
+    max_running => 4);
 SELECT mill.set_active_period('samples-nightly', '22:00', '06:00', 'Europe/Berlin');
 SELECT mill.enqueue('SELECT 1', queue => 'samples', group_name => 'samples-nightly') AS id;
-SELECT name, open, turns_at FROM mill.group_status;
+SELECT name, open, next_change_at FROM mill.group_status;
 SELECT mill.set_active_period('samples-nightly', NULL, NULL);
 
 SELECT kind, name, max_running, rate_starts, rate_period, running, waiting FROM mill.limit_status;

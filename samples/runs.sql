@@ -10,7 +10,7 @@ SELECT mill.set_job('sample load', jsonb_build_array(
     jsonb_build_object('name', 'sample split', 'after', '["sample size"]'::jsonb,
         'params', '[{"$result": "sample size", "column": "parts"}, {"$param": "day"}]'::jsonb,
         'statement', $$
-            SELECT mill.run_add('sample part ' || n, 'INSERT INTO sample_stage VALUES ($1, $2)',
+            SELECT mill.add_run_task('sample part ' || n, 'INSERT INTO sample_stage VALUES ($1, $2)',
                 jsonb_build_array($2::date, n * 10), before => ARRAY['sample sum'])
             FROM generate_series(1, $1::integer) AS n $$),
     jsonb_build_object('name', 'sample sum', 'after', '["sample split"]'::jsonb, 'params', '[{"$param": "day"}]'::jsonb,

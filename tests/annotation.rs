@@ -3,8 +3,8 @@
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::schedule::FLAGS;
 
-async fn reconcile(database: &Database) -> (i32, String, String) {
-    Program::pgmill(database, &["reconcile"]).run().await
+async fn schedule_sync(database: &Database) -> (i32, String, String) {
+    Program::pgmill(database, &["schedule", "sync"]).run().await
 }
 
 /// `name enabled` of the schedules whose declaration is there.
@@ -17,11 +17,11 @@ async fn there(database: &Database) -> String {
         .await
 }
 
-async fn mistakes(database: &Database) -> String {
+async fn declaration_errors(database: &Database) -> String {
     database
         .value(
             "SELECT coalesce(string_agg(concat_ws(' ', declared_as, place, message), E'\\n'
-                 ORDER BY declared_as, place), '') FROM mill.schedule_mistakes",
+                 ORDER BY declared_as, place), '') FROM mill.schedule_declaration_errors",
         )
         .await
 }
@@ -34,7 +34,7 @@ async fn a_comment_is_all_it_takes() {
             "CREATE TABLE effect (what text);
              CREATE PROCEDURE nightly(n int DEFAULT 1) LANGUAGE sql AS $$ INSERT INTO effect VALUES ('nightly') $$;
              COMMENT ON PROCEDURE nightly IS 'Cleans up; questions to nobody@example.org.
-                 @daily(03:15, days: weekdays) @daily(17:00) @retry(attempts: 7, interval: 90s, backoff: fixed)
+                 @daily(03:15, days: weekdays) @daily(17:00) @retry(max_attempts: 7, interval: 90s, backoff: fixed)
                  @job(\"Nightly cleanup\", category: \"Ops\") @task(queue: etl, priority: high, timeout: 1h)
                  @fire(overlap: queue, catch_up: 0, max_lateness: 2h, jitter: 30s) @param n is how much';
              CREATE FUNCTION \"Odd Name\"() RETURNS int LANGUAGE sql AS 'SELECT 1';
@@ -66,7 +66,7 @@ async fn a_comment_is_all_it_takes() {
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 1);
     drop(worker);
-    assert_eq!(reconcile(&database).await.1, "0 changes made, 3 unchanged, 0 mistakes\n");
+    assert_eq!(schedule_sync(&database).await.1, "0 changes made, 3 unchanged, 0 errors\n");
 }
 
 #[tokio::test]
@@ -75,10 +75,10 @@ async fn timing_is_the_declaration_s_and_the_rest_a_person_s() {
     database
         .execute(
             "CREATE PROCEDURE p() LANGUAGE sql AS 'SELECT 1';
-             COMMENT ON PROCEDURE p() IS '@daily(09:00, days: weekdays) @daily(17:00) @retry(attempts: 3)'",
+             COMMENT ON PROCEDURE p() IS '@daily(09:00, days: weekdays) @daily(17:00) @retry(max_attempts: 3)'",
         )
         .await;
-    reconcile(&database).await;
+    schedule_sync(&database).await;
     let worker = Worker::start(&database, &FLAGS);
     let planned = "SELECT count(next_fire_at) = 2 FROM mill.schedules";
     eventually("planned", async || database.value(planned).await).await;
@@ -86,15 +86,15 @@ async fn timing_is_the_declaration_s_and_the_rest_a_person_s() {
     database
         .execute(
             "SELECT mill.enable_schedule('public.p/daily_17_00', false);
-             SELECT mill.adjust_schedule('public.p/daily_09_00', '{\"attempts\": 9, \"retry_interval\": \"5s\", \"jitter\": \"7s\"}');
-             COMMENT ON PROCEDURE p() IS '@retry(attempts: 4) @daily(17:00, days: weekend) and @daily(09:00, zone: Europe/Berlin)'",
+             SELECT mill.adjust_schedule('public.p/daily_09_00', '{\"max_attempts\": 9, \"retry_interval\": \"5s\", \"jitter\": \"7s\"}');
+             COMMENT ON PROCEDURE p() IS '@retry(max_attempts: 4) @daily(17:00, days: weekend) and @daily(09:00, zone: Europe/Berlin)'",
         )
         .await;
-    let (code, changes, _) = reconcile(&database).await;
+    let (code, changes, _) = schedule_sync(&database).await;
     assert_eq!(code, 0);
     assert_eq!(
         changes,
-        "~ schedule public.p/daily_17_00\n~ schedule public.p/daily_09_00\n2 changes made, 0 unchanged, 0 mistakes\n"
+        "~ schedule public.p/daily_17_00\n~ schedule public.p/daily_09_00\n2 changes made, 0 unchanged, 0 errors\n"
     );
     let kept: String = database
         .value(
@@ -121,15 +121,15 @@ async fn timing_is_the_declaration_s_and_the_rest_a_person_s() {
     // What is declared no more is disabled, with its history, and comes back as it was.
     database.execute("COMMENT ON PROCEDURE p() IS '@daily(17:00, days: weekend)'").await;
     assert_eq!(
-        reconcile(&database).await.1,
-        "~ schedule public.p/daily_17_00\n- schedule public.p/daily_09_00\n2 changes made, 0 unchanged, 0 mistakes\n"
+        schedule_sync(&database).await.1,
+        "~ schedule public.p/daily_17_00\n- schedule public.p/daily_09_00\n2 changes made, 0 unchanged, 0 errors\n"
     );
     let gone = "SELECT removed_at IS NOT NULL AND next_tick_at IS NULL AND max_attempts = 9
         AND EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = s.id)
         FROM mill.schedules s WHERE name = 'public.p/daily_09_00'";
     assert!(database.value::<bool>(gone).await);
     database.execute("DROP PROCEDURE p()").await;
-    reconcile(&database).await;
+    schedule_sync(&database).await;
     assert_eq!(there(&database).await, "");
     assert!(database.value::<bool>("SELECT disabled_at IS NOT NULL FROM mill.jobs").await);
     database
@@ -137,13 +137,13 @@ async fn timing_is_the_declaration_s_and_the_rest_a_person_s() {
             "CREATE PROCEDURE p() LANGUAGE sql AS 'SELECT 1'; COMMENT ON PROCEDURE p() IS '@daily(09:00) @daily(17:00)'",
         )
         .await;
-    reconcile(&database).await;
+    schedule_sync(&database).await;
     assert_eq!(there(&database).await, "public.p/daily_09_00, public.p/daily_17_00 disabled");
     assert!(database.value::<bool>("SELECT disabled_at IS NULL FROM mill.jobs").await);
 }
 
 #[tokio::test]
-async fn a_mistake_is_told_with_its_place_and_disables_its_schedule_only() {
+async fn an_error_is_reported_with_its_location_and_disables_its_schedule_only() {
     let database = Database::new().await;
     database
         .execute(
@@ -155,11 +155,11 @@ async fn a_mistake_is_told_with_its_place_and_disables_its_schedule_only() {
              COMMENT ON PROCEDURE sound() IS '@daily(09:00)'",
         )
         .await;
-    assert_eq!(reconcile(&database).await.0, 0);
+    assert_eq!(schedule_sync(&database).await.0, 0);
     database
         .execute(
             "COMMENT ON PROCEDURE p() IS E'Words.\\n  @daily(09:00) @daily(17:60)';
-             COMMENT ON PROCEDURE shared() IS '@daily(09:00) @retry(attempts: none)';
+             COMMENT ON PROCEDURE shared() IS '@daily(09:00) @retry(max_attempts: none)';
              CREATE FUNCTION needs(n int) RETURNS int LANGUAGE sql AS 'SELECT 1';
              COMMENT ON FUNCTION needs(int) IS '@daily(09:00)';
              CREATE FUNCTION fired() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
@@ -173,8 +173,8 @@ async fn a_mistake_is_told_with_its_place_and_disables_its_schedule_only() {
              COMMENT ON PROCEDURE odd() IS '@dayly(09:00) @daily(10:00) @task(group: nobody)'",
         )
         .await;
-    let (code, changes, told) = reconcile(&database).await;
-    assert_eq!(code, 1, "{told}");
+    let (code, changes, output) = schedule_sync(&database).await;
+    assert_eq!(code, 1, "{output}");
     assert!(changes.contains("- schedule public.p/daily_17_00\n"), "{changes}");
     assert!(changes.contains("- schedule public.shared/daily_09_00\n"), "{changes}");
     assert_eq!(
@@ -183,7 +183,7 @@ async fn a_mistake_is_told_with_its_place_and_disables_its_schedule_only() {
     );
     for (place, says) in [
         ("public.p 2:24", "\"17:60\" is not a time of day"),
-        ("public.shared 1:32", "attempts"),
+        ("public.shared 1:36", "max_attempts"),
         ("public.needs 1:1", "it needs arguments"),
         ("public.fired 1:1", "it cannot be called by a statement"),
         ("public.twice 1:1", "another one of this name"),
@@ -191,15 +191,15 @@ async fn a_mistake_is_told_with_its_place_and_disables_its_schedule_only() {
         ("public.odd 1:2", "unknown annotation \"dayly\""),
         ("public.odd 1:1", "there is no group \"nobody\""),
     ] {
-        let all = mistakes(&database).await;
+        let all = declaration_errors(&database).await;
         assert!(
             all.lines().any(|line| line.starts_with(place) && line.contains(says)),
             "{place}: {all}"
         );
     }
-    assert!(told.contains("unknown annotation \"dayly\"; did you mean daily?"), "{told}");
+    assert!(output.contains("unknown annotation \"dayly\"; did you mean daily?"), "{output}");
     let (_, _, listed) = Program::pgmill(&database, &["schedule", "list"]).run().await;
-    assert!(listed.contains("mistake in the comment of public.p, 2:24"), "{listed}");
+    assert!(listed.contains("error in the comment of public.p, 2:24"), "{listed}");
 }
 
 #[tokio::test]
@@ -212,12 +212,12 @@ async fn nobody_has_code_run_by_a_comment_without_being_trusted() {
              ALTER PROCEDURE p() OWNER TO {role}; COMMENT ON PROCEDURE p() IS '@daily(09:00)'"
         ))
         .await;
-    let (code, _, told) = reconcile(&database).await;
+    let (code, _, output) = schedule_sync(&database).await;
     assert_eq!(code, 1);
-    assert!(told.contains(&format!("its owner {role} may not declare schedules")), "{told}");
+    assert!(output.contains(&format!("its owner {role} may not declare schedules")), "{output}");
     assert!(
-        told.contains(&format!("declaring_roles = array_append(declaring_roles, '{role}')")),
-        "{told}"
+        output.contains(&format!("declaring_roles = array_append(declaring_roles, '{role}')")),
+        "{output}"
     );
     assert_eq!(there(&database).await, "");
     database
@@ -225,11 +225,11 @@ async fn nobody_has_code_run_by_a_comment_without_being_trusted() {
             "UPDATE mill.settings SET declaring_roles = array_append(declaring_roles, '{role}')"
         ))
         .await;
-    assert_eq!(reconcile(&database).await.0, 0);
+    assert_eq!(schedule_sync(&database).await.0, 0);
     assert_eq!(there(&database).await, "public.p/daily_09_00");
     // A role that is gone is no trouble.
     database.execute(&format!("ALTER PROCEDURE p() OWNER TO postgres; DROP ROLE {role}")).await;
-    assert_eq!(reconcile(&database).await.0, 0);
+    assert_eq!(schedule_sync(&database).await.0, 0);
     // Of an operator's own procedures an operator may have any run.
     database
         .execute(&format!(
@@ -237,7 +237,7 @@ async fn nobody_has_code_run_by_a_comment_without_being_trusted() {
              ALTER PROCEDURE p() OWNER TO {role}"
         ))
         .await;
-    assert_eq!(reconcile(&database).await.0, 0);
+    assert_eq!(schedule_sync(&database).await.0, 0);
     database.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 

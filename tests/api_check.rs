@@ -43,11 +43,12 @@ async fn schemathesis_finds_nothing() {
     command.args(["--no-color", "--seed", SEED, "--max-examples", EXAMPLES]);
     command.args(["--phases", "examples,coverage,fuzzing", "--workers", "2"]);
     command.args(["--generation-database", "none", "--request-timeout", "30"]);
-    let told = format!("is there {}? make api-check installs it", folder.display());
+    let hint = format!("is there {}? make api-check installs it", folder.display());
     let Output { status, stdout, stderr } =
-        spawn_blocking(move || command.output().expect(&told)).await.unwrap();
-    let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    println!("{said}");
+        spawn_blocking(move || command.output().expect(&hint)).await.unwrap();
+    let report =
+        [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    println!("{report}");
     assert!(status.success(), "schemathesis has found something");
     assert_eq!(console.get("/livez").await.status, 200);
 }

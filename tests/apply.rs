@@ -248,13 +248,13 @@ async fn jobs_are_shown_merged_and_enabled_and_disabled() {
     assert_eq!(Program::pgmill(&database, &dry).succeeds().await, "job daily would be disabled\n");
     let (code, ..) = Program::pgmill(&database, &["job", "enable", "gone"]).run().await;
     assert_eq!(code, 4);
-    for (verb, said) in [
+    for (verb, printed) in [
         ("disable", "job daily is now disabled\n"),
         ("disable", "job daily is already disabled\n"),
         ("enable", "job daily is now enabled\n"),
     ] {
-        let told = Program::pgmill(&database, &["job", verb, "daily"]).succeeds().await;
-        assert_eq!(told, said);
+        let output = Program::pgmill(&database, &["job", verb, "daily"]).succeeds().await;
+        assert_eq!(output, printed);
     }
     let list = Program::pgmill(&database, &["job", "list", "--json"]).succeeds().await;
     let list: Value = serde_json::from_str(&list).unwrap();
@@ -273,9 +273,9 @@ async fn lineage_follows_jobs_and_dependencies_in_both_directions() {
         "vault\n  waits for\n    raw  [daily]\n  is waited for by\n    mart  [every job]\n    \
          report finished  [daily]\n"
     );
-    assert!(!lineage(&["--up"]).await.contains("mart"));
+    assert!(!lineage(&["--upstream"]).await.contains("mart"));
     assert!(lineage(&["--format", "mermaid"]).await.starts_with("flowchart LR\n"));
-    assert!(lineage(&["--down", "--format", "dot"]).await.starts_with("digraph {\n"));
+    assert!(lineage(&["--downstream", "--format", "dot"]).await.starts_with("digraph {\n"));
     let document: Value = serde_json::from_str(&lineage(&["--json"]).await).unwrap();
     assert_eq!(document["edges"].as_array().unwrap().len(), 3);
     let (code, ..) = Program::pgmill(&database, &["lineage", "gone"]).run().await;
@@ -309,7 +309,7 @@ async fn dependencies_are_added_listed_and_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sample_of_two_jobs_runs_on_an_empty_database_again_and_again() {
     let database = Database::new().await;
-    let _worker = Worker::start(&database, &["--readers", "4", "--poll", "50ms"]);
+    let _worker = Worker::start(&database, &["--readers", "4", "--poll-interval", "50ms"]);
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/daily_sunday");
     apply(&database, sample.to_str().unwrap(), &[]).await;
     for jobs in ["sunday,daily", "daily,sunday"] {

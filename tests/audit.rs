@@ -1,6 +1,6 @@
 //! Who did what stands in mill.audit, whatever program he did it with.
 
-use queue::audit::act_for;
+use queue::audit::set_actor;
 use serde_json::json;
 
 use crate::harness::login::{Login, answer};
@@ -25,17 +25,17 @@ const ACTS: &[(&str, &str)] = &[
         "SELECT mill.set_rate('key', 'k', 10, '1 min')",
         r#"set_rate key k {"period": "00:01:00", "starts": 10}"#,
     ),
-    (
-        "SELECT mill.set_group('g', max_concurrency => 2)",
-        r#"set_group group g {"max_concurrency": 2}"#,
-    ),
+    ("SELECT mill.set_group('g', max_running => 2)", r#"set_group group g {"max_running": 2}"#),
     (
         "SELECT mill.set_active_period('g', '22:00', '06:00')",
         r#"set_active_period group g {"zone": "UTC", "opens": "22:00:00", "closes": "06:00:00"}"#,
     ),
     ("SELECT mill.drop_group('g')", "drop_group group g"),
     ("SELECT mill.set_weights(low => 7)", r#"set_weights priorities {"low": 7}"#),
-    ("SELECT mill.reserve('high')", r#"update_settings settings {"reserved_capacity": "high"}"#),
+    (
+        "SELECT mill.set_reserved_capacity('high')",
+        r#"update_settings settings {"reserved_capacity": "high"}"#,
+    ),
     ("UPDATE mill.settings SET max_crashes = 6", r#"update_settings settings {"max_crashes": 6}"#),
     (
         "SELECT mill.drain('00000000-0000-0000-0000-000000000001')",
@@ -57,8 +57,8 @@ const ACTS: &[(&str, &str)] = &[
     ),
     ("SELECT mill.enable_schedule('s', false)", r#"enable_schedule schedule s {"enabled": false}"#),
     (
-        "SELECT mill.adjust_schedule('s', '{\"attempts\": 2}')",
-        r#"adjust_schedule schedule s {"attempts": 2}"#,
+        "SELECT mill.adjust_schedule('s', '{\"max_attempts\": 2}')",
+        r#"adjust_schedule schedule s {"max_attempts": 2}"#,
     ),
     ("SELECT mill.run_now('s')", r#"run_now schedule s {"run": 1, "force": false}"#),
     ("SELECT mill.cancel_run(1)", r#"cancel_run run 1 {"kill": false}"#),
@@ -86,7 +86,7 @@ async fn every_act_is_on_record_with_its_login_and_nothing_that_was_none() {
     database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
     database
         .execute(
-            "INSERT INTO mill.workers (id, presence, readers, beat_interval, orphan_timeout)
+            "INSERT INTO mill.workers (id, session_lock_key, readers, heartbeat_interval, orphan_timeout)
                 VALUES ('00000000-0000-0000-0000-000000000001', 1, 1, '5 s', '30 s')",
         )
         .await;
@@ -94,7 +94,7 @@ async fn every_act_is_on_record_with_its_login_and_nothing_that_was_none() {
     let client = operator.connect().await;
     client.batch_execute("SET application_name = 'a test'").await.unwrap();
     let last =
-        "SELECT concat_ws(' ', act, subject, detail), login, coalesce(role, ''), application, actor
+        "SELECT concat_ws(' ', action, subject, detail), login, coalesce(role, ''), application, actor
         FROM mill.audit ORDER BY id DESC LIMIT 1";
     let count = "SELECT count(*) FROM mill.audit";
     for (n, (sql, expected)) in ACTS.iter().enumerate() {
@@ -132,7 +132,7 @@ async fn every_act_is_on_record_with_its_login_and_nothing_that_was_none() {
     for sql in [
         "DELETE FROM mill.audit",
         "UPDATE mill.audit SET login = 'other'",
-        "SELECT mill.record_act('a', 'b')",
+        "SELECT mill.record_audit('a', 'b')",
     ] {
         assert_eq!(answer(&client, sql).await, "42501", "{sql}");
     }
@@ -149,7 +149,7 @@ async fn what_is_run_again_is_on_record_and_a_refusal_is_not() {
         &database,
         "j",
         json!([
-            {"name": "fails", "attempts": 1, "statement": "SELECT 1 / 0"},
+            {"name": "fails", "max_attempts": 1, "statement": "SELECT 1 / 0"},
             {"name": "held", "statement": "SELECT pg_advisory_xact_lock_shared(1)"},
         ]),
     )
@@ -160,7 +160,7 @@ async fn what_is_run_again_is_on_record_and_a_refusal_is_not() {
     let failed = async || states(&database, run).await.contains("fails failed");
     eventually("one task has failed and the other holds the run open", failed).await;
     let last =
-        "SELECT count(*) || ': ' || coalesce((SELECT concat_ws(' ', act, subject, detail, login)
+        "SELECT count(*) || ': ' || coalesce((SELECT concat_ws(' ', action, subject, detail, login)
         FROM mill.audit ORDER BY id DESC LIMIT 1), '') FROM mill.audit";
     let before: String = database.value(last).await;
     let [retry, nobody, restart] = [
@@ -174,41 +174,41 @@ async fn what_is_run_again_is_on_record_and_a_refusal_is_not() {
     assert_eq!(answer(&client, &retry).await, "ok");
     let count = |before: &str| before.split(':').next().and_then(|it| it.parse::<u32>().ok());
     let rows = count(&before).unwrap();
-    let said =
+    let output =
         format!("{}: retry_run_task run {run} {{\"task\": \"fails\"}} {}", rows + 1, operator.name);
-    assert_eq!(database.value::<String>(last).await, said);
+    assert_eq!(database.value::<String>(last).await, output);
     eventually("it has failed again", failed).await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(end(&database, run).await, "failed");
     assert_eq!(answer(&client, &restart).await, "ok");
-    let said = format!(
+    let output = format!(
         "{}: restart_run run {run} {{\"force\": false, \"tasks\": 1, \"failed\": true, \
          \"never_run\": false, \"downstream\": false}} {}",
         rows + 2,
         operator.name
     );
-    assert_eq!(database.value::<String>(last).await, said);
+    assert_eq!(database.value::<String>(last).await, output);
     drop(client);
     operator.drop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_a_program_acts_for_is_told_beside_its_login() {
+async fn the_audit_records_who_a_program_acts_for_next_to_its_login() {
     let mut database = Database::new().await;
     database.execute("SET ROLE mill_operator; SELECT mill.pause('a'); RESET ROLE").await;
     let url = database.url();
     let mut client = crate::harness::open_url(&url).await;
     let transaction = client.transaction().await.unwrap();
-    act_for(&transaction, "ann").await.unwrap();
+    set_actor(&transaction, "ann").await.unwrap();
     transaction.batch_execute("SELECT mill.pause('b')").await.unwrap();
     transaction.commit().await.unwrap();
     // For the next transaction of the session nobody has said anything.
     client.batch_execute("SELECT mill.pause('c')").await.unwrap();
     database.reconnect().await;
-    let told = "SELECT string_agg(concat_ws(' ', subject, coalesce(role, '-'), coalesce(actor, '-')), ', ' ORDER BY id)
+    let log = "SELECT string_agg(concat_ws(' ', subject, coalesce(role, '-'), coalesce(actor, '-')), ', ' ORDER BY id)
         FROM mill.audit";
     assert_eq!(
-        database.value::<String>(told).await,
+        database.value::<String>(log).await,
         "queue a mill_operator -, queue b - ann, queue c - -"
     );
     let listed = Program::pgmill(&database, &["audit", "--login", "ann"]).succeeds().await;

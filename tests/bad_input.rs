@@ -316,7 +316,7 @@ async fn a_task_that_cannot_be_completed_fails_with_the_reason_and_without_effec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_keeps_everything_that_the_server_said() {
+async fn an_error_keeps_every_field_of_the_server_error() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
     let ran = database.run("SELECT 'ü';\nSELECT 1 FRM t", "").await;

@@ -1,4 +1,4 @@
-//! The console in a real browser: a night of an operator, and what holds of every screen.
+//! The console in a real browser: a session of an operator, and what holds of every screen.
 //!
 //! Needs Node.js 20, npm and Chromium (`.ci/packages browser`); says so and passes where they are missing. The
 //! scripts are in `tests/browser`; `make browser` runs this alone, and fails where something is missing.
@@ -16,21 +16,21 @@ use tokio::task::spawn_blocking;
 use crate::harness::eventually;
 use crate::run::end;
 use crate::tidy::files;
-use fleet::{FAILED, TOKEN, Trouble};
+use fleet::{FAILED, Incidents, TOKEN};
 
 /// Every path that a form is sent to; `*` stands for a name or a number. A new one needs somebody who presses it.
 const POSTED: [&str; 23] = [
-    "/groups/*/active",
+    "/groups/*/active-period",
     "/groups/*/concurrency",
     "/groups/*/remove",
-    "/groups/make",
+    "/groups/create",
     "/jobs/enable",
     "/jobs/run",
     "/login",
     "/logout",
     "/priorities/reserve",
     "/priorities/weights",
-    "/queues/*/commits",
+    "/queues/*/shared-commits",
     "/queues/*/limit",
     "/queues/*/pause",
     "/runs/*/cancel",
@@ -41,7 +41,7 @@ const POSTED: [&str; 23] = [
     "/schedules/test",
     "/tasks/*/cancel",
     "/tasks/*/retry",
-    "/tasks/all",
+    "/tasks/bulk",
     "/workers/*/drain",
 ];
 
@@ -49,48 +49,48 @@ const POSTED: [&str; 23] = [
 static ONE: Mutex<()> = Mutex::const_new(());
 
 /// Pictures of the documentation: name, path, height if it is another one, width if it is another one.
-fn pictured(trouble: &Trouble) -> Value {
+fn screenshot_pages(incidents: &Incidents) -> Value {
     json!([
         { "name": "overview", "path": "/" },
         { "name": "overview-narrow", "path": "/", "width": 390, "height": 780 },
-        { "name": "task", "path": format!("/tasks/{}", trouble.failed) },
-        { "name": "blocked", "path": format!("/tasks/{}", trouble.stuck), "height": 620 },
-        { "name": "run", "path": format!("/runs/{}", trouble.run), "height": 920 },
-        { "name": "schedule", "path": "/schedules/one?name=hourly%20orders", "height": 760 },
+        { "name": "task", "path": format!("/tasks/{}", incidents.failed) },
+        { "name": "blocked", "path": format!("/tasks/{}", incidents.stuck), "height": 620 },
+        { "name": "run", "path": format!("/runs/{}", incidents.run), "height": 920 },
+        { "name": "schedule", "path": "/schedules/detail?name=hourly%20orders", "height": 760 },
         { "name": "failures", "path": "/failures", "height": 360 },
     ])
 }
 
 /// Screens that nothing else of their kind leads to, and those with hostile names.
-fn more(trouble: &Trouble) -> Vec<String> {
+fn more(incidents: &Incidents) -> Vec<String> {
     let fixed = [
         "/tasks?q=state:ended",
         "/tasks?q=que:etl",
         "/tasks?q=queue:hostile+state:ended",
         "/failures?queue=etl",
-        "/tasks/all?q=state:failed+queue:etl",
-        "/jobs/one?name=nightly",
-        "/jobs/one?name=%3Cimg%20src%3Dx%20onerror%3Dalert%285%29%3E",
-        "/schedules/one?name=arrivals",
-        "/schedules/one?name=%3Cimg%20src%3Dx%20onerror%3Dalert%283%29%3E",
+        "/tasks/bulk?q=state:failed+queue:etl",
+        "/jobs/detail?name=nightly",
+        "/jobs/detail?name=%3Cimg%20src%3Dx%20onerror%3Dalert%285%29%3E",
+        "/schedules/detail?name=arrivals",
+        "/schedules/detail?name=%3Cimg%20src%3Dx%20onerror%3Dalert%283%29%3E",
         "/lineage?name=merge",
         "/lineage?name=%3Cscript%3Ealert%286%29%3C%2Fscript%3E",
         "/runs?state=failed&job=nightly",
     ];
-    let hostile = trouble.hostile.as_ref().map(|(id, _)| *id);
-    let tasks = [trouble.stuck, trouble.behind, trouble.failed]
+    let hostile = incidents.hostile.as_ref().map(|(id, _)| *id);
+    let tasks = [incidents.stuck, incidents.behind, incidents.failed]
         .into_iter()
         .chain(hostile)
         .map(|id| format!("/tasks/{id}"));
-    let runs = [trouble.run, trouble.live_run].map(|id| format!("/runs/{id}"));
+    let runs = [incidents.run, incidents.live_run].map(|id| format!("/runs/{id}"));
     fixed.into_iter().map(str::to_owned).chain(tasks).chain(runs).collect()
 }
 
 /// What can be read without JavaScript.
-fn facts(trouble: &Trouble) -> Value {
+fn facts(incidents: &Incidents) -> Value {
     let task = |id: i64| format!("/tasks/{id}");
-    let stuck = format!("task {} (orders by day) is blocked by backend", trouble.stuck);
-    let end = format!("SELECT pg_terminate_backend({})", trouble.ann_pid);
+    let stuck = format!("task {} (orders by day) is blocked by backend", incidents.stuck);
+    let end = format!("SELECT pg_terminate_backend({})", incidents.ann_pid);
     json!({
         "/": [stuck, "reports"],
         "/tasks": ["orders by day", "vacuum orders", "running", "scheduled"],
@@ -105,35 +105,35 @@ fn facts(trouble: &Trouble) -> Value {
         "/groups": ["warehouse", "loads and their summaries"],
         "/audit": ["set_group", "set_job"],
         "/database": ["PostgreSQL", "Waits for locks", "tasks"],
-        "/jobs/one?name=nightly": ["load customers, load orders", "7"],
-        "/schedules/one?name=arrivals": ["Dry run", "What happened"],
-        task(trouble.stuck): ["REFRESH MATERIALIZED VIEW orders_by_day", "Blocked by", "psql", "ann", end],
-        task(trouble.behind): ["Blocked by", "rebuild stock"],
-        task(trouble.failed): ["42P01", "does not exist", "INSERT INTO events"],
-        format!("/runs/{}", trouble.run): ["no stock has been delivered", "impossible", "When they ran", "Critical path"],
+        "/jobs/detail?name=nightly": ["load customers, load orders", "7"],
+        "/schedules/detail?name=arrivals": ["Dry run", "What happened"],
+        task(incidents.stuck): ["REFRESH MATERIALIZED VIEW orders_by_day", "Blocked by", "psql", "ann", end],
+        task(incidents.behind): ["Blocked by", "rebuild stock"],
+        task(incidents.failed): ["42P01", "does not exist", "INSERT INTO events"],
+        format!("/runs/{}", incidents.run): ["no stock has been delivered", "upstream_failed", "When they ran", "Critical path"],
     })
 }
 
-/// One night: what was pressed so far.
-struct Night {
-    trouble: Trouble,
+/// One session: what was pressed so far.
+struct OperatorSession {
+    incidents: Incidents,
     folder: PathBuf,
     posted: BTreeSet<String>,
 }
 
-impl Night {
+impl OperatorSession {
     async fn new(folder: PathBuf) -> Self {
-        Self { trouble: Trouble::new().await, folder, posted: BTreeSet::new() }
+        Self { incidents: Incidents::new().await, folder, posted: BTreeSet::new() }
     }
 
     /// What the scripts need to know.
-    fn config(&self, parts: &[&str], pictures: &Path) -> Value {
-        let it = &self.trouble;
+    fn config(&self, parts: &[&str], screenshots: &Path) -> Value {
+        let it = &self.incidents;
         json!({
             "parts": parts,
             "url": format!("http://{}/", it.console.address),
-            "door": {
-                "url": format!("http://{}/", it.door.address), "token": TOKEN,
+            "signIn": {
+                "url": format!("http://{}/", it.token_console.address), "token": TOKEN,
                 "name": "<img src=x onerror=alert(19)>",
             },
             "stuck": it.stuck,
@@ -150,19 +150,19 @@ impl Night {
             "more": more(it),
             "facts": facts(it),
             "gone": ["queue exports", "queue archive", "queue mail", "of nightly"],
-            "pictures": { "folder": pictures, "screens": pictured(it) },
+            "screenshots": { "folder": screenshots, "screens": screenshot_pages(it) },
         })
     }
 
     /// Runs these parts.
-    async fn look(&mut self, parts: &[&str]) {
-        let pictures = self.folder.join("pictures");
-        self.look_with(parts, &pictures).await;
+    async fn run_parts(&mut self, parts: &[&str]) {
+        let screenshots = self.folder.join("screenshots");
+        self.run_parts_with(parts, &screenshots).await;
     }
 
-    async fn look_with(&mut self, parts: &[&str], pictures: &Path) {
+    async fn run_parts_with(&mut self, parts: &[&str], screenshots: &Path) {
         let mut command = Command::new("node");
-        command.arg(self.folder.join("main.mjs")).arg(self.config(parts, pictures).to_string());
+        command.arg(self.folder.join("main.mjs")).arg(self.config(parts, screenshots).to_string());
         let Output { status, stdout, stderr } =
             spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -220,32 +220,32 @@ fn routes() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_form_of_the_console_is_pressed_by_somebody() {
+fn every_form_of_the_console_is_submitted_in_a_browser() {
     let pressed: BTreeSet<String> = POSTED.iter().map(|path| (*path).to_owned()).collect();
     assert_eq!(routes(), pressed, "what the console takes, and what is pressed in a browser");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it takes both processors for minutes: make browser"]
-async fn an_operators_night_in_a_browser() {
+async fn an_operator_resolves_incidents_in_a_browser() {
     let Some(folder) = browser() else { return };
     let _one = ONE.lock().await;
-    let mut night = Night::new(folder).await;
-    night.look(&["pictures"]).await;
-    night.trouble.grow_hostile().await;
-    night.look(&["screens", "door"]).await;
-    drill(&mut night).await;
-    acts(&mut night).await;
+    let mut session = OperatorSession::new(folder).await;
+    session.run_parts(&["screenshots"]).await;
+    session.incidents.grow_hostile().await;
+    session.run_parts(&["screens", "signIn"]).await;
+    incidents_are_resolved(&mut session).await;
+    every_action(&mut session).await;
     let pressed: BTreeSet<String> = POSTED.iter().map(|path| (*path).to_owned()).collect();
-    assert_eq!(night.posted, pressed, "what was pressed");
+    assert_eq!(session.posted, pressed, "what was pressed");
 }
 
-/// Each trouble is found from Overview and put right; the database says so.
-async fn drill(night: &mut Night) {
+/// Each incidents is found from Overview and put right; the database says so.
+async fn incidents_are_resolved(session: &mut OperatorSession) {
     let parts = ["filtered", "blockedBySession", "byKeys", "blockedByTask", "pausedQueue"];
-    night.look(&parts).await;
-    night.look(&["drainingWorker", "unservedQueue", "failures", "failedRun"]).await;
-    let it = &night.trouble;
+    session.run_parts(&parts).await;
+    session.run_parts(&["drainingWorker", "unservedQueue", "failures", "failedRun"]).await;
+    let it = &session.incidents;
     for id in [it.stuck, it.other, it.holder] {
         assert_eq!(it.database.outcome(id).await, "cancelled");
     }
@@ -261,9 +261,9 @@ async fn drill(night: &mut Night) {
     .await;
     // The cause is mended, and a worker started.
     it.database.execute("INSERT INTO deliveries VALUES ('stock')").await;
-    night.trouble.add_worker("mail");
-    night.look(&["restartedRun", "calm"]).await;
-    let it = &night.trouble;
+    session.incidents.add_worker("mail");
+    session.run_parts(&["restartedRun", "resolved"]).await;
+    let it = &session.incidents;
     assert_eq!(end(&it.database, it.run).await, "succeeded");
     let again = format!(
         "SELECT string_agg(name, ', ' ORDER BY name) FROM mill.run_tasks WHERE run_id = {} AND
@@ -273,12 +273,12 @@ async fn drill(night: &mut Night) {
     let again: String = it.database.value(&again).await;
     assert_eq!(again, "load stock, publish, stock report");
     assert_eq!(it.database.value::<i64>(&left("mail")).await, 0);
-    it.let_go().await;
+    it.release_lock().await;
 }
 
-/// Every form that the drill did not need.
-async fn acts(night: &mut Night) {
-    let database = &night.trouble.database;
+/// Every form that the incidents_are_resolved did not need.
+async fn every_action(session: &mut OperatorSession) {
+    let database = &session.incidents.database;
     let job = json!([{
         "name": "day", "statement": "SELECT $1::int", "params": [{"$param": "day"}], "queue": "etl",
     }]);
@@ -287,16 +287,16 @@ async fn acts(night: &mut Night) {
         .execute("INSERT INTO deliveries VALUES ('totals'); SELECT mill.set_group('unused')")
         .await;
     let parts = ["queueSettings", "priorities", "groupSettings", "drained", "schedule", "job"];
-    night.look(&parts).await;
-    night.look(&["run", "task", "bulk"]).await;
-    let it = &night.trouble;
+    session.run_parts(&parts).await;
+    session.run_parts(&["run", "task", "bulk"]).await;
+    let it = &session.incidents;
     assert_eq!(end(&it.database, it.live_run).await, "cancelled");
     let facts = [
         ("limits", "max_running = 2 AND rate_starts = 30 FROM mill.limits WHERE kind = 'queue' AND name = 'reports'"),
         ("queues", "paused AND shared_commit = '20 ms' FROM mill.queues WHERE name = 'reports'"),
         ("weights", "weight = 7 FROM mill.priorities WHERE priority = 'low'"),
         ("reserve", "reserved_capacity = 'high' FROM mill.settings"),
-        ("group", "max_concurrency = -1 AND priority = 'low' AND description = 'files for others' AND opens = '22:00'
+        ("group", "max_running = -1 AND priority = 'low' AND description = 'files for others' AND opens = '22:00'
              AND closes = '06:00' AND zone = 'Europe/Berlin' FROM mill.groups WHERE name = 'exports & more'"),
         ("removed", "count(*) = 0 FROM mill.groups WHERE name = 'unused'"),
         ("drained", "array_agg(s.host) = '{batch-2}' FROM mill.workers w JOIN mill.worker_starts s USING (id)
@@ -314,10 +314,10 @@ async fn acts(night: &mut Night) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "writes docs/console/*.png: make pictures"]
-async fn the_pictures_of_the_documentation() {
+#[ignore = "writes docs/console/*.png: make screenshots"]
+async fn the_screenshots_of_the_documentation() {
     let Some(folder) = browser() else { return };
     let _one = ONE.lock().await;
-    let mut night = Night::new(folder).await;
-    night.look_with(&["pictures"], &root().join("docs/console")).await;
+    let mut session = OperatorSession::new(folder).await;
+    session.run_parts_with(&["screenshots"], &root().join("docs/console")).await;
 }

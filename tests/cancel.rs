@@ -8,7 +8,8 @@ use rand::seq::SliceRandom;
 
 use crate::harness::{Database, Worker, eventually};
 
-const FLAGS: [&str; 6] = ["--readers", "8", "--poll", "50ms", "--beat", "5s"];
+const FLAGS: [&str; 6] =
+    ["--readers", "8", "--poll-interval", "50ms", "--heartbeat-interval", "5s"];
 
 async fn cancel(database: &Database, id: i64) -> String {
     database.rows("SELECT mill.cancel($1)", &[&id]).await[0].get(0)

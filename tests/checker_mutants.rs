@@ -1,23 +1,23 @@
 //! Faults in the product itself, each planted in one of its functions: the checker finds what comes of
 //! it, and nothing when the same happens to the product as it is.
 
-use checker::{Answer, Expect, Op, What, record};
+use checker::{Answer, Expect, Op, OpKind, record};
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, SessionIdentity, Slice};
+use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::Report;
-use queue::reclaim::{Dead, reclaim};
+use queue::reclaim::{DeadWorker, reclaim};
 use queue::{Claim, Priority, WorkerId};
 use serde_json::json;
 use tokio_postgres::Client;
 
-use crate::checker_teeth::{asked, broken};
+use crate::checker_detection::{broken, requested};
 use crate::harness::{Database, Worker};
 use crate::run::{end, job, start};
 
 /// What happens to the product.
 #[derive(Clone, Copy, Debug)]
-enum Story {
+enum Scenario {
     /// Its worker is taken for dead and its backend is gone from the list, but both live on.
     TakenOver,
     /// The same in autocommit mode, while the backend is there for all to see.
@@ -42,7 +42,7 @@ struct Mutant {
     function: &'static str,
     from: &'static str,
     to: &'static str,
-    story: Story,
+    scenario: Scenario,
     finds: &'static [&'static str],
 }
 
@@ -51,49 +51,49 @@ const MUTANTS: &[Mutant] = &[
         function: "complete",
         from: "AND t.token = claim_tokens[array_position(task_ids, t.id)]",
         to: "",
-        story: Story::TakenOver,
+        scenario: Scenario::TakenOver,
         finds: &["effect_iff_succeeded"],
     },
     Mutant {
         function: "complete",
         from: "IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN",
         to: "IF false THEN",
-        story: Story::TakenOver,
+        scenario: Scenario::TakenOver,
         finds: &["no_effect_twice", "effect_iff_succeeded"],
     },
     Mutant {
         function: "reclaim",
         from: "AND NOT EXISTS (SELECT FROM pg_stat_activity a",
         to: "AND true OR NOT EXISTS (SELECT FROM pg_stat_activity a",
-        story: Story::TakenOverTooSoon,
+        scenario: Scenario::TakenOverTooSoon,
         finds: &["one_holder"],
     },
     Mutant {
         function: "fail",
         from: "crashes = t.crashes + (verdict = 'crash')::integer",
         to: "crashes = t.crashes",
-        story: Story::CrashesAgainAndAgain,
+        scenario: Scenario::CrashesAgainAndAgain,
         finds: &["attempts_bounded"],
     },
     Mutant {
         function: "fail",
         from: "state = next_state,",
         to: "state = next_state, attempt = t.attempt - 1,",
-        story: Story::CrashesAgainAndAgain,
+        scenario: Scenario::CrashesAgainAndAgain,
         finds: &["attempts_increase"],
     },
     Mutant {
         function: "reclaim",
         from: "verdict := CASE WHEN task.at_most_once OR",
         to: "verdict := CASE WHEN",
-        story: Story::DiesInTheMiddle,
+        scenario: Scenario::DiesInTheMiddle,
         finds: &["at_most_once"],
     },
     Mutant {
         function: "fail",
         from: "failures = t.failures + (verdict = 'failure')::integer",
         to: "failures = t.failures + 2 * (verdict = 'failure')::integer",
-        story: Story::Fails,
+        scenario: Scenario::Fails,
         finds: &["attempts_bounded"],
     },
     Mutant {
@@ -101,35 +101,35 @@ const MUTANTS: &[Mutant] = &[
         from: "IF record_attempt.final AND task.key IS NOT NULL THEN",
         to: "IF record_attempt.final THEN DELETE FROM mill.attempts a WHERE a.task_id = task.id; END IF;
             IF record_attempt.final AND task.key IS NOT NULL THEN",
-        story: Story::Fails,
+        scenario: Scenario::Fails,
         finds: &["nothing_lost"],
     },
     Mutant {
         function: "grant_permits",
         from: "least(1000, terms.max_running - count(*)",
         to: "least(1000, 1 + terms.max_running - count(*)",
-        story: Story::Limited,
+        scenario: Scenario::Limited,
         finds: &["limits_kept"],
     },
     Mutant {
         function: "cancel_task",
         from: "DELETE FROM mill.tasks t WHERE t.id = task.id;",
         to: "",
-        story: Story::Cancelled,
+        scenario: Scenario::Cancelled,
         finds: &["ends_once", "cancelled_stays"],
     },
     Mutant {
         function: "submit",
         from: "EXIT WHEN FOUND;",
         to: "EXIT;",
-        story: Story::Keyed,
+        scenario: Scenario::Keyed,
         finds: &["key_is_one_task"],
     },
     Mutant {
         function: "judge",
         from: "satisfied = parents",
         to: "satisfied > 0",
-        story: Story::Run,
+        scenario: Scenario::Run,
         finds: &["graph_order"],
     },
 ];
@@ -137,18 +137,18 @@ const MUTANTS: &[Mutant] = &[
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_in_the_product_is_found() {
     for mutant in MUTANTS {
-        let Mutant { function, from, to, story, finds } = mutant;
+        let Mutant { function, from, to, scenario, finds } = mutant;
         for planted in [false, true] {
             let database = Database::new().await;
             database.execute(checker::INSTALL).await;
             if planted {
                 plant(&database, function, (from, to)).await;
             }
-            tell(&database, *story).await;
+            play(&database, *scenario).await;
             let found = broken(&database, &Expect::default()).await;
             let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
             let expected: &[&str] = if planted { finds } else { &[] };
-            assert_eq!(names, expected, "{story:?}, {function}: {from} -> {to}: {found:#?}");
+            assert_eq!(names, expected, "{scenario:?}, {function}: {from} -> {to}: {found:#?}");
         }
     }
 }
@@ -161,38 +161,38 @@ async fn plant(database: &Database, function: &str, (from, to): (&str, &str)) {
     database.execute(&definition.replace(from, to)).await;
 }
 
-async fn tell(database: &Database, story: Story) {
+async fn play(database: &Database, scenario: Scenario) {
     let ops = &mut Vec::new();
-    match story {
-        Story::TakenOver => taken_over(database, ops, "").await,
-        Story::TakenOverTooSoon => taken_over(database, ops, ", mode => 'autocommit'").await,
-        Story::CrashesAgainAndAgain => crashes(database, ops).await,
-        Story::DiesInTheMiddle => dies_in_the_middle(database, ops).await,
-        Story::Fails => {
+    match scenario {
+        Scenario::TakenOver => taken_over(database, ops, "").await,
+        Scenario::TakenOverTooSoon => taken_over(database, ops, ", mode => 'autocommit'").await,
+        Scenario::CrashesAgainAndAgain => crashes(database, ops).await,
+        Scenario::DiesInTheMiddle => dies_in_the_middle(database, ops).await,
+        Scenario::Fails => {
             let options = ", max_attempts => 3, retry_interval => '0'";
-            asked(database, ops, "fails", ("SELECT 1/0", options)).await;
+            requested(database, ops, "fails", ("SELECT 1/0", options)).await;
         }
-        Story::Limited => {
+        Scenario::Limited => {
             database.execute("INSERT INTO chaos.limits VALUES ('k', 1)").await;
             for name in ["a", "b", "c", "d"] {
                 let work = "SELECT chaos.work(0.2, '{k}')";
-                asked(database, ops, name, (work, ", concurrency_key => 'k'")).await;
+                requested(database, ops, name, (work, ", concurrency_key => 'k'")).await;
             }
         }
-        Story::Cancelled => {
-            let id = asked(database, ops, "cancelled", ("SELECT chaos.work()", "")).await;
-            let said: String = database.value(&format!("SELECT mill.cancel({id})")).await;
-            let op = Op::new(What::Cancel, Answer::Ok);
-            ops.push(Op { task: Some(id), said: Some(said), ..op });
+        Scenario::Cancelled => {
+            let id = requested(database, ops, "cancelled", ("SELECT chaos.work()", "")).await;
+            let reply: String = database.value(&format!("SELECT mill.cancel({id})")).await;
+            let op = Op::new(OpKind::Cancel, Answer::Ok);
+            ops.push(Op { task: Some(id), reply: Some(reply), ..op });
         }
-        Story::Keyed => {
+        Scenario::Keyed => {
             for name in ["first", "second"] {
-                asked(database, ops, name, ("SELECT chaos.work()", ", key => 'k'")).await;
+                requested(database, ops, name, ("SELECT chaos.work()", ", key => 'k'")).await;
             }
         }
-        Story::Run => run(database, ops).await,
+        Scenario::Run => run(database, ops).await,
     }
-    let mut worker = Worker::start(database, &["--readers", "4", "--poll", "20ms"]);
+    let mut worker = Worker::start(database, &["--readers", "4", "--poll-interval", "20ms"]);
     database.until_empty().await;
     worker.terminate().await;
     record(database.client(), ops).await.unwrap();
@@ -211,8 +211,8 @@ async fn run(database: &Database, ops: &mut Vec<Op>) {
     ]);
     job(database, "j", tasks).await;
     let run = start(database, "j").await;
-    ops.push(Op { run: Some(run), ..Op::new(What::StartRun, Answer::Ok) });
-    let mut worker = Worker::start(database, &["--readers", "4", "--poll", "20ms"]);
+    ops.push(Op { run: Some(run), ..Op::new(OpKind::StartRun, Answer::Ok) });
+    let mut worker = Worker::start(database, &["--readers", "4", "--poll-interval", "20ms"]);
     end(database, run).await;
     worker.terminate().await;
 }
@@ -241,7 +241,7 @@ impl Player {
             Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
         let started_at = if hidden { Timestamp::UNIX_EPOCH } else { self.identity.started_at };
         let identity = SessionIdentity { started_at, ..self.identity };
-        let mut claimed = claimer.claim(&[Slice::all_of(lane)], &[identity]).await.unwrap();
+        let mut claimed = claimer.claim(&[LaneRange::whole(lane)], &[identity]).await.unwrap();
         self.claim = claimed.pop().map(|claimed| claimed.claim);
         if let Some(claim) = &self.claim {
             let (id, attempt) = (claim.id().to_string(), claim.attempt().to_string());
@@ -277,14 +277,14 @@ impl Player {
 }
 
 /// Somebody takes the worker for dead.
-async fn bury(database: &Database, player: &Player) {
-    let dead = Dead { worker: player.worker, last_beat: None };
+async fn reclaim_worker(database: &Database, player: &Player) {
+    let dead = DeadWorker { worker: player.worker, last_heartbeat: None };
     reclaim(database.client(), dead).await.unwrap();
 }
 
 /// A worker is taken for dead, another one gets the task, and both go on.
 async fn taken_over(database: &Database, ops: &mut Vec<Op>, mode: &str) {
-    asked(database, ops, "taken over", ("SELECT chaos.work()", mode)).await;
+    requested(database, ops, "taken over", ("SELECT chaos.work()", mode)).await;
     let in_transaction = mode.is_empty();
     let mut first = Player::new(database).await;
     let mut second = Player::new(database).await;
@@ -292,7 +292,7 @@ async fn taken_over(database: &Database, ops: &mut Vec<Op>, mode: &str) {
     if !in_transaction {
         first.session.batch_execute("SELECT chaos.begin_work()").await.unwrap();
     }
-    bury(database, &first).await;
+    reclaim_worker(database, &first).await;
     if second.claim(database, false).await && !in_transaction {
         second.session.batch_execute("SELECT chaos.begin_work()").await.unwrap();
     }
@@ -301,20 +301,20 @@ async fn taken_over(database: &Database, ops: &mut Vec<Op>, mode: &str) {
 }
 
 async fn crashes(database: &Database, ops: &mut Vec<Op>) {
-    asked(database, ops, "crashes", ("SELECT chaos.work()", "")).await;
+    requested(database, ops, "crashes", ("SELECT chaos.work()", "")).await;
     for _ in 0..9 {
         let mut player = Player::new(database).await;
         player.claim(database, true).await;
-        bury(database, &player).await;
+        reclaim_worker(database, &player).await;
     }
 }
 
 async fn dies_in_the_middle(database: &Database, ops: &mut Vec<Op>) {
     let body = "SELECT chaos.begin_work(); SELECT chaos.end_work()";
     let once = ", mode => 'autocommit', at_most_once => true";
-    asked(database, ops, "once", (body, once)).await;
+    requested(database, ops, "once", (body, once)).await;
     let mut player = Player::new(database).await;
     player.claim(database, true).await;
     player.session.batch_execute("SELECT chaos.begin_work()").await.unwrap();
-    bury(database, &player).await;
+    reclaim_worker(database, &player).await;
 }

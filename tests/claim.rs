@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use queue::claim::{CLAIM, Claimer, Lane, SESSION, SessionIdentity, Slice};
+use queue::claim::{CLAIM, Claimer, Lane, LaneRange, SESSION_SETTINGS, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::Report;
 use queue::{Priority, TaskId, WorkerId};
@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::harness::{Database, Worker, eventually};
 
-fn lanes(queues: &[&str]) -> Vec<Slice> {
+fn lanes(queues: &[&str]) -> Vec<LaneRange> {
     queues
         .iter()
         .map(|queue| Lane {
@@ -20,7 +20,7 @@ fn lanes(queues: &[&str]) -> Vec<Slice> {
             priority: Priority::Normal,
             run_as: String::new(),
         })
-        .map(Slice::all_of)
+        .map(LaneRange::whole)
         .collect()
 }
 
@@ -98,7 +98,7 @@ async fn a_paused_queue_is_not_claimed_from() {
 async fn prepare(database: &Database) {
     database
         .execute(&format!(
-            "{SESSION};
+            "{SESSION_SETTINGS};
              PREPARE claim (text[], text[], bigint[], bigint, uuid, integer[], timestamptz[], bigint[],
                  text[])
              AS {CLAIM}"
@@ -254,9 +254,18 @@ async fn the_defaults_of_a_database_do_not_stop_it() {
 }
 
 #[tokio::test]
-async fn a_locked_table_holds_claims_up_and_neither_the_beat_nor_the_worker() {
+async fn a_locked_table_blocks_claims_but_neither_the_heartbeat_nor_the_worker() {
     let database = Database::new().await;
-    let flags = ["--readers", "2", "--beat", "300ms", "--orphan-timeout", "20s", "--poll", "50ms"];
+    let flags = [
+        "--readers",
+        "2",
+        "--heartbeat-interval",
+        "300ms",
+        "--orphan-timeout",
+        "20s",
+        "--poll-interval",
+        "50ms",
+    ];
     let worker = Worker::start(&database, &flags);
     let other = Worker::start(&database, &flags);
     worker.until_logged("ready").await;
@@ -268,10 +277,10 @@ async fn a_locked_table_holds_claims_up_and_neither_the_beat_nor_the_worker() {
     let enqueued = enqueuer.query_one("SELECT mill.enqueue('SELECT 1')", &[]);
     let unlocked = async {
         worker.until_logged("canceling statement due to lock timeout").await;
-        let beat = "SELECT coalesce(min(beat), 0) FROM mill.workers HAVING count(*) = 2";
-        let begun: i64 = database.value(beat).await;
+        let heartbeats = "SELECT coalesce(min(heartbeat), 0) FROM mill.workers HAVING count(*) = 2";
+        let begun: i64 = database.value(heartbeats).await;
         eventually("both workers beat on", async || {
-            let rows = database.rows(beat, &[]).await;
+            let rows = database.rows(heartbeats, &[]).await;
             rows.first().is_some_and(|row| row.get::<_, i64>(0) > begun + 1)
         })
         .await;
@@ -327,9 +336,9 @@ async fn a_drained_worker_that_ends_when_idle_ends_after_its_last_task() {
     let database = Database::new().await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let held = database.enqueue("SELECT pg_advisory_xact_lock_shared(1)", "").await;
-    let flags = ["--readers", "2", "--beat", "200ms", "--exit-when-idle=1ms"];
+    let flags = ["--readers", "2", "--heartbeat-interval", "200ms", "--exit-when-idle=1ms"];
     let mut worker = Worker::start(&database, &flags);
-    database.until_held(held).await;
+    database.until_waiting_for_lock(held).await;
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
     let left = database.enqueue("SELECT 1", "").await;
     worker.until_logged("told by an operator").await;

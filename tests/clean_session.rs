@@ -88,7 +88,7 @@ async fn a_task_can_read_who_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_a_task_leaves_passes_the_border_within_a_shared_transaction() {
+async fn no_session_state_crosses_a_task_boundary_within_a_shared_transaction() {
     let database = Database::new().await;
     database.execute("SELECT mill.share_commits('default', '100ms')").await;
     let mut statements = vec!["SELECT 1".to_owned(); 200];

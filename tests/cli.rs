@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::harness::{Database, Program, Worker};
 
 fn worker(database: &Database) -> Worker {
-    Worker::start(database, &["--readers", "2", "--poll", "100ms"])
+    Worker::start(database, &["--readers", "2", "--poll-interval", "100ms"])
 }
 
 async fn json(program: Program) -> Value {
@@ -38,7 +38,7 @@ async fn a_task_that_fails_exits_with_three_and_shows_where_it_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_that_runs_out_exits_with_124_and_the_task_goes_on() {
+async fn a_wait_that_times_out_exits_with_124_and_the_task_keeps_running() {
     let database = Database::new().await;
     let (code, stdout, _) = Program::enqueue(&database, &["--wait=100ms", "SELECT 1"]).run().await;
     assert_eq!(code, 124);

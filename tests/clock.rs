@@ -5,7 +5,7 @@ use crate::harness::{Database, Worker, eventually};
 use crate::schedule::{FLAGS, events, planned, schedule, until_events};
 
 #[tokio::test]
-async fn what_nobody_made_in_time_is_made_late_or_recorded_as_missed() {
+async fn a_misfire_is_caught_up_or_recorded_as_missed() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &FLAGS);
     // Next in half an hour; five times before, the last one 23 and a half hours ago.
@@ -81,8 +81,8 @@ async fn workers_whose_clocks_are_hours_off_fire_when_the_database_says_so() {
     let now: jiff::Timestamp = database.value("SELECT now()").await;
     for (worker, hours) in [(&ahead, 7), (&behind, -5 * 24)] {
         let log = worker.log();
-        let said: jiff::Timestamp = log.split_whitespace().next().unwrap().parse().unwrap();
-        let off = said.duration_since(now).as_secs_f64() / 3600.0;
+        let logged_at: jiff::Timestamp = log.split_whitespace().next().unwrap().parse().unwrap();
+        let off = logged_at.duration_since(now).as_secs_f64() / 3600.0;
         assert!((off - f64::from(hours)).abs() < 1.0, "{off} hours");
     }
 }
@@ -101,7 +101,7 @@ async fn a_jump_of_the_database_clock_doubles_no_fire() {
         database
             .execute(&format!(
                 "UPDATE mill.runs SET fire_at = fire_at - interval '{by}', started_at = started_at - interval '{by}',
-                     ended_at = ended_at - interval '{by}';
+                     finished_at = finished_at - interval '{by}';
                  UPDATE mill.schedules SET next_fire_at = next_fire_at - interval '{by}',
                      next_tick_at = next_tick_at - interval '{by}', last_fire_at = last_fire_at - interval '{by}'"
             ))

@@ -31,7 +31,7 @@ async fn seed(database: &Database) -> (i64, i64) {
     let named = ", name => '<script>alert(1)</script>\"''&'";
     let failing = "DO $$ BEGIN RAISE NOTICE '<script>n'; RAISE 'no <script>x'
         USING DETAIL = '<script>d', HINT = '<script>h'; END $$";
-    let worker = Worker::start(database, &["--readers", "2", "--poll", "50ms"]);
+    let worker = Worker::start(database, &["--readers", "2", "--poll-interval", "50ms"]);
     let failed = database.enqueue(failing, &format!("{named}, max_attempts => 1")).await;
     let wrong =
         database.enqueue("SELECT 1,\n '<script>' FROM nowhere", ", max_attempts => 1").await;
@@ -40,7 +40,7 @@ async fn seed(database: &Database) -> (i64, i64) {
     drop(worker);
     database
         .execute(
-            "SELECT mill.set_group('<script>g', '<script>d', max_concurrency => 2);
+            "SELECT mill.set_group('<script>g', '<script>d', max_running => 2);
              SELECT mill.set_max_running('queue', 'limited', 0);
              SELECT mill.enqueue('SELECT 1', name => '<script>', queue => 'etl', group_name => '<script>g');
              SELECT mill.enqueue('SELECT 1', queue => 'limited');
@@ -69,7 +69,7 @@ async fn every_screen_answers_and_nothing_foreign_becomes_markup() {
         "/tasks?q=state:ended".to_owned(),
         "/tasks?q=state:failed+since:1h".to_owned(),
         "/tasks?q=%3Cscript%3E:x".to_owned(),
-        "/tasks/all?q=state:failed".to_owned(),
+        "/tasks/bulk?q=state:failed".to_owned(),
         "/failures?queue=%3Cscript%3E".to_owned(),
     ];
     for path in SCREENS.iter().map(ToString::to_string).chain(more) {
@@ -101,7 +101,7 @@ async fn what_is_not_there_is_a_page_that_says_so() {
     }
     assert_eq!(console.get("/x/").await.status, 200);
     assert_eq!(console.get("/x/api/v1/tasks/1").await.status, 404);
-    assert_eq!(console.get("/x/tasks?behind=nowhere").await.status, 400);
+    assert_eq!(console.get("/x/tasks?after=nowhere").await.status, 400);
     let wrong = console.get("/x/tasks?q=que:etl").await;
     assert!(
         wrong.body.contains("nothing is called que:")
@@ -118,7 +118,7 @@ async fn the_list_pages_and_filters() {
     database.execute("SELECT mill.enqueue('SELECT 2', name => 'odd one', queue => 'etl')").await;
     let (mut behind, mut seen) = (String::new(), Vec::new());
     loop {
-        let page = console.get(&format!("/api/v1/tasks?behind={behind}")).await;
+        let page = console.get(&format!("/api/v1/tasks?after={behind}")).await;
         let page: Value = serde_json::from_str(&page.body).unwrap();
         seen.extend(page["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_i64().unwrap()));
         let Some(next) = page["next"].as_str() else { break };
@@ -134,7 +134,7 @@ async fn the_list_pages_and_filters() {
     database.execute("SELECT mill.cancel(id) FROM mill.tasks").await;
     let (mut behind, mut seen) = (String::new(), 0);
     loop {
-        let page = console.get(&format!("/api/v1/tasks?q=state:cancelled&behind={behind}")).await;
+        let page = console.get(&format!("/api/v1/tasks?q=state:cancelled&after={behind}")).await;
         let page: Value = serde_json::from_str(&page.body).unwrap();
         seen += page["tasks"].as_array().unwrap().len();
         let Some(next) = page["next"].as_str() else { break };
@@ -144,16 +144,16 @@ async fn the_list_pages_and_filters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_done_to_many_looks_at_each_again() {
+async fn a_bulk_action_checks_each_task_again() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     database.enqueue_many(5, "SELECT 1").await;
-    let asked = console.get("/tasks/all?q=state:pending").await.body;
+    let asked = console.get("/tasks/bulk?q=state:pending").await.body;
     assert!(asked.contains("cancel 5 tasks?"), "{asked}");
-    assert!(asked.contains("name=\"upto\" value=\"5\""), "{asked}");
+    assert!(asked.contains("name=\"up_to\" value=\"5\""), "{asked}");
     // Between the question and the answer one is cancelled by another, and one comes along.
     database.execute("SELECT mill.cancel(2); SELECT mill.enqueue('SELECT 1')").await;
-    let done = console.post("/tasks/all", "q=state:pending&upto=5").await;
+    let done = console.post("/tasks/bulk", "q=state:pending&up_to=5").await;
     assert!(
         done.body.contains("<th scope=\"row\">cancelled</th><td class=\"n\">4</td>"),
         "{}",
@@ -166,9 +166,9 @@ async fn what_is_done_to_many_looks_at_each_again() {
         .map(|row| row.get(0))
         .collect();
     assert_eq!(left, [6]);
-    let ticked = console.get("/tasks/all?q=state:cancelled&id=1&id=3&what=ticked").await.body;
+    let ticked = console.get("/tasks/bulk?q=state:cancelled&id=1&id=3&what=selected").await.body;
     assert!(ticked.contains("retry 2 tasks?"), "{ticked}");
-    let done = console.post("/tasks/all", "q=state:ended+id:1,3,6").await;
+    let done = console.post("/tasks/bulk", "q=state:ended+id:1,3,6").await;
     assert!(
         done.body.contains("<th scope=\"row\">retried</th><td class=\"n\">2</td>"),
         "{}",
@@ -177,7 +177,7 @@ async fn what_is_done_to_many_looks_at_each_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_acts_and_a_viewer_only_looks() {
+async fn an_operator_can_act_and_a_viewer_can_only_read() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     let operator = Login::new(&database, "operator", "mill_operator").await;
@@ -190,15 +190,15 @@ async fn an_operator_acts_and_a_viewer_only_looks() {
         ("/queues/etl/limit".to_owned(), "max_running=3&rate_starts=10&rate_seconds=60"),
         ("/priorities/weights".to_owned(), "low=7"),
         ("/priorities/reserve".to_owned(), "capacity=high"),
-        ("/queues/etl/commits".to_owned(), "milliseconds=20"),
-        ("/groups/g/concurrency".to_owned(), "max_concurrency=2&priority=high&description=it"),
+        ("/queues/etl/shared-commits".to_owned(), "milliseconds=20"),
+        ("/groups/g/concurrency".to_owned(), "max_running=2&priority=high&description=it"),
         ("/groups/g/active".to_owned(), "opens=22:00&closes=06:00&zone=Europe/Berlin"),
-        ("/groups/make".to_owned(), "name=gone"),
+        ("/groups/create".to_owned(), "name=gone"),
         ("/groups/gone/remove".to_owned(), ""),
     ];
-    let looks = Console::start_at(&database, &viewer.url(), &[]).await;
+    let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
     for path in SCREENS {
-        let Answer { status, body, .. } = looks.get(path).await;
+        let Answer { status, body, .. } = viewer_console.get(path).await;
         assert_eq!(status, 200, "{path} to a viewer: {body}");
         assert!(!body.contains("method=\"post\""), "a viewer is offered something in {path}");
     }
@@ -216,7 +216,7 @@ async fn an_operator_acts_and_a_viewer_only_looks() {
         AND (SELECT weight = 7 FROM mill.priorities WHERE priority = 'low')
         AND (SELECT reserved_capacity = 'high' FROM mill.settings)
         AND (SELECT shared_commit = '20 ms' FROM mill.queues WHERE name = 'etl')
-        AND (SELECT max_concurrency = 2 AND priority = 'high' AND description = 'it' AND zone = 'Europe/Berlin'
+        AND (SELECT max_running = 2 AND priority = 'high' AND description = 'it' AND zone = 'Europe/Berlin'
             AND opens = '22:00' AND closes = '06:00' FROM mill.groups)";
     assert!(database.value::<bool>(set).await);
     for (path, form, status) in [
@@ -226,24 +226,24 @@ async fn an_operator_acts_and_a_viewer_only_looks() {
         ("/groups/g/active", "opens=22:00&closes=23:00&zone=Atlantis", 422),
         ("/groups/nobodys/active", "", 422),
         ("/groups/nobodys/remove", "", 404),
-        ("/groups/make", "name=g", 400),
-        ("/groups/make", "name=", 400),
-        ("/groups/make", "name=h&max_concurrency=-2", 422),
-        ("/queues/etl/commits", "milliseconds=0", 422),
-        ("/queues/etl/commits", "milliseconds=soon", 400),
+        ("/groups/create", "name=g", 400),
+        ("/groups/create", "name=", 400),
+        ("/groups/create", "name=h&max_running=-2", 422),
+        ("/queues/etl/shared-commits", "milliseconds=0", 422),
+        ("/queues/etl/shared-commits", "milliseconds=soon", 400),
     ] {
         assert_eq!(console.post(path, form).await.status, status, "{path} with {form}");
     }
-    assert_eq!(console.post("/groups/nobodys/concurrency", "max_concurrency=2").await.status, 404);
+    assert_eq!(console.post("/groups/nobodys/concurrency", "max_running=2").await.status, 404);
     assert_eq!(console.post("/priorities/weights", "low=-1").await.status, 422);
 
     // Statements that are hidden are hidden here, too.
     database.execute("UPDATE mill.settings SET hide_statements = true").await;
     for path in ["/tasks".to_owned(), format!("/tasks/{id}"), format!("/api/v1/tasks/{id}")] {
-        assert!(!looks.get(&path).await.body.contains("SECRET"), "{path}");
+        assert!(!viewer_console.get(&path).await.body.contains("SECRET"), "{path}");
         assert!(console.get(&path).await.body.contains("SECRET"), "{path}");
     }
-    drop((looks, read_only, console));
+    drop((viewer_console, read_only, console));
     for login in [viewer, operator] {
         login.gone(&database).await;
     }
@@ -253,10 +253,10 @@ async fn an_operator_acts_and_a_viewer_only_looks() {
 async fn a_running_task_shows_who_blocks_it() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
-    let _worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
+    let _worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
     database.execute("SELECT pg_advisory_lock(1)").await;
     let id = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", name => 'waits'").await;
-    database.until_held(id).await;
+    database.until_waiting_for_lock(id).await;
     let holder: i32 = database.value("SELECT pg_backend_pid()").await;
     let page = console.get(&format!("/tasks/{id}")).await.body;
     for text in ["Blocked by", "Lock: advisory", &format!("<td class=\"n\">{holder}</td>")] {

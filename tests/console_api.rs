@@ -18,8 +18,8 @@ fn faults(at: &str, value: &Value, schema: &Value, document: &Value) -> Vec<Stri
         return faults(at, value, document.pointer(pointer).unwrap(), document);
     }
     if let Some(options) = schema["anyOf"].as_array() {
-        let judged = options.iter().map(|it| faults(at, value, it, document));
-        return judged.min_by_key(Vec::len).unwrap();
+        let checked = options.iter().map(|it| faults(at, value, it, document));
+        return checked.min_by_key(Vec::len).unwrap();
     }
     let kind = match value {
         Value::Null => "null",
@@ -103,7 +103,7 @@ async fn every_answer_is_as_the_api_describes_it() {
                 &described["get"]["responses"]["200"]["content"]["application/json"]["schema"];
             assert_eq!(faults(path, &value, schema, &document), [""; 0]);
         }
-        let _worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
+        let _worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
         database.until_empty().await;
     }
 }
@@ -113,11 +113,11 @@ fn a_value_that_is_not_as_described_is_found() {
     let document = serde_json::json!({ "a": { "type": ["string", "null"] } });
     let schema = serde_json::json!({ "type": "object", "required": ["n", "list"], "properties": {
         "n": { "type": "integer" }, "list": { "type": "array", "items": { "$ref": "#/a" } } } });
-    let judged = |value: Value| faults("it", &value, &schema, &document);
-    assert_eq!(judged(serde_json::json!({ "n": 1, "list": ["x", null] })), [""; 0]);
-    assert_eq!(judged(serde_json::json!({ "n": 1.5, "list": [] })).len(), 1);
-    assert_eq!(judged(serde_json::json!({ "list": [1, 2] })).len(), 3);
-    assert_eq!(judged(Value::Null).len(), 3);
+    let checked = |value: Value| faults("it", &value, &schema, &document);
+    assert_eq!(checked(serde_json::json!({ "n": 1, "list": ["x", null] })), [""; 0]);
+    assert_eq!(checked(serde_json::json!({ "n": 1.5, "list": [] })).len(), 1);
+    assert_eq!(checked(serde_json::json!({ "list": [1, 2] })).len(), 3);
+    assert_eq!(checked(Value::Null).len(), 3);
 }
 
 /// Paths are compared as they stand in the source: a router cannot be asked for them.
@@ -131,7 +131,7 @@ fn the_router_has_what_is_described_and_nothing_else() {
     };
     let described: BTreeSet<String> = of_file("/openapi.rs", "path: ").into_iter().collect();
     let handlers =
-        [of_file("/api.rs", "\n        "), of_file("/api/flows.rs", "\n        ")].concat();
+        [of_file("/api.rs", "\n        "), of_file("/api/workflows.rs", "\n        ")].concat();
     let handled: BTreeSet<String> = handlers.into_iter().filter(|it| it.starts_with('/')).collect();
     assert!(described.len() >= 9, "the scan finds {described:?}");
     assert_eq!(handled, described);
@@ -148,53 +148,53 @@ fn the_router_has_what_is_described_and_nothing_else() {
     assert_eq!(routed, known.map(|it| format!("console/src/{it}")));
 }
 
-fn assert_told(what: &str, answer: &Answer, status: u16) -> Value {
+fn assert_api_error(what: &str, answer: &Answer, status: u16) -> Value {
     assert_eq!(answer.status, status, "{what}: {}", answer.body);
     let headers = answer.headers.to_lowercase();
     assert!(headers.contains("content-type: application/json"), "{what}: {headers}");
-    let told: Value = serde_json::from_str(&answer.body).unwrap();
-    let keys: Vec<&String> = told.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["error", "hint"], "{what}: {told}");
-    assert!(told["error"].as_str().is_some_and(|it| !it.is_empty()), "{what}: {told}");
-    told
+    let error: Value = serde_json::from_str(&answer.body).unwrap();
+    let keys: Vec<&String> = error.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["error", "hint"], "{what}: {error}");
+    assert!(error["error"].as_str().is_some_and(|it| !it.is_empty()), "{what}: {error}");
+    error
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_error_of_the_api_is_told_in_one_form() {
+async fn every_api_error_has_the_same_format() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     let with_hint = [
         ("/api/v1/tasks?q=que:etl", 400),
         ("/api/v1/tasks?q=since:soon", 400),
-        ("/api/v1/tasks?behind=1&behind=2", 400),
+        ("/api/v1/tasks?after=1&after=2", 400),
         ("/api/v1/failures?queue=a&queue=b", 400),
     ];
     for (path, status) in with_hint {
-        let told = assert_told(path, &console.get(path).await, status);
-        assert!(told["hint"].as_str().is_some_and(|it| !it.is_empty()), "{path}: {told}");
+        let error = assert_api_error(path, &console.get(path).await, status);
+        assert!(error["hint"].as_str().is_some_and(|it| !it.is_empty()), "{path}: {error}");
     }
     for (path, status) in [
         ("/api/v1/nothing", 404),
         ("/api/v1/tasks/1", 404),
         ("/api/v1/tasks/none", 404),
-        ("/api/v1/tasks?behind=nowhere", 400),
+        ("/api/v1/tasks?after=nowhere", 400),
     ] {
-        assert_told(path, &console.get(path).await, status);
+        assert_api_error(path, &console.get(path).await, status);
     }
     let tasks = "/api/v1/tasks";
     let host = ("Host", console.address.as_str());
     let foreign = console.request("GET", tasks, &[("Host", "evil.example")], "").await;
-    assert_told("a foreign host", &foreign, 403);
+    assert_api_error("a foreign host", &foreign, 403);
     let foreign = console.request("POST", tasks, &[host], "").await;
-    assert_told("a form from elsewhere", &foreign, 403);
-    assert_told("a form", &console.post_with(tasks, "", &[]).await, 405);
-    assert_told("a method", &console.request("DELETE", tasks, &[host], "").await, 405);
+    assert_api_error("a form from elsewhere", &foreign, 403);
+    assert_api_error("a form", &console.post_with(tasks, "", &[]).await, 405);
+    assert_api_error("a method", &console.request("DELETE", tasks, &[host], "").await, 405);
 
     let file = std::env::temp_dir().join(format!("pgmill-test-token-{}", database.name()));
     std::fs::write(&file, "a-token-of-enough-length").unwrap();
     let closed = Console::start(&database, &["--token-file", file.to_str().unwrap()]).await;
-    let told = assert_told("without a token", &closed.get(tasks).await, 401);
-    assert!(told["hint"].as_str().unwrap().contains("Bearer"), "{told}");
+    let error = assert_api_error("without a token", &closed.get(tasks).await, 401);
+    assert!(error["hint"].as_str().unwrap().contains("Bearer"), "{error}");
     let bearer = ("Authorization", "Bearer a-token-of-enough-length");
     let host = ("Host", closed.address.as_str());
     assert_eq!(closed.request("GET", tasks, &[host, bearer], "").await.status, 200);
@@ -208,8 +208,8 @@ async fn a_right_that_was_taken_away_is_named() {
     let console = Console::start_at(&database, &login.url(), &[]).await;
     assert_eq!(console.get("/api/v1/queues").await.status, 200);
     database.execute(&format!("REVOKE mill_viewer FROM {}", login.name)).await;
-    let told = assert_told("no right", &console.get("/api/v1/queues").await, 403);
-    assert!(told["hint"].as_str().unwrap().contains("mill_viewer"), "{told}");
+    let error = assert_api_error("no right", &console.get("/api/v1/queues").await, 403);
+    assert!(error["hint"].as_str().unwrap().contains("mill_viewer"), "{error}");
     drop(console);
     let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", login.name);
     crate::harness::eventually("its session is gone", async || {

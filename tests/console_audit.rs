@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::harness::console::{Console, TokenFile, csrf};
 use crate::harness::login::Login;
-use crate::harness::routes::{acts as acts_of_routes, filled};
+use crate::harness::routes::{filled, post_routes};
 use crate::harness::{Database, Worker, eventually};
 use crate::run::{end, job, start, states};
 use crate::schedule::schedule;
@@ -17,15 +17,15 @@ const TOKEN: &str = "another-token-of-enough-characters";
 /// A run that failed, one that goes on although a part of it failed, and a worker.
 async fn seed(database: &Database) -> (i64, i64, Worker) {
     database.execute("SELECT mill.set_group('g')").await;
-    job(database, "it", json!([{"name": "a", "statement": "SELECT 1/0", "attempts": 1}])).await;
+    job(database, "it", json!([{"name": "a", "statement": "SELECT 1/0", "max_attempts": 1}])).await;
     let slow = json!([
-        {"name": "a", "statement": "SELECT 1/0", "attempts": 1},
+        {"name": "a", "statement": "SELECT 1/0", "max_attempts": 1},
         {"name": "b", "statement": "SELECT 1", "queue": "none"},
     ]);
     job(database, "slow", slow).await;
     schedule(database, "s", "manual", "SELECT 1", "").await;
     let (failed, goes_on) = (start(database, "it").await, start(database, "slow").await);
-    let worker = Worker::start(database, &["--queues", "default", "--poll", "50ms"]);
+    let worker = Worker::start(database, &["--queues", "default", "--poll-interval", "50ms"]);
     assert_eq!(end(database, failed).await, "failed");
     let half = async || states(database, goes_on).await.starts_with("a failed");
     eventually("a part of the other one failed", half).await;
@@ -47,18 +47,19 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
     let (failed, goes_on, worker) = seed(&database).await;
     let seat: Uuid = database.value("SELECT id FROM mill.workers").await;
     let id = database.enqueue("SELECT 1", ", queue => 'etl'").await;
+    let period = "opens=22:00&closes=06:00";
     let acts = [
         ("/tasks/{id}/cancel", id.to_string(), "", "cancel"),
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
-        ("/tasks/all", String::new(), "q=queue:etl", "cancel"),
+        ("/tasks/bulk", String::new(), "q=queue:etl", "cancel"),
         ("/queues/{queue}/pause", String::new(), "paused=true", "pause"),
         ("/queues/{queue}/limit", String::new(), "max_running=3", "set_max_running"),
         ("/priorities/weights", String::new(), "low=7", "set_weights"),
         ("/priorities/reserve", String::new(), "capacity=high", "update_settings"),
-        ("/queues/{queue}/commits", String::new(), "milliseconds=20", "share_commits"),
-        ("/groups/{group}/concurrency", String::new(), "max_concurrency=2", "set_group"),
-        ("/groups/{group}/active", String::new(), "opens=22:00&closes=06:00", "set_active_period"),
-        ("/groups/make", String::new(), "name=h", "set_group"),
+        ("/queues/{queue}/shared-commits", String::new(), "milliseconds=20", "share_commits"),
+        ("/groups/{group}/concurrency", String::new(), "max_running=2", "set_group"),
+        ("/groups/{group}/active-period", String::new(), period, "set_active_period"),
+        ("/groups/create", String::new(), "name=h", "set_group"),
         ("/groups/{group}/remove", String::new(), "", "drop_group"),
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
         ("/jobs/run", String::new(), "name=slow", "start_run"),
@@ -69,7 +70,7 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
         ("/schedules/run-now", String::new(), "name=s", "run_now"),
         ("/schedules/enable", String::new(), "name=s&enabled=false", "enable_schedule"),
     ];
-    let there: BTreeSet<String> = acts_of_routes().into_iter().collect();
+    let there: BTreeSet<String> = post_routes().into_iter().collect();
     let tried = acts.iter().map(|it| it.0.to_owned());
     // It measures, and does nothing.
     assert_eq!(tried.chain(["/schedules/test".to_owned()]).collect::<BTreeSet<_>>(), there);
@@ -79,7 +80,7 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
         let answer =
             console.post_with(&path, &format!("{form}&csrf={csrf_token}"), &own[1..]).await;
         assert!(matches!(answer.status, 200 | 303), "{path}: {}", answer.body);
-        let rows = "SELECT login, coalesce(actor, ''), act, id FROM mill.audit WHERE id > $1";
+        let rows = "SELECT login, coalesce(actor, ''), action, id FROM mill.audit WHERE id > $1";
         let rows = database.rows(rows, &[&seen]).await;
         assert!(!rows.is_empty(), "{path} is not on record");
         for row in &rows {
@@ -97,7 +98,7 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
     assert_eq!(console.post_with("/queues/etl/pause", &form, &own[1..]).await.status, 303);
     let actor = "SELECT actor FROM mill.audit ORDER BY id DESC LIMIT 1";
     assert_eq!(database.value::<String>(actor).await, "console: night shift");
-    let shown = console.request("GET", "/audit?since=1h&act=pause", &own, "").await.body;
+    let shown = console.request("GET", "/audit?since=1h&action=pause", &own, "").await.body;
     assert!(shown.contains("console: ann &#60;b&#62;") && shown.contains("queue etl"), "{shown}");
     assert!(!shown.contains("set_weights"), "{shown}");
     drop((console, worker));
@@ -126,8 +127,8 @@ async fn the_audit_pages_and_filters_and_nothing_foreign_becomes_markup() {
     for (asked, found) in [
         ("subject=queue+q7", 1),
         ("login=%3Cscript%3Ea", 1),
-        ("act=pause&since=1h&subject=queue+q9", 1),
-        ("act=cancel", 0),
+        ("action=pause&since=1h&subject=queue+q9", 1),
+        ("action=cancel", 0),
     ] {
         let page = console.get(&format!("/api/v1/audit?{asked}")).await.body;
         let page: Value = serde_json::from_str(&page).unwrap();

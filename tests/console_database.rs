@@ -7,11 +7,11 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Worker, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_database_is_shown_with_who_waits_and_who_holds_up() {
+async fn the_database_page_shows_waiting_and_blocking_sessions() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     let console = Console::start(&database, &[]).await;
-    let looks = Console::start_at(&database, &viewer.url(), &[]).await;
+    let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
     database.execute("CREATE TABLE \"<script>t\" ()").await;
     let holder = database.connect().await;
     holder
@@ -21,7 +21,7 @@ async fn the_database_is_shown_with_who_waits_and_who_holds_up() {
         )
         .await
         .unwrap();
-    let mut worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
+    let mut worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
     let id = database.enqueue("SELECT * FROM \"<script>t\"", ", name => 'waits'").await;
     eventually("it is seen to wait", async || {
         console.get("/database").await.body.contains("AccessShareLock")
@@ -42,7 +42,7 @@ async fn the_database_is_shown_with_who_waits_and_who_holds_up() {
         assert!(page.contains(text), "{text} in {page}");
     }
     assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
-    let page = looks.get("/database").await;
+    let page = viewer_console.get("/database").await;
     assert_eq!(page.status, 200, "{}", page.body);
     // Statements that are hidden are hidden here, too, from whoever may see other sessions.
     database
@@ -52,19 +52,19 @@ async fn the_database_is_shown_with_who_waits_and_who_holds_up() {
         ))
         .await;
     for path in ["/database", "/api/v1/database"] {
-        let body = looks.get(path).await.body;
+        let body = viewer_console.get(path).await.body;
         assert!(body.contains("idle in transaction") && !body.contains("ORANGE"), "{body}");
         assert!(console.get(path).await.body.contains("ORANGE"));
     }
     holder.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(database.outcome(id).await, "succeeded");
     assert!(worker.terminate().await.success());
-    drop((console, looks));
+    drop((console, viewer_console));
     viewer.gone(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_table_does_not_hide_who_holds_it() {
+async fn a_locked_table_does_not_hide_its_lock_holder() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     let holder = database.connect().await;

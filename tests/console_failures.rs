@@ -16,7 +16,7 @@ fn raises(what: &str) -> String {
 async fn a_cause_is_one_line_and_all_of_it_is_retried_after_a_question() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
-    let mut worker = Worker::start(&database, &["--readers", "2", "--poll", "50ms"]);
+    let mut worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
     let once = ", max_attempts => 1, queue => 'etl'";
     for what in ["a", "b", "c"] {
         database.enqueue(&raises(what), once).await;
@@ -38,12 +38,12 @@ async fn a_cause_is_one_line_and_all_of_it_is_retried_after_a_question() {
     let page = console.get("/failures?since=1d").await.body;
     assert!(page.contains("no &#34;…&#34; &#60;script&#62;"), "{page}");
     assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
-    let path = format!("/tasks/all?q=state%3Afailed%20cause%3A{cause}%20since%3A1d");
+    let path = format!("/tasks/bulk?q=state%3Afailed%20cause%3A{cause}%20since%3A1d");
     assert!(page.contains(&path), "{path} in {page}");
     let asked = console.get(&path).await.body;
     assert!(asked.contains("retry 3 tasks?"), "{asked}");
     let form = format!("q=state%3Afailed+cause%3A{cause}+since%3A1d");
-    let done = console.post("/tasks/all", &form).await.body;
+    let done = console.post("/tasks/bulk", &form).await.body;
     assert!(done.contains("<th scope=\"row\">retried</th><td class=\"n\">3</td>"), "{done}");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 3);
 
@@ -55,15 +55,15 @@ async fn a_cause_is_one_line_and_all_of_it_is_retried_after_a_question() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_only_looks_is_shown_no_hidden_message_and_no_retry() {
+async fn a_viewer_sees_no_redacted_message_and_no_retry() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     let console = Console::start_at(&database, &viewer.url(), &[]).await;
-    let mut worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
+    let mut worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
     database.enqueue(&raises("a"), ", max_attempts => 1").await;
     database.until_empty().await;
     let page = console.get("/failures").await.body;
-    assert!(page.contains("no &#34;…&#34;") && !page.contains("/tasks/all"), "{page}");
+    assert!(page.contains("no &#34;…&#34;") && !page.contains("/tasks/bulk"), "{page}");
     database.execute("UPDATE mill.settings SET hide_statements = true").await;
     let page = console.get("/failures").await.body;
     assert!(page.contains("(hidden)") && !page.contains("no &#34;"), "{page}");

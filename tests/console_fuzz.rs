@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
 use crate::harness::console::{Console, ask, csrf};
-use crate::harness::routes::{acts, routes};
+use crate::harness::routes::{post_routes, routes};
 use crate::harness::{Database, Worker};
 
 /// Another one makes up other requests.
@@ -17,7 +17,7 @@ const SEED: u64 = 20_261_122;
 const REQUESTS: usize = 1500;
 
 /// Nothing that is asked takes so long, however slow the machine: two statements that are cut off.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Values of parameters, of fields and in paths.
 const VALUES: &[&str] = &[
@@ -90,7 +90,7 @@ const VALUES: &[&str] = &[
 ];
 
 /// Names of parameters that screens have and the API does not describe.
-const NAMES: &[&str] = &["what", "upto", "run", "hours", "back", "q", "id", "csrf", ""];
+const NAMES: &[&str] = &["what", "up_to", "run", "hours", "return_to", "q", "id", "csrf", ""];
 
 struct Fuzzer {
     random: StdRng,
@@ -171,10 +171,10 @@ impl Fuzzer {
 
 /// The status of what is answered; panics if nothing is, or nothing soon.
 async fn status(address: &str, request: &[u8]) -> u16 {
-    let told = String::from_utf8_lossy(&request[..request.len().min(2000)]).into_owned();
-    let answer = tokio::time::timeout(PATIENCE, ask(address, request)).await;
-    let answer = answer.unwrap_or_else(|_| panic!("no answer in time to {told}"));
-    assert!(answer.status < 500, "{} {} to {told}", answer.status, answer.body);
+    let request_head = String::from_utf8_lossy(&request[..request.len().min(2000)]).into_owned();
+    let answer = tokio::time::timeout(TIMEOUT, ask(address, request)).await;
+    let answer = answer.unwrap_or_else(|_| panic!("no answer in time to {request_head}"));
+    assert!(answer.status < 500, "{} {} to {request_head}", answer.status, answer.body);
     answer.status
 }
 
@@ -182,7 +182,7 @@ async fn status(address: &str, request: &[u8]) -> u16 {
 async fn nothing_that_is_sent_is_answered_with_a_fault() {
     println!("seed {SEED}");
     let database = Database::new().await;
-    let worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
+    let worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
     database
         .execute(
             r#"SELECT mill.set_job('it', '[{"name": "it", "statement": "SELECT 1"}]');
@@ -201,20 +201,20 @@ async fn nothing_that_is_sent_is_answered_with_a_fault() {
         let parameters = path["get"]["parameters"].as_array().into_iter().flatten();
         names.extend(parameters.map(|it| it["name"].as_str().unwrap().to_owned()));
     }
-    let looks: Vec<String> = routes()
+    let read_paths: Vec<String> = routes()
         .into_iter()
         .filter(|it| it.get)
         .map(|it| it.path)
         .chain(described.keys().cloned())
         .collect();
-    let acts = acts();
+    let acts = post_routes();
     let own = csrf(&console.get("/priorities").await.body).to_owned();
     let mut fuzzer = Fuzzer { random: StdRng::seed_from_u64(SEED), names };
     let (mut seen, address) = ([0; 6], console.address.as_str());
     for _ in 0..REQUESTS {
         let acting = fuzzer.random.random_range(0..3) == 0;
         let pattern =
-            if acting { &acts } else { &looks }.choose(&mut fuzzer.random).unwrap().clone();
+            if acting { &acts } else { &read_paths }.choose(&mut fuzzer.random).unwrap().clone();
         let path = fuzzer.path(&pattern);
         let mut body = String::new();
         let mut headers = fuzzer.headers(address);

@@ -7,9 +7,9 @@ use html5ever::tendril::TendrilSink;
 use html5ever::{ParseOpts, parse_document};
 use markup5ever_rcdom::{Handle, NodeData, RcDom};
 use serde_json::{Value, json};
-use terminal::unseen;
+use terminal::is_invisible;
 
-use crate::console_looks::every_look;
+use crate::console_read_only::every_request;
 use crate::harness::console::Console;
 use crate::harness::terminal::Terminal;
 use crate::harness::{Database, Program, Worker, eventually};
@@ -113,7 +113,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
         )
         .await;
     // A worker reads comments as it starts, and then once in a while.
-    let mut worker = Worker::start(database, &["--readers", "4", "--poll", "50ms"]);
+    let mut worker = Worker::start(database, &["--readers", "4", "--poll-interval", "50ms"]);
     database.execute("SELECT mill.enqueue('SELECT 1 AS c', name => 'it', explain => true)").await;
     let failed = database.enqueue(failing, &named.replace(", params => '[\"p\"]'", "")).await;
     let with_params = named.replace("'k'", "'l'");
@@ -131,7 +131,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     database.execute("SELECT mill.set_schedule('it', 'daily(03:15)', jobs => ARRAY['it'])").await;
     planned(database, "it").await;
     database.execute("SELECT mill.run_now('it', true)").await;
-    let mistaken = "SELECT EXISTS (SELECT FROM mill.schedule_mistakes)";
+    let mistaken = "SELECT EXISTS (SELECT FROM mill.schedule_declaration_errors)";
     eventually("a mistake is seen", async || database.value(mistaken).await).await;
     database.outcome(failed).await;
     database.outcome(with_params).await;
@@ -140,9 +140,9 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     database.execute("SELECT pg_advisory_lock(1)").await;
     let holding = "DO $$ BEGIN RAISE NOTICE 'n'; RAISE NOTICE 'progress: 40%% l'; PERFORM pg_advisory_xact_lock(1); END $$";
     let running = database.enqueue(holding, ", name => 'it'").await;
-    database.until_held(running).await;
-    let said = "SELECT EXISTS (SELECT FROM mill.progress WHERE message IS NOT NULL AND notices IS NOT NULL)";
-    eventually("it has said how far it is", async || database.value(said).await).await;
+    database.until_waiting_for_lock(running).await;
+    let output = "SELECT EXISTS (SELECT FROM mill.progress WHERE message IS NOT NULL AND notices IS NOT NULL)";
+    eventually("it has said how far it is", async || database.value(output).await).await;
     database.execute(&format!("SELECT mill.enqueue('SELECT $1', queue => 'none'{named})")).await;
     database.execute(&format!("SELECT mill.cancel({running})")).await;
     // It is to change nothing any more, and its task is to stay.
@@ -254,7 +254,7 @@ impl Seen {
     }
 
     fn text(&mut self, at: &str, text: &str) {
-        if let Some(c) = text.chars().find(|c| unseen(*c)) {
+        if let Some(c) = text.chars().find(|c| is_invisible(*c)) {
             self.faults.push(format!("{c:?} in {at}: {text:.300}"));
         }
     }
@@ -291,15 +291,15 @@ async fn addresses(console: &Console, text: &str, ids: &[i64]) -> BTreeSet<Strin
         let id = id.to_string();
         let values =
             [("id", id.as_str()), ("queue", "default"), ("group", &*name), ("name", &*name)];
-        all.extend(every_look(console, &values).await);
+        all.extend(every_request(console, &values).await);
     }
     // A stream has no end while its task has none. What it sends is a part of the page.
     all.retain(|path| !path.contains("/events"));
     all.insert(format!("/tasks?q={}", encoded(&format!("name:\"{text}\""))));
     all.insert(format!("/tasks?q={name}"));
-    all.insert(format!("/tasks/all?q={name}"));
+    all.insert(format!("/tasks/bulk?q={name}"));
     all.insert(format!("/failures?queue={name}"));
-    all.insert(format!("/audit?subject={name}&login={name}&act={name}"));
+    all.insert(format!("/audit?subject={name}&login={name}&action={name}"));
     all.insert(format!("/audit?since={name}"));
     all.insert(format!("/runs?job={name}&schedule={name}"));
     all.extend(["/tasks?q=state:ended".to_owned(), "/tasks?q=state:failed".to_owned()]);
@@ -307,7 +307,7 @@ async fn addresses(console: &Console, text: &str, ids: &[i64]) -> BTreeSet<Strin
 }
 
 /// Looks at everything with this text in the database: what is wrong, and what pages are made of.
-async fn look_at_everything(console: &Console, text: &str, ids: &[i64]) -> Seen {
+async fn visit_every_page(console: &Console, text: &str, ids: &[i64]) -> Seen {
     let mut all = Seen::default();
     for path in addresses(console, text, ids).await {
         let answer = console.get(&path).await;
@@ -331,7 +331,7 @@ async fn no_text_becomes_more_than_text_in_the_console() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     // What pages are made of, learned where every text is a plain word, there or not.
-    let mut known = look_at_everything(&console, "word", &[1]).await;
+    let mut known = visit_every_page(&console, "word", &[1]).await;
     let (running, failed) = seed(&database).await;
     let mut columns = columns(&database).await;
     let ids = [1, running, failed];
@@ -341,7 +341,7 @@ async fn no_text_becomes_more_than_text_in_the_console() {
             put_everywhere(&database, &mut columns, "word").await;
         }
         for word in ["word", "nobody", "2h", "wrong:word"] {
-            let seen = look_at_everything(&console, word, &ids).await;
+            let seen = visit_every_page(&console, word, &ids).await;
             known.names.extend(seen.names);
             known.faults.extend(seen.faults);
         }
@@ -351,7 +351,7 @@ async fn no_text_becomes_more_than_text_in_the_console() {
     let mut faults = known.faults;
     for text in CORPUS {
         put_everywhere(&database, &mut columns, text).await;
-        let seen = look_at_everything(&console, text, &ids).await;
+        let seen = visit_every_page(&console, text, &ids).await;
         let more = seen.names.difference(&known.names);
         faults.extend(more.map(|it| format!("{it} with {text:?}")));
         faults.extend(seen.faults);
@@ -370,7 +370,7 @@ async fn no_text_becomes_more_than_text_in_the_console() {
     let long = "x\u{202e}<b>".repeat(1 << 17);
     columns.retain(|it| !SHORT.contains(&format!("{}.{}", it.table, it.name).as_str()));
     put_everywhere(&database, &mut columns, &long).await;
-    faults.extend(look_at_everything(&console, "x", &ids).await.faults);
+    faults.extend(visit_every_page(&console, "x", &ids).await.faults);
     assert!(faults.is_empty(), "{} faults: {:#?}", faults.len(), &faults[..faults.len().min(40)]);
     // What was cut is said, and where it is whole.
     let page = console.get(&format!("/tasks/{failed}")).await.body;
@@ -387,7 +387,7 @@ async fn a_button_acts_on_what_has_a_name_that_nobody_sees() {
     let name = "a\u{202e}<b>\"'&\u{200b}\u{2066}";
     job(&database, name, json!([{"name": name, "statement": "SELECT 1"}])).await;
     let console = Console::start(&database, &[]).await;
-    let page = console.get(&format!("/jobs/one?name={}", encoded(name))).await.body;
+    let page = console.get(&format!("/jobs/detail?name={}", encoded(name))).await.body;
     let mut sent = None;
     each_node(&page, &mut |data| {
         let NodeData::Element { attrs, .. } = data else { return };
@@ -408,7 +408,7 @@ async fn no_text_drives_a_terminal() {
     let database = Database::new().await;
     let (running, failed) = seed(&database).await;
     let mut columns = columns(&database).await;
-    let hostile: String = CORPUS.concat().chars().filter(|c| unseen(*c)).collect();
+    let hostile: String = CORPUS.concat().chars().filter(|c| is_invisible(*c)).collect();
     // As a name may be: no control characters in those of jobs and schedules.
     for text in [format!("<{hostile}>"), "<\u{202e}\u{200b}\u{2066}>".to_owned()] {
         put_everywhere(&database, &mut columns, &text).await;
@@ -450,18 +450,18 @@ async fn no_text_drives_a_terminal() {
         let (mut shown, mut faults) = (0, Vec::new());
         for line in lines.iter().chain(&more) {
             let (code, stdout, stderr) = Program::pgmill(&database, line).run().await;
-            let said = format!("{stdout}{stderr}");
-            assert!(code != 101 && !said.contains("panicked"), "{line:?}: {said}");
-            assert!(!said.contains("unrecognized subcommand"), "{line:?}: {said}");
+            let output = format!("{stdout}{stderr}");
+            assert!(code != 101 && !output.contains("panicked"), "{line:?}: {output}");
+            assert!(!output.contains("unrecognized subcommand"), "{line:?}: {output}");
             // Ours are colours, and there are none without a terminal.
-            let raw = said.lines().filter(|line| line.chars().any(unseen));
+            let raw = output.lines().filter(|line| line.chars().any(is_invisible));
             faults.extend(raw.map(|it| format!("{line:?}: {it:.300}")));
-            shown += usize::from(said.contains("\\u{202e}"));
+            shown += usize::from(output.contains("\\u{202e}"));
         }
         assert!(faults.is_empty(), "{faults:#?}");
         assert!(shown > 15, "{shown} of them have shown it");
         let top = Terminal::start(Program::pgmill(&database, &["top"]).into_command());
         top.until_shown("\\u{").await;
-        assert!(!top.text().chars().any(unseen), "{}", top.text());
+        assert!(!top.text().chars().any(is_invisible), "{}", top.text());
     }
 }

@@ -17,7 +17,7 @@ use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 /// Live tasks of every state in twenty queues, history of today and of the three days before it, and runs, schedules, jobs,
 /// groups and limits enough that a scan of them would be another plan, too.
 const FILL: &str = "
-INSERT INTO mill.tasks (queue, priority, state, due_at, name, waits_for, statement)
+INSERT INTO mill.tasks (queue, priority, state, due_at, name, blocking_limit_id, statement)
 SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
     (ARRAY['scheduled', 'blocked', 'pending', 'pending', 'pending', 'pending', 'pending'])[1 + n % 7]::mill.state,
     now() + CASE n % 7 WHEN 0 THEN interval '1 day' ELSE '0' END, 'task ' || n % 500, CASE n % 7 WHEN 1 THEN n % 50 END, 'SELECT 1'
@@ -40,7 +40,7 @@ SELECT mill.set_schedule('schedule ' || n, 'manual', jobs => ARRAY['job ' || n])
 SELECT count(*) FROM generate_series(1, 200) AS n, LATERAL mill.start_run(ARRAY['job ' || n])";
 
 /// Run by a worker that serves no other queue: they wait for a lock for as long as the test takes.
-const HELD: &str = "SELECT pg_advisory_lock(1);
+const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_lock(1);
 SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1, 4) AS n";
 
 /// Filters as people write them, beside what the screens and the API have by themselves.
@@ -53,7 +53,7 @@ const MORE: [&str; 12] = [
     "/tasks?q=state:ended",
     "/tasks?q=state:failed+since:1h",
     "/tasks?q=priority:high",
-    "/tasks/all?q=state:pending",
+    "/tasks/bulk?q=state:pending",
     "/failures?queue=etl-3",
     "/runs?state=running",
     "/runs?job=job+7",
@@ -98,7 +98,7 @@ fn rows(node: &Value) -> f64 {
 }
 
 /// What is wrong with a plan, and the most rows that a node of it took.
-fn judge(node: &Value) -> (f64, Vec<String>) {
+fn check_plan(node: &Value) -> (f64, Vec<String>) {
     let kind = node["Node Type"].as_str().unwrap();
     let relation = node["Relation Name"].as_str().unwrap_or_default();
     let large = relation == "tasks" || relation.starts_with("attempts");
@@ -116,7 +116,7 @@ fn judge(node: &Value) -> (f64, Vec<String>) {
     if took > MOST_ROWS {
         faults.push(format!("{kind} {relation} took {took} rows"));
     }
-    for (more, of_inner) in inner(node).map(judge) {
+    for (more, of_inner) in inner(node).map(check_plan) {
         most = f64::max(most, more);
         faults.extend(of_inner);
     }
@@ -150,9 +150,9 @@ fn plans(log: &str) -> Vec<Value> {
     plans
 }
 
-fn judge_all(path: &str, log: &str, known: &mut BTreeMap<String, Known>) {
+fn check_plans(path: &str, log: &str, known: &mut BTreeMap<String, Known>) {
     for plan in plans(log) {
-        let (most, faults) = judge(&plan["Plan"]);
+        let (most, faults) = check_plan(&plan["Plan"]);
         let known = known.entry(name(plan["Query Text"].as_str().unwrap())).or_default();
         known.times += 1;
         if pages(&plan["Plan"]) >= known.buffers {
@@ -170,9 +170,9 @@ async fn api_paths(console: &Console, task: i64) -> Vec<String> {
     let filled = |path: &String| {
         let path = path.replace("tasks/{id}", &format!("tasks/{task}")).replace("{id}", "7");
         let name = match &*path {
-            "/api/v1/schedules/one" => "?name=schedule+7",
+            "/api/v1/schedules/detail" => "?name=schedule+7",
             "/api/v1/lineage" | "/api/v1/lineage/graph" => "?name=second+7",
-            "/api/v1/jobs/one" | "/api/v1/jobs/graph" => "?name=job+7",
+            "/api/v1/jobs/detail" | "/api/v1/jobs/graph" => "?name=job+7",
             "/api/v1/throughput" => "?hours=6",
             _ => "",
         };
@@ -191,15 +191,15 @@ async fn pages_of_one(database: &Database) -> Vec<String> {
     let tasks = [ended, held, pending].map(|id| format!("/tasks/{id}"));
     let others = [
         "/runs/7",
-        "/jobs/one?name=job+7",
-        "/schedules/one?name=schedule+7",
+        "/jobs/detail?name=job+7",
+        "/schedules/detail?name=schedule+7",
         "/lineage?name=second+7",
     ];
     tasks.into_iter().chain(others.map(ToOwned::to_owned)).collect()
 }
 
 /// A server that tells the plan of every statement of this login.
-async fn told(database: &Database) -> Login<'_> {
+async fn login_with_plans(database: &Database) -> Login<'_> {
     let login = Login::new(database, "looker", "mill_operator").await;
     for (name, value) in [
         ("session_preload_libraries", "auto_explain"),
@@ -234,7 +234,7 @@ async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
     database.execute(FILL).await;
     database.execute("VACUUM (ANALYZE)").await;
     println!("filled in {:?}", begun.elapsed());
-    database.execute(HELD).await;
+    database.execute(WAITS_FOR_LOCK).await;
     let _worker =
         Worker::start(database, &["--queues", "held", "--readers", "4", "--no-scheduler"]);
     eventually("four tasks run", async || {
@@ -242,7 +242,7 @@ async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
     })
     .await;
 
-    let login = told(database).await;
+    let login = login_with_plans(database).await;
     let console = Console::start_at(database, &login.url(), &[]).await;
     eventually("the last hours are read", async || {
         console.get("/api/v1/throughput?hours=6").await.body.contains("\"minutes_read\":360")
@@ -257,7 +257,7 @@ async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
     let read = || std::fs::read_to_string(private.cluster.log()).unwrap();
     let mut known = BTreeMap::new();
     let mut seen = read();
-    judge_all("reading the last hours", &seen, &mut known);
+    check_plans("reading the last hours", &seen, &mut known);
     for path in &paths {
         let answer = console.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -270,7 +270,7 @@ async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
         })
         .await;
         let now = read();
-        judge_all(path, &now[seen.len()..], &mut known);
+        check_plans(path, &now[seen.len()..], &mut known);
         seen = now;
     }
     drop(console);

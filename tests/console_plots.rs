@@ -34,7 +34,7 @@ FROM generate_series(1, 4000) AS n,
     LATERAL (SELECT n AS of_n, now() - random() * interval '8 hours' AS due, random() ^ 4 * interval '3 hours' AS wait,
         random() ^ 6 * interval '2 hours' AS run) AS r
 WHERE r.due + r.wait + r.run < now();
-INSERT INTO mill.tasks (queue, priority, due_at, state, waits_for, statement)
+INSERT INTO mill.tasks (queue, priority, due_at, state, blocking_limit_id, statement)
 SELECT 'queue-' || n % 3, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority, now() - random() ^ 3 * interval '10 hours',
     (ARRAY['pending', 'pending', 'blocked', 'scheduled'])[1 + n % 4]::mill.state,
     CASE WHEN n % 4 = 2 THEN 1 END, 'SELECT 1' FROM generate_series(1, 300) AS n;
@@ -82,7 +82,7 @@ async fn until_read(console: &Console) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waited_is_what_counting_every_task_tells() {
+async fn the_backlog_plot_equals_a_count_of_every_task() {
     for seed in ["0.1", "-0.5", "0.9"] {
         let database = Database::new().await;
         database.execute(DAYS_BEFORE).await;
@@ -91,13 +91,17 @@ async fn what_waited_is_what_counting_every_task_tells() {
         until_read(&console).await;
         for queue in ["", "queue-0", "queue-1", "queue-2", "queue-none"] {
             for hours in [1, 3, 6] {
-                let told = columns(&console, &format!("hours={hours}&queue={queue}")).await;
-                let at: Vec<i64> = numbers(&told, "at").into_iter().flatten().collect();
+                let found = columns(&console, &format!("hours={hours}&queue={queue}")).await;
+                let at: Vec<i64> = numbers(&found, "at").into_iter().flatten().collect();
                 assert_eq!(at.len(), hours * 60);
                 let rows = database.rows(COUNTED, &[&at, &queue]).await;
                 let counted: Vec<Option<i64>> = rows.iter().map(|row| Some(row.get(0))).collect();
-                assert_eq!(numbers(&told, "waiting"), counted, "{queue} in {hours} h, seed {seed}");
-                let bounds = told["waiting_at_least"].as_array().unwrap();
+                assert_eq!(
+                    numbers(&found, "waiting"),
+                    counted,
+                    "{queue} in {hours} h, seed {seed}"
+                );
+                let bounds = found["waiting_at_least"].as_array().unwrap();
                 assert!(bounds.iter().all(|it| it == false), "{queue}: {bounds:?}");
                 let waited = counted.iter().flatten().filter(|tasks| **tasks > 0).count();
                 assert_eq!(waited > 30 * hours, queue != "queue-none", "{queue}: {counted:?}");
@@ -117,13 +121,13 @@ async fn a_count_that_was_not_finished_says_at_least() {
     database.execute(DEEP).await;
     let console = Console::start(&database, &[]).await;
     until_read(&console).await;
-    let told = columns(&console, "hours=6&queue=deep").await;
-    let (at, waiting) = (numbers(&told, "at"), numbers(&told, "waiting"));
-    let first = at.iter().position(|at| waiting[at_index(&told, *at)] > Some(0)).unwrap();
+    let found = columns(&console, "hours=6&queue=deep").await;
+    let (at, waiting) = (numbers(&found, "at"), numbers(&found, "waiting"));
+    let first = at.iter().position(|at| waiting[at_index(&found, *at)] > Some(0)).unwrap();
     for n in first..360 {
         let due = i64::try_from(n - first + 1).unwrap() * 100;
         assert_eq!(waiting[n], Some(due.min(10_000)), "minute {n}");
-        assert_eq!(told["waiting_at_least"][n], due >= 10_000, "minute {n}");
+        assert_eq!(found["waiting_at_least"][n], due >= 10_000, "minute {n}");
     }
     let page = console.get("/?hours=6&queue=deep").await.body;
     assert!(page.contains("<td class=\"n\">10\u{202f}000+</td>"), "{page}");
@@ -132,8 +136,8 @@ async fn a_count_that_was_not_finished_says_at_least() {
     assert!(all["waiting_at_least"].as_array().unwrap().iter().all(|it| it == false));
 }
 
-fn at_index(told: &Value, at: Option<i64>) -> usize {
-    numbers(told, "at").iter().position(|it| *it == at).unwrap()
+fn at_index(found: &Value, at: Option<i64>) -> usize {
+    numbers(found, "at").iter().position(|it| *it == at).unwrap()
 }
 
 /// In each of the last five minutes that are over 60 ended and `{added}` were added, 600 wait.
@@ -159,10 +163,11 @@ async fn rated(added: u32) -> (Value, String) {
         database.execute(&RATED.replace("{added}", &added.to_string())).await;
         let console = Console::start(&database, &[]).await;
         until_read(&console).await;
-        let told: Value = serde_json::from_str(&console.get("/api/v1/queues").await.body).unwrap();
+        let found: Value = serde_json::from_str(&console.get("/api/v1/queues").await.body).unwrap();
         let page = console.get("/").await.body;
         if database.value::<i64>(minute).await == began {
-            let queue = told["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated");
+            let queue =
+                found["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated");
             let row = page.split(">rated</a>").nth(1).unwrap().split("</tr>").next().unwrap();
             return (queue.unwrap().clone(), row.to_owned());
         }
@@ -171,15 +176,15 @@ async fn rated(added: u32) -> (Value, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_drains_says_when_it_will_be_empty_and_one_that_grows_does_not() {
-    let mut told = String::new();
+    let mut found = String::new();
     for added in [1, 20, 60, 90] {
         let (queue, row) = rated(added).await;
         assert_eq!(queue["hour"]["per_second"], 1.0, "{queue}");
         let cell = row.rsplit("<td>").next().unwrap().split("</td>").next().unwrap();
         writeln!(
-            told,
+            found,
             "{added}: {} {} {cell}",
-            queue["empty_in_seconds"], queue["grows_per_minute"]
+            queue["time_to_empty_seconds"], queue["growth_per_minute"]
         )
         .unwrap();
     }
@@ -190,7 +195,7 @@ async fn a_queue_that_drains_says_when_it_will_be_empty_and_one_that_grows_does_
 60: null null 
 90: null 30.0 <span class=\"dim\">grows by 30 a minute</span>
 ";
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,7 +29,7 @@ fn assert_tame(path: &str, body: &str) {
 /// `a` fails or not, `b` and `c` wait for it, a task with a hostile name for both.
 async fn diamond(database: &Database) {
     let tasks = json!([
-        {"name": "a", "statement": "SELECT count(*) FROM mended", "attempts": 1, "params": []},
+        {"name": "a", "statement": "SELECT count(*) FROM mended", "max_attempts": 1, "params": []},
         {"name": "b", "statement": "SELECT 1", "after": ["a"]},
         {"name": "c", "statement": "SELECT 1", "after": [{"task": "a", "expected": "failed"}]},
         {"name": HOSTILE, "statement": "SELECT '<script>'", "after": ["b", "c"], "join": "any"},
@@ -56,7 +56,7 @@ async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
         format!("/runs?job={task}&schedule={task}&state=running"),
         "/runs/2".to_owned(),
         "/jobs".to_owned(),
-        format!("/jobs/one?name={}", encoded(&name)),
+        format!("/jobs/detail?name={}", encoded(&name)),
         "/lineage".to_owned(),
         format!("/lineage?name={task}"),
     ] {
@@ -74,7 +74,7 @@ async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
         "Critical path",
         "Beside earlier runs",
         "a in run 1: failed",
-        "<span class=\"cell impossible\"",
+        "<span class=\"cell upstream_failed\"",
         "data-graph=\"/api/v1/runs/2/graph\"",
     ] {
         assert!(page.contains(text), "{text} in {page}");
@@ -91,7 +91,7 @@ async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_are_listed_page_by_page_and_what_is_not_there_is_said_so() {
+async fn runs_are_paginated_and_an_unknown_run_is_reported() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     job(&database, "it", json!([{"name": "t", "statement": "SELECT 1"}])).await;
@@ -102,7 +102,7 @@ async fn runs_are_listed_page_by_page_and_what_is_not_there_is_said_so() {
     let pages = async |filter: &str| {
         let (mut behind, mut seen) = (String::new(), Vec::new());
         loop {
-            let path = format!("/api/v1/runs?{filter}&behind={behind}");
+            let path = format!("/api/v1/runs?{filter}&after={behind}");
             let page = json_at(&console, &path).await;
             let runs = page["runs"].as_array().unwrap();
             seen.extend(runs.iter().map(|it| it["id"].as_i64().unwrap()));
@@ -118,8 +118,8 @@ async fn runs_are_listed_page_by_page_and_what_is_not_there_is_said_so() {
         "/runs/121",
         "/runs/none",
         "/runs/99999999999999999999",
-        "/jobs/one?name=nobody",
-        "/jobs/one",
+        "/jobs/detail?name=nobody",
+        "/jobs/detail",
         "/lineage?name=nobody",
         "/api/v1/runs/121",
         "/api/v1/runs/121/graph",
@@ -128,7 +128,7 @@ async fn runs_are_listed_page_by_page_and_what_is_not_there_is_said_so() {
     ] {
         assert_eq!(console.get(path).await.status, 404, "{path}");
     }
-    for path in ["/runs?state=sleepy", "/runs?behind=nowhere"] {
+    for path in ["/runs?state=sleepy", "/runs?after=nowhere"] {
         assert_eq!(console.get(path).await.status, 400, "{path}");
     }
 }
@@ -160,15 +160,15 @@ async fn a_run_is_cancelled_restarted_and_a_task_of_it_retried_by_who_may() {
     let viewer = Login::new(&database, "runs_viewer", "mill_viewer").await;
     let tasks = json!([
         {"name": "a", "statement": "SELECT pg_advisory_xact_lock(1)"},
-        {"name": "b", "statement": "SELECT count(*) FROM mended", "attempts": 1, "params": []},
+        {"name": "b", "statement": "SELECT count(*) FROM mended", "max_attempts": 1, "params": []},
         {"name": "c", "statement": "SELECT $1::int", "after": ["b"], "params": [{"$param": "n"}]},
     ]);
     job(&database, "it", tasks).await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let _worker = Worker::start(&database, &FLAGS);
     let console = Console::start(&database, &[]).await;
-    let looks = Console::start_at(&database, &viewer.url(), &[]).await;
-    let page = console.get("/jobs/one?name=IT").await.body;
+    let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
+    let page = console.get("/jobs/detail?name=IT").await.body;
     assert_eq!(page.matches("name=\"param:n\"").count(), 1, "{page}");
     let answer = console.post("/jobs/run", "name=it&param%3An=7").await;
     assert!(answer.headers.contains("location: /runs/1"), "{} {}", answer.headers, answer.body);
@@ -177,9 +177,9 @@ async fn a_run_is_cancelled_restarted_and_a_task_of_it_retried_by_who_may() {
             format!("SELECT state FROM mill.run_task_status WHERE run_id = 1 AND name = '{name}'");
         database.value(&sql).await
     };
-    eventually("c cannot run", async || state("c").await == "impossible").await;
-    for path in ["/runs", "/runs/1", "/jobs", "/jobs/one?name=it", "/lineage?name=a"] {
-        let body = looks.get(path).await.body;
+    eventually("c cannot run", async || state("c").await == "upstream_failed").await;
+    for path in ["/runs", "/runs/1", "/jobs", "/jobs/detail?name=it", "/lineage?name=a"] {
+        let body = viewer_console.get(path).await.body;
         assert!(!body.contains("method=\"post\""), "a viewer is offered something in {path}");
     }
     let page = console.get("/runs/1").await.body;
@@ -203,25 +203,25 @@ async fn a_run_is_cancelled_restarted_and_a_task_of_it_retried_by_who_may() {
     assert_eq!(console.post("/jobs/enable", "name=nobody&enabled=true").await.status, 404);
     let acts: i64 = database.value("SELECT count(*) FROM mill.audit WHERE actor = 'console'").await;
     assert!(acts >= 4, "{acts} acts in the name of the console");
-    drop((console, looks));
+    drop((console, viewer_console));
     let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", viewer.name);
     eventually("its sessions are gone", async || database.value::<i64>(&gone).await == 0).await;
     viewer.drop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_run_is_told_first_until_a_later_one_makes_up_for_it() {
+async fn a_failed_run_is_listed_first_until_a_later_one_succeeds() {
     let database = Database::new().await;
     let tasks = json!([
-        {"name": "a", "statement": "SELECT count(*) FROM mended", "attempts": 1},
+        {"name": "a", "statement": "SELECT count(*) FROM mended", "max_attempts": 1},
         {"name": "b", "statement": "SELECT 1"},
-        {"name": "ignored", "statement": "SELECT 1/0", "attempts": 1, "ignore_failure": true},
+        {"name": "ignored", "statement": "SELECT 1/0", "max_attempts": 1, "ignore_failure": true},
     ]);
     job(&database, "it & so on", tasks).await;
     let held = json!([
-        {"name": "c", "statement": "SELECT 1/0", "attempts": 1},
+        {"name": "c", "statement": "SELECT 1/0", "max_attempts": 1},
         {"name": "d", "statement": "SELECT pg_advisory_xact_lock(1)"},
-        {"name": "ignored too", "statement": "SELECT 1/0", "attempts": 1, "ignore_failure": true},
+        {"name": "ignored too", "statement": "SELECT 1/0", "max_attempts": 1, "ignore_failure": true},
     ]);
     job(&database, "held", held).await;
     let _worker = Worker::start(&database, &FLAGS);
@@ -233,11 +233,11 @@ async fn a_failed_run_is_told_first_until_a_later_one_makes_up_for_it() {
         let found = all.iter().find(|it| text(it, "message").contains(part))?;
         Some((text(found, "message"), text(found, "path")))
     };
-    let told = |message: &str, path: &str| Some((message.to_owned(), path.to_owned()));
+    let expected = |message: &str, path: &str| Some((message.to_owned(), path.to_owned()));
     start(&database, "it & so on").await;
     assert_eq!(end(&database, 1).await, "failed");
     let one = "run 1 of it & so on has failed, with 1 failed task of 3";
-    assert_eq!(problem("it & so on").await, told(one, "/runs/1"));
+    assert_eq!(problem("it & so on").await, expected(one, "/runs/1"));
     let status = Program::pgmill(&database, &["status"]).succeeds().await;
     assert!(status.contains(one) && status.contains("pgmill run show 1"), "{status}");
 
@@ -245,7 +245,7 @@ async fn a_failed_run_is_told_first_until_a_later_one_makes_up_for_it() {
     assert_eq!(end(&database, 2).await, "failed");
     assert_eq!(
         problem("it & so on").await,
-        told(
+        expected(
             "2 runs of it & so on have failed within a day, the last is run 2",
             "/runs?state=failed&job=it%20%26%20so%20on"
         )
@@ -263,13 +263,13 @@ async fn a_failed_run_is_told_first_until_a_later_one_makes_up_for_it() {
     })
     .await;
     let goes_on = "run 4 of held goes on, with 1 failed task of 3";
-    assert_eq!(problem("of held").await, told(goes_on, "/runs/4"));
+    assert_eq!(problem("of held").await, expected(goes_on, "/runs/4"));
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(end(&database, 4).await, "failed");
 
     // What was done for other parameters makes up for nothing.
     let divides = json!([{
-        "name": "q", "statement": "SELECT 1 / $1::int", "params": [{"$param": "n"}], "attempts": 1,
+        "name": "q", "statement": "SELECT 1 / $1::int", "params": [{"$param": "n"}], "max_attempts": 1,
     }]);
     job(&database, "divides", divides).await;
     for (n, state) in [(0, "failed"), (1, "succeeded")] {
@@ -279,5 +279,5 @@ async fn a_failed_run_is_told_first_until_a_later_one_makes_up_for_it() {
         assert_eq!(end(&database, run).await, state);
     }
     let failed = "run 5 of divides has failed, with 1 failed task of 1";
-    assert_eq!(problem("of divides").await, told(failed, "/runs/5"));
+    assert_eq!(problem("of divides").await, expected(failed, "/runs/5"));
 }

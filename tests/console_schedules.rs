@@ -14,7 +14,7 @@ fn encoded(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn schedules_are_told_in_words_with_their_next_fires_and_last_runs() {
+async fn schedules_are_described_with_their_next_fires_and_last_runs() {
     let database = Database::new().await;
     let timing = "daily(03:15, zone: Europe/Berlin)";
     let set = "SELECT mill.set_schedule($1, $2, 'SELECT ''<script>''')";
@@ -26,7 +26,7 @@ async fn schedules_are_told_in_words_with_their_next_fires_and_last_runs() {
     database.execute("SELECT mill.enable_schedule('b', false)").await;
     let console = Console::start(&database, &[]).await;
     let name = encoded(HOSTILE);
-    for path in ["/schedules".to_owned(), format!("/schedules/one?name={name}")] {
+    for path in ["/schedules".to_owned(), format!("/schedules/detail?name={name}")] {
         let answer = console.get(&path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         let scripts = answer.body.matches("<script").count();
@@ -37,20 +37,22 @@ async fn schedules_are_told_in_words_with_their_next_fires_and_last_runs() {
     }
     let list = console.get("/schedules").await.body;
     assert!(list.contains(">disabled</span>") && list.contains("only on demand"), "{list}");
-    let page = console.get(&format!("/schedules/one?name={name}")).await.body;
+    let page = console.get(&format!("/schedules/detail?name={name}")).await.body;
     for text in ["03:15:00 CE", "a tick now would not fire", "by a call", "manual", "fired"] {
         assert!(page.contains(text), "{text} in {page}");
     }
-    let known = console.get(&format!("/api/v1/schedules/one?name={name}")).await.body;
+    let known = console.get(&format!("/api/v1/schedules/detail?name={name}")).await.body;
     let known: Value = serde_json::from_str(&known).unwrap();
     assert_eq!(known["fires"].as_array().unwrap().len(), 5);
     assert_eq!(known["schedule"]["recent"].as_array().unwrap().len(), 2);
-    assert_eq!(known["history"][0]["run"], 2);
-    assert_eq!(known["schedule"]["words"], json!("every day at 03:15 Europe/Berlin"));
-    for path in ["/schedules/one?name=nobody", "/schedules/one", "/api/v1/schedules/one?name=x"] {
+    assert_eq!(known["history"][0]["run_id"], 2);
+    assert_eq!(known["schedule"]["timing_description"], json!("every day at 03:15 Europe/Berlin"));
+    for path in
+        ["/schedules/detail?name=nobody", "/schedules/detail", "/api/v1/schedules/detail?name=x"]
+    {
         assert_eq!(console.get(path).await.status, 404, "{path}");
     }
-    let nowhere = console.get(&format!("/schedules/one?name={name}&run=nowhere")).await;
+    let nowhere = console.get(&format!("/schedules/detail?name={name}&run=nowhere")).await;
     assert_eq!(nowhere.status, 400);
 }
 
@@ -66,7 +68,7 @@ async fn schedules_are_listed_page_by_page() {
     let console = Console::start(&database, &[]).await;
     let (mut behind, mut seen) = (String::new(), Vec::new());
     loop {
-        let page = console.get(&format!("/api/v1/schedules?behind={behind}")).await.body;
+        let page = console.get(&format!("/api/v1/schedules?after={behind}")).await.body;
         let page: Value = serde_json::from_str(&page).unwrap();
         let names = page["schedules"].as_array().unwrap().iter();
         seen.extend(names.map(|it| it["name"].as_str().unwrap().to_owned()));
@@ -87,10 +89,10 @@ async fn a_trigger_is_asked_only_by_who_may_act_and_fires_nothing() {
     planned(&database, "s").await;
     drop(worker);
     let console = Console::start(&database, &[]).await;
-    let looks = Console::start_at(&database, &viewer.url(), &[]).await;
-    let page = console.get("/schedules/one?name=s").await.body;
+    let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
+    let page = console.get("/schedules/detail?name=s").await.body;
     assert!(page.contains("Dry run") && !page.contains("a tick now"), "{page}");
-    let body = looks.get("/schedules/one?name=s").await.body;
+    let body = viewer_console.get("/schedules/detail?name=s").await.body;
     assert!(!body.contains("method=\"post\""), "a viewer is offered something: {body}");
     let tested = console.post("/schedules/test", "name=s").await.body;
     for text in ["a tick now would not fire", "1 rows &#60; 100", "1 pending row"] {
@@ -99,7 +101,7 @@ async fn a_trigger_is_asked_only_by_who_may_act_and_fires_nothing() {
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.runs").await, 0);
 
     assert_eq!(console.post("/schedules/enable", "name=s&enabled=false").await.status, 303);
-    assert!(console.get("/schedules/one?name=s").await.body.contains(">Enable</button>"));
+    assert!(console.get("/schedules/detail?name=s").await.body.contains(">Enable</button>"));
     assert_eq!(console.post("/schedules/enable", "name=s&enabled=true").await.status, 303);
     let started = console.post("/schedules/run-now", "name=s").await;
     assert!(started.headers.contains("location: /runs/1"), "{}", started.body);
@@ -112,7 +114,7 @@ async fn a_trigger_is_asked_only_by_who_may_act_and_fires_nothing() {
     assert_eq!(console.post("/schedules/enable", "name=nobody&enabled=true").await.status, 404);
     let acts: i64 = database.value("SELECT count(*) FROM mill.audit WHERE actor = 'console'").await;
     assert_eq!(acts, 4);
-    drop((console, looks));
+    drop((console, viewer_console));
     let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", viewer.name);
     eventually("its sessions are gone", async || database.value::<i64>(&gone).await == 0).await;
     viewer.drop().await;

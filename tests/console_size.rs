@@ -26,14 +26,14 @@ SELECT at, nextval('mill.tasks_id_seq'), at, at, at, '10 seconds', 1,
 FROM generate_series(1, {ended}) AS n,
     LATERAL (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
         + n::float8 / {ended} * (now() - date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')) AS t (at);
-INSERT INTO mill.runs (jobs, params, state, tasks, succeeded, failed, started_at, ended_at)
+INSERT INTO mill.runs (jobs, params, state, tasks, succeeded, failed, started_at, finished_at)
 SELECT ARRAY['job ' || n % 300], jsonb_build_object('n', n), CASE WHEN n % 3 = 0 THEN 'failed' ELSE 'succeeded' END::mill.run_state,
     5, CASE WHEN n % 3 = 0 THEN 4 ELSE 5 END, CASE WHEN n % 3 = 0 THEN 1 ELSE 0 END, now(), now()
 FROM generate_series(1, {runs}) AS n;
 SELECT mill.set_job('wide', (SELECT jsonb_agg(jsonb_build_object('name', 'n' || n, 'statement', 'SELECT 1', 'after', '[]'::jsonb))
     FROM generate_series(1, 200) n));
 SELECT mill.start_run(ARRAY['wide']) FROM generate_series(1, 20);
-UPDATE mill.run_tasks SET state = 'failed', ended_at = now(), task_id = NULL WHERE name = 'n7';
+UPDATE mill.run_tasks SET state = 'failed', finished_at = now(), task_id = NULL WHERE name = 'n7';
 SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
 SELECT mill.set_max_running('queue', 'narrow', 0);
 SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'narrow')";
@@ -120,7 +120,7 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
         }
     }
     for path in
-        ["/tasks?q=nobodys", "/tasks?q=priority:high+name:nobodys*", "/tasks/all?q=state:pending"]
+        ["/tasks?q=nobodys", "/tasks?q=priority:high+name:nobodys*", "/tasks/bulk?q=state:pending"]
     {
         let (pages, worst) = pages_of(database, &console, path).await;
         println!("{path}: {pages} pages; {worst}");

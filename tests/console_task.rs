@@ -11,7 +11,7 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Worker};
 
 /// Says how far it is, and goes on at the lock.
-const SAYS: &str = "DO $$ BEGIN
+const REPORTS_PROGRESS: &str = "DO $$ BEGIN
     RAISE NOTICE 'file <script>1';
     RAISE NOTICE E'two\\r\\nlines';
     RAISE NOTICE 'progress: 40.5%% loading <script>';
@@ -21,7 +21,7 @@ END $$";
 /// A stream of events, and what it has said.
 struct Stream {
     socket: TcpStream,
-    said: String,
+    received: String,
 }
 
 impl Stream {
@@ -32,17 +32,17 @@ impl Stream {
             console.address
         );
         socket.write_all(request.as_bytes()).await.unwrap();
-        Self { socket, said: String::new() }
+        Self { socket, received: String::new() }
     }
 
     /// Reads until it has said that; `false`: it ended before.
-    async fn says(&mut self, text: &str) -> bool {
+    async fn until_sent(&mut self, text: &str) -> bool {
         let mut buffer = [0; 4096];
-        while !self.said.contains(text) {
+        while !self.received.contains(text) {
             let read = tokio::time::timeout(Duration::from_secs(30), self.socket.read(&mut buffer));
-            match read.await.unwrap_or_else(|_| panic!("no {text} in {}", self.said)) {
+            match read.await.unwrap_or_else(|_| panic!("no {text} in {}", self.received)) {
                 Ok(0) | Err(_) => return false,
-                Ok(count) => self.said.push_str(&String::from_utf8_lossy(&buffer[..count])),
+                Ok(count) => self.received.push_str(&String::from_utf8_lossy(&buffer[..count])),
             }
         }
         true
@@ -54,20 +54,20 @@ async fn what_a_task_does_is_sent_as_it_does_it() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     let console = Console::start(&database, &[]).await;
-    let looks = Console::start_at(&database, &viewer.url(), &[]).await;
+    let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
     database.execute("SELECT pg_advisory_lock(1)").await;
-    let mut worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
-    let id = database.enqueue(SAYS, ", name => 'load'").await;
+    let mut worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
+    let id = database.enqueue(REPORTS_PROGRESS, ", name => 'load'").await;
     let mut stream = Stream::open(&console, id).await;
     for text in [
         "text/event-stream",
-        "event: now",
+        "event: status",
         "NOTICE: file &#60;script&#62;1",
         "loading &#60;script&#62;",
     ] {
-        assert!(stream.says(text).await, "{text} in {}", stream.said);
+        assert!(stream.until_sent(text).await, "{text} in {}", stream.received);
     }
-    assert!(!stream.said.contains("<script>"), "{}", stream.said);
+    assert!(!stream.received.contains("<script>"), "{}", stream.received);
     let page = console.get(&format!("/tasks/{id}")).await.body;
     for text in
         ["value=\"40.5\"", "40.5 %", "Lock: advisory", "Blocked by", "<noscript>", "/events\""]
@@ -76,22 +76,22 @@ async fn what_a_task_does_is_sent_as_it_does_it() {
     }
     // What is hidden is not sent, either.
     database.execute("UPDATE mill.settings SET hide_statements = true").await;
-    let mut hidden = Stream::open(&looks, id).await;
-    assert!(hidden.says("Runs now").await, "{}", hidden.said);
-    let page = looks.get(&format!("/tasks/{id}")).await.body;
-    for said in [&hidden.said, &page] {
-        assert!(!said.contains("file &#60;") && !said.contains("loading"), "{said}");
+    let mut hidden = Stream::open(&viewer_console, id).await;
+    assert!(hidden.until_sent("Runs now").await, "{}", hidden.received);
+    let page = viewer_console.get(&format!("/tasks/{id}")).await.body;
+    for received in [&hidden.received, &page] {
+        assert!(!received.contains("file &#60;") && !received.contains("loading"), "{received}");
     }
     database.execute("SELECT pg_advisory_unlock(1)").await;
-    assert!(stream.says("event: end").await, "{}", stream.said);
-    assert!(!stream.says("what comes behind the end").await);
+    assert!(stream.until_sent("event: end").await, "{}", stream.received);
+    assert!(!stream.until_sent("what comes behind the end").await);
     assert_eq!(database.outcome(id).await, "succeeded");
     // What has ended is told so, and what never was is no stream.
     let ended = console.get(&format!("/tasks/{id}/events")).await;
     assert!(ended.body.contains("event: end"), "{}", ended.body);
     assert_eq!(console.get("/tasks/99/events").await.status, 404);
     assert!(worker.terminate().await.success());
-    drop((console, looks, hidden));
+    drop((console, viewer_console, hidden));
     viewer.gone(&database).await;
 }
 
@@ -103,7 +103,7 @@ async fn streams_are_so_many_and_end_with_the_console() {
     let mut streams = Vec::new();
     for _ in 0..32 {
         let mut stream = Stream::open(&console, id).await;
-        assert!(stream.says("event: now").await, "{}", stream.said);
+        assert!(stream.until_sent("event: status").await, "{}", stream.received);
         streams.push(stream);
     }
     let refused = console.get(&format!("/tasks/{id}/events")).await;
@@ -113,7 +113,7 @@ async fn streams_are_so_many_and_end_with_the_console() {
     console.terminate().await;
     assert!(begun.elapsed() < Duration::from_secs(10), "it took {:?}", begun.elapsed());
     for stream in &mut streams {
-        assert!(!stream.says("what comes behind the end").await);
+        assert!(!stream.until_sent("what comes behind the end").await);
     }
 }
 
@@ -121,23 +121,27 @@ async fn streams_are_so_many_and_end_with_the_console() {
 async fn a_task_is_compared_with_those_of_its_name() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
-    let mut worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
+    let mut worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
     let named = ", name => 'nightly', max_attempts => 1";
     database.enqueue("SELECT 1", named).await;
     let failed = database.enqueue("SELECT 1 / 0", named).await;
     let last = database.enqueue("SELECT pg_sleep(0.2)", named).await;
     database.until_empty().await;
     let page = console.get(&format!("/tasks/{last}")).await.body;
-    for text in
-        ["Usual for this name", "half take up to", "1 failed", "class=\"ok own\"", "class=\"bad\""]
-    {
+    for text in [
+        "Usual for this name",
+        "half take up to",
+        "1 failed",
+        "class=\"ok this-task\"",
+        "class=\"bad\"",
+    ] {
         assert!(page.contains(text), "{text} in {page}");
     }
     assert!(page.contains(&format!("href=\"/tasks/{failed}\"")), "{page}");
     let known = console.get(&format!("/api/v1/tasks/{last}")).await.body;
     let known: Value = serde_json::from_str(&known).unwrap();
-    assert_eq!(known["usual"]["durations"]["attempts"], 3);
-    assert_eq!(known["usual"]["lately"][0]["task"], last);
+    assert_eq!(known["duration_history"]["durations"]["attempts"], 3);
+    assert_eq!(known["duration_history"]["recent"][0]["task_id"], last);
     assert!(worker.terminate().await.success());
 }
 
@@ -146,14 +150,14 @@ async fn a_plan_is_a_tree_with_what_changed() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     let console = Console::start(&database, &[]).await;
-    let looks = Console::start_at(&database, &viewer.url(), &[]).await;
+    let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
     database
         .execute(
             "CREATE TABLE \"<script>t\" AS SELECT n, n % 7 AS m FROM generate_series(1, 20000) AS n;
              ANALYZE \"<script>t\"",
         )
         .await;
-    let mut worker = Worker::start(&database, &["--readers", "1", "--poll", "50ms"]);
+    let mut worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
     let query = "SELECT m FROM \"<script>t\" WHERE n = 7";
     let explained = ", name => 'look', explain => true";
     let first = database.enqueue(query, explained).await;
@@ -182,13 +186,13 @@ async fn a_plan_is_a_tree_with_what_changed() {
     let known = console.get(&format!("/api/v1/tasks/{second}")).await.body;
     let known: Value = serde_json::from_str(&known).unwrap();
     assert_eq!(known["plan"]["changed"], true);
-    assert_eq!(known["plan"]["before"]["task"], first);
+    assert_eq!(known["plan"]["previous"]["task_id"], first);
 
     database.execute("UPDATE mill.settings SET hide_statements = true").await;
-    assert!(!looks.get(&format!("/tasks/{second}")).await.body.contains("Index Scan"));
-    assert!(!looks.get(&format!("/api/v1/tasks/{second}")).await.body.contains("t_n"));
-    assert_eq!(looks.get(&format!("/tasks/{second}/plan.json")).await.status, 404);
+    assert!(!viewer_console.get(&format!("/tasks/{second}")).await.body.contains("Index Scan"));
+    assert!(!viewer_console.get(&format!("/api/v1/tasks/{second}")).await.body.contains("t_n"));
+    assert_eq!(viewer_console.get(&format!("/tasks/{second}/plan.json")).await.status, 404);
     assert!(worker.terminate().await.success());
-    drop((console, looks));
+    drop((console, viewer_console));
     viewer.gone(&database).await;
 }

@@ -94,15 +94,18 @@ async fn an_address_beyond_this_machine_needs_tls_of_its_own_or_a_proxy() {
     ];
     for (flags, texts) in cases {
         let flags = [&open[..], flags].concat();
-        let (code, _, said) = Program::pgmill(&database, &flags).run().await;
-        assert_eq!(code, i32::from(queue::exit::USAGE), "{flags:?}: {said}");
+        let (code, _, answers) = Program::pgmill(&database, &flags).run().await;
+        assert_eq!(code, i32::from(queue::exit::USAGE), "{flags:?}: {answers}");
         for text in texts {
-            assert!(said.contains(text), "{text} for {flags:?}: {said}");
+            assert!(answers.contains(text), "{text} for {flags:?}: {answers}");
         }
     }
     let without = ["console", "--listen", "0.0.0.0:0", "--tls-cert", &own, "--tls-key", &key];
-    let (code, _, said) = Program::pgmill(&database, &without).run().await;
-    assert!(code == i32::from(queue::exit::USAGE) && said.contains("there is no token"), "{said}");
+    let (code, _, answers) = Program::pgmill(&database, &without).run().await;
+    assert!(
+        code == i32::from(queue::exit::USAGE) && answers.contains("there is no token"),
+        "{answers}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,10 +120,10 @@ async fn over_tls_of_its_own_one_signs_in_and_acts() {
     // Somebody who says nothing holds nobody up; somebody without TLS learns nothing.
     let _silent = TcpStream::connect(&address).await.unwrap();
     let mut plain = TcpStream::connect(&address).await.unwrap();
-    let mut said = Vec::new();
+    let mut answers = Vec::new();
     tokio::io::AsyncWriteExt::write_all(&mut plain, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut said).await;
-    assert!(!String::from_utf8_lossy(&said).contains("HTTP"), "{said:?}");
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut answers).await;
+    assert!(!String::from_utf8_lossy(&answers).contains("HTTP"), "{answers:?}");
     assert!(certificates.connect(&address, "evil.example").await.is_err(), "another name");
 
     let host = ("Host", "console.example");
@@ -160,26 +163,26 @@ async fn behind_a_proxy_what_did_not_come_over_tls_is_refused() {
         let stream = TcpStream::connect(&address).await.unwrap();
         exchange(stream, &request("GET", path, &headers, "")).await
     };
-    let said = |value| ("X-Forwarded-Proto", value);
+    let answers = |value| ("X-Forwarded-Proto", value);
     for path in ["/login", "/livez", "/static/console.js", "/api/v1/queues"] {
         for headers in [
             &[][..],
-            &[said("http")],
-            &[said("")],
-            &[said("https, http")],
-            &[said("https"), said("http")],
-            &[said("httpsx")],
+            &[answers("http")],
+            &[answers("")],
+            &[answers("https, http")],
+            &[answers("https"), answers("http")],
+            &[answers("httpsx")],
         ] {
             let answer = ask(path, headers).await;
             assert_eq!(answer.status, 403, "{path} with {headers:?}");
             assert!(answer.body.contains("X-Forwarded-Proto: https"), "{}", answer.body);
         }
-        let through = ask(path, &[said("HTTPS")]).await;
+        let through = ask(path, &[answers("HTTPS")]).await;
         assert_ne!(through.status, 403, "{path}: {}", through.body);
     }
-    assert_eq!(ask("/login", &[said("https, https")]).await.status, 200);
+    assert_eq!(ask("/login", &[answers("https, https")]).await.status, 200);
     let sign_in = async |origin: &str| {
-        let headers = [("Host", address.as_str()), said("https"), ("Origin", origin)];
+        let headers = [("Host", address.as_str()), answers("https"), ("Origin", origin)];
         let stream = TcpStream::connect(&address).await.unwrap();
         let form = format!("token={TOKEN}-of-a-proxy");
         exchange(stream, &request("POST", "/login", &headers, &form)).await

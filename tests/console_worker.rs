@@ -9,7 +9,7 @@ use crate::harness::http::{free_address, get};
 use crate::harness::login::Login;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
-const FLAGS: [&str; 4] = ["--readers", "1", "--poll", "50ms"];
+const FLAGS: [&str; 4] = ["--readers", "1", "--poll-interval", "50ms"];
 
 fn flags<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&FLAGS[..], more].concat()
@@ -42,7 +42,7 @@ async fn it_is_there_while_the_worker_works_and_drains_and_ends_with_it() {
     until_served(&address).await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let id = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", name => 'held'").await;
-    database.until_held(id).await;
+    database.until_waiting_for_lock(id).await;
     let page = get(&address, "/workers").await.unwrap().body;
     assert!(page.contains(&worker.pid().to_string()) && page.contains("held"), "{page}");
     let sessions = "SELECT count(*) FROM pg_stat_activity
@@ -68,15 +68,15 @@ async fn it_is_there_while_the_worker_works_and_drains_and_ends_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_off_unless_asked_for_and_a_taken_port_is_told_before_anything_starts() {
+async fn it_is_off_by_default_and_a_port_in_use_is_reported_before_anything_starts() {
     let database = Database::new().await;
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let id = database.enqueue("SELECT 1", "").await;
     let mut worker = Worker::start(&database, &flags(&["--console", &address]));
     assert_eq!(worker.ended().await.code(), Some(1), "{}", worker.log());
-    let told = format!("cannot listen on {address}: Address already in use");
-    assert!(worker.log().contains(&told), "{}", worker.log());
+    let message = format!("cannot listen on {address}: Address already in use");
+    assert!(worker.log().contains(&message), "{}", worker.log());
     // Before it has claimed anything, or is known to the others.
     database.until_state(id, "pending").await;
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.worker_starts").await, 0);
@@ -99,7 +99,7 @@ async fn it_is_off_unless_asked_for_and_a_taken_port_is_told_before_anything_sta
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_may_only_work_is_told_what_it_lacks() {
+async fn a_worker_login_gets_the_list_of_missing_privileges() {
     let database = Database::new().await;
     let login = Login::new(&database, "works", "mill_worker").await;
     let address = free_address().await;

@@ -47,7 +47,7 @@ async fn a_task_that_waits_for_a_permit_asks_for_no_worker() {
 async fn a_busy_fleet_is_not_taken_away() {
     let database = Database::new().await;
     database.execute("SELECT pg_advisory_lock(1)").await;
-    let _worker = Worker::start(&database, &["--readers", "2", "--poll", "100ms"]);
+    let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "100ms"]);
     for _ in 0..2 {
         let id = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", queue => 'slow'").await;
         database.until_state(id, "running").await;

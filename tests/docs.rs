@@ -48,7 +48,7 @@ fn blocks(page: &Path, language: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_shell_block_of_the_documents_runs() {
     let database = Database::new().await;
-    let _worker = Worker::start(&database, &["--readers", "2", "--poll", "100ms"]);
+    let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "100ms"]);
     let programs = PathFolder::new();
     #[expect(clippy::disallowed_methods, reason = "the shell needs it too")]
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
@@ -91,7 +91,7 @@ async fn every_query_of_the_runbooks_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_runs_and_its_tasks_end_as_it_says() {
     let database = Database::new().await;
-    let _worker = Worker::start(&database, &["--readers", "4", "--poll", "100ms"]);
+    let _worker = Worker::start(&database, &["--readers", "4", "--poll-interval", "100ms"]);
     let index = std::fs::read_to_string(root().join("samples/README.md")).unwrap();
     let mut ran = 0;
     for entry in std::fs::read_dir(root().join("samples")).unwrap() {
@@ -123,7 +123,7 @@ async fn every_sample_runs_and_its_tasks_end_as_it_says() {
             == Some("fired row threshold: 500 rows >= 500")
     })
     .await;
-    Program::pgmill(&database, &["reconcile"]).succeeds().await;
+    Program::pgmill(&database, &["schedule", "sync"]).succeeds().await;
     let nightly = "SELECT string_agg(name, ' ' ORDER BY name) FROM mill.schedules WHERE declared_in = 'comment'";
     assert_eq!(
         database.value::<String>(nightly).await,

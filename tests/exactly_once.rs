@@ -22,7 +22,7 @@ async fn drain_under_kills(settings: &str) {
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let statement = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
     database.enqueue_many(TASKS.try_into().unwrap(), statement).await;
-    let flags = ["--readers", "8", "--beat", "500ms", "--orphan-timeout", "5s"];
+    let flags = ["--readers", "8", "--heartbeat-interval", "500ms", "--orphan-timeout", "5s"];
     let mut fleet = Fleet::start(&database, 4, &flags);
     let done = "SELECT count(*) FROM mill.attempts WHERE final";
     let mut finished: i64 = 0;
@@ -66,16 +66,16 @@ async fn no_snapshot_shows_an_effect_without_its_success_or_a_success_without_it
     let _worker = Worker::start(&database, &["--readers", "4"]);
     let apart = "SELECT count(*) FILTER (WHERE e.task IS NULL OR a.task_id IS NULL), count(*)
         FROM effect e FULL JOIN mill.attempts a ON a.task_id = e.task";
-    let (mut looks, mut done) = (0, 0);
+    let (mut polls, mut done) = (0, 0);
     while done < 2000 {
         let row = &database.rows(apart, &[]).await[0];
         assert_eq!(row.get::<_, i64>(0), 0, "after {done}");
         let now: i64 = row.get(1);
-        looks += i32::from(done < now && now < 2000);
+        polls += i32::from(done < now && now < 2000);
         if done < 1000 && now >= 1000 {
             database.execute("SELECT mill.share_commits('default', '20 milliseconds')").await;
         }
         done = now;
     }
-    assert!(looks > 2, "{looks} looks fell between the first success and the last");
+    assert!(polls > 2, "{polls} looks fell between the first success and the last");
 }

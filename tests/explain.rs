@@ -87,9 +87,9 @@ async fn what_has_no_plan_is_refused() {
         assert_eq!(answer(database.client(), sql).await, "22023", "{sql}");
     }
     for statement in ["SELECT 1; SELECT 2", "VACUUM", "DO 'BEGIN END'"] {
-        let (code, _, said) = Program::enqueue(&database, &["--explain", statement]).run().await;
-        assert_eq!(code, 5, "{said}");
-        assert!(said.contains("there is no plan to keep"), "{said}");
+        let (code, _, output) = Program::enqueue(&database, &["--explain", statement]).run().await;
+        assert_eq!(code, 5, "{output}");
+        assert!(output.contains("there is no plan to keep"), "{output}");
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
     // The database looks at the first word; the worker finds the second statement before it runs the first.
@@ -102,7 +102,7 @@ async fn what_has_no_plan_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_is_shown_as_a_tree_and_beside_the_one_before() {
+async fn a_plan_is_shown_as_a_tree_and_compared_with_the_previous_one() {
     let database = Database::new().await;
     database
         .execute(
@@ -138,6 +138,6 @@ async fn a_plan_is_shown_as_a_tree_and_beside_the_one_before() {
     let plain = database.enqueue("SELECT 1", "").await;
     assert_eq!(database.outcome(plain).await, "succeeded");
     let none = Program::pgmill(&database, &["task", "show", &plain.to_string(), "--plan"]);
-    let (code, _, said) = none.run().await;
-    assert_eq!(code, 4, "{said}");
+    let (code, _, output) = none.run().await;
+    assert_eq!(code, 4, "{output}");
 }

@@ -98,10 +98,10 @@ async fn an_act_that_waits_for_a_lock_says_for_whose_and_gives_up() {
     let pid: i32 = database.value("SELECT pg_backend_pid()").await;
     database.execute(&format!("BEGIN; SELECT FROM mill.tasks WHERE id = {id} FOR UPDATE")).await;
     let cancel = Program::pgmill(&database, &["task", "cancel", &id.to_string()]);
-    let (code, _, said) = cancel.run().await;
+    let (code, _, output) = cancel.run().await;
     database.execute("ROLLBACK").await;
-    assert_eq!(code, 75, "{said}");
-    assert!(said.contains(&format!("waiting for a lock of session {pid}")), "{said}");
-    assert!(said.contains("gave up after"), "{said}");
+    assert_eq!(code, 75, "{output}");
+    assert!(output.contains(&format!("waiting for a lock of session {pid}")), "{output}");
+    assert!(output.contains("gave up after"), "{output}");
     database.until_state(id, "pending").await;
 }

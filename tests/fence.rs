@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, SessionIdentity, Slice};
-use queue::complete::{LOST, OWN_TRANSACTION, Success, complete};
+use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
+use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
 use queue::fail::{Failed, Report, fail};
-use queue::give_back::give_back;
-use queue::reclaim::{Dead, reclaim};
-use queue::retry::Verdict;
+use queue::reclaim::{DeadWorker, reclaim};
+use queue::release::release;
+use queue::retry::RetryDecision;
 use queue::{Claim, Outcome, Priority, TaskId, WorkerId};
 use tokio_postgres::Client;
 
 use crate::harness::{Database, PrivateDatabase, eventually};
 
-const AGAIN: Verdict = Verdict::Failure { retry_in: Duration::from_secs(3600) };
+const AGAIN: RetryDecision = RetryDecision::Failure { retry_in: Duration::from_secs(3600) };
 
 /// Claims the one pending task for a worker that has no backend.
 async fn claim(database: &Database) -> (WorkerId, Claim) {
@@ -24,7 +24,7 @@ async fn claim(database: &Database) -> (WorkerId, Claim) {
     let lane =
         Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
     let session = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };
-    let mut claimed = claimer.claim(&[Slice::all_of(lane)], &[session]).await.unwrap();
+    let mut claimed = claimer.claim(&[LaneRange::whole(lane)], &[session]).await.unwrap();
     (worker, claimed.pop().expect("a pending task").claim)
 }
 
@@ -69,21 +69,21 @@ async fn until_waiting(database: &Database) {
 }
 
 /// The finder of a claim whose worker has no row.
-fn unregistered(worker: WorkerId) -> Dead {
-    Dead { worker, last_beat: None }
+fn unregistered(worker: WorkerId) -> DeadWorker {
+    DeadWorker { worker, last_heartbeat: None }
 }
 
 #[tokio::test]
-async fn a_worker_that_comes_back_while_it_is_buried_keeps_its_claims() {
+async fn a_worker_that_comes_back_while_it_is_being_reclaimed_keeps_its_claims() {
     let (database, id, worker, claim) = claimed().await;
     let here = format!(
-        "INSERT INTO mill.workers (id, presence, readers, beat_interval, orphan_timeout)
-         VALUES ('{worker}', 1, 1, '5 s', '30 s') RETURNING beat_at"
+        "INSERT INTO mill.workers (id, session_lock_key, readers, heartbeat_interval, orphan_timeout)
+         VALUES ('{worker}', 1, 1, '5 s', '30 s') RETURNING heartbeat_at"
     );
-    let found_dead = Dead { worker, last_beat: Some(database.value(&here).await) };
-    database.execute("UPDATE mill.workers SET beat_at = clock_timestamp()").await;
+    let found_dead = DeadWorker { worker, last_heartbeat: Some(database.value(&here).await) };
+    database.execute("UPDATE mill.workers SET heartbeat_at = clock_timestamp()").await;
     let reclaimed = reclaim(database.client(), found_dead).await.unwrap();
-    assert_eq!((reclaimed.given_back, reclaimed.ended, reclaimed.remaining), (vec![], vec![], 0));
+    assert_eq!((reclaimed.released, reclaimed.ended, reclaimed.remaining), (vec![], vec![], 0));
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.workers").await, 1);
     let session = database.connect().await;
     finish(&session, &claim).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_claim_that_was_reclaimed_changes_nothing() {
     for way in ["complete", "fail", "give back"] {
         let (database, id, worker, stale) = claimed().await;
         let reclaimed = reclaim(database.client(), unregistered(worker)).await.unwrap();
-        assert_eq!(reclaimed.given_back, [TaskId(id)]);
+        assert_eq!(reclaimed.released, [TaskId(id)]);
         let (_, good) = claim(&database).await;
         assert_eq!(good.attempt(), 2);
         assert_ne!(good.token(), stale.token());
@@ -112,11 +112,11 @@ async fn a_claim_that_was_reclaimed_changes_nothing() {
                 let failed = fail(&session, &stale, Outcome::Failed, AGAIN, &report).await.unwrap();
                 assert_eq!(failed, Failed::Lost);
             }
-            _ => assert!(!give_back(&session, &stale, Duration::ZERO).await.unwrap()),
+            _ => assert!(!release(&session, &stale, Duration::ZERO).await.unwrap()),
         }
         // The worker that was taken for dead may be taken for dead again.
         let again = reclaim(database.client(), unregistered(worker)).await.unwrap();
-        assert!(again.given_back.is_empty() && again.ended.is_empty());
+        assert!(again.released.is_empty() && again.ended.is_empty());
         assert_eq!(row(&database).await, before, "{way}");
         assert_eq!(effects(&database).await, 0, "{way}");
         assert_eq!(database.attempts(id).await, "lost", "{way}");
@@ -137,7 +137,8 @@ async fn a_claim_whose_task_has_ended_changes_nothing() {
     session.batch_execute("COMMIT").await.unwrap();
     assert_eq!(finish(&session, &claim).await, Err(LOST.to_owned()));
     session.batch_execute("COMMIT").await.unwrap();
-    let failed = fail(&session, &claim, Outcome::Failed, Verdict::Final, &Report::default()).await;
+    let failed =
+        fail(&session, &claim, Outcome::Failed, RetryDecision::Final, &Report::default()).await;
     assert_eq!(failed.unwrap(), Failed::Lost);
     assert_eq!((effects(&database).await, database.attempts(id).await.as_str()), (1, "succeeded"));
 }
@@ -154,7 +155,7 @@ async fn a_completion_belongs_to_the_transaction_that_was_begun_for_the_task() {
     let error = complete(&session, &[Success::now(&claim, &Report::default())], Some(&xact))
         .await
         .unwrap_err();
-    assert_eq!(error.code().unwrap().code(), OWN_TRANSACTION);
+    assert_eq!(error.code().unwrap().code(), TRANSACTION_ENDED);
     session.batch_execute("COMMIT").await.unwrap();
     assert_eq!(row(&database).await, before);
     assert_eq!((effects(&database).await, database.attempts(id).await.as_str()), (0, ""));
@@ -167,15 +168,15 @@ async fn a_reclaim_leaves_a_finish_that_is_about_to_commit_alone() {
         let session = database.connect().await;
         finish(&session, &claim).await.unwrap();
         let during = reclaim(database.client(), unregistered(worker)).await.unwrap();
-        assert!(during.given_back.is_empty() && during.ended.is_empty(), "{during:?}");
+        assert!(during.released.is_empty() && during.ended.is_empty(), "{during:?}");
         assert_eq!(during.remaining, 1);
         session.batch_execute(end).await.unwrap();
         let after = reclaim(database.client(), unregistered(worker)).await.unwrap();
         if end == "COMMIT" {
-            assert!(after.given_back.is_empty(), "{after:?}");
+            assert!(after.released.is_empty(), "{after:?}");
             assert_eq!(database.attempts(id).await, "succeeded");
         } else {
-            assert_eq!(after.given_back, [TaskId(id)]);
+            assert_eq!(after.released, [TaskId(id)]);
             assert_eq!(finish(&session, &claim).await, Err(LOST.to_owned()));
             assert_eq!(database.attempts(id).await, "lost");
         }
@@ -189,10 +190,7 @@ async fn a_finish_waits_for_a_reclaim_and_heeds_it() {
         let (database, id, worker, claim) = claimed().await;
         let (session, reclaimer) = (database.connect().await, database.connect().await);
         reclaimer.batch_execute("BEGIN").await.unwrap();
-        assert_eq!(
-            reclaim(&reclaimer, unregistered(worker)).await.unwrap().given_back,
-            [TaskId(id)]
-        );
+        assert_eq!(reclaim(&reclaimer, unregistered(worker)).await.unwrap().released, [TaskId(id)]);
         let (answer, ()) = join(finish(&session, &claim), async {
             until_waiting(&database).await;
             reclaimer.batch_execute(end).await.unwrap();
@@ -209,8 +207,8 @@ async fn a_finish_waits_for_a_reclaim_and_heeds_it() {
 }
 
 #[tokio::test]
-async fn a_cancel_waits_for_a_finish_and_tells_the_truth() {
-    for (end, told) in [("COMMIT", "finished"), ("ROLLBACK", "requested")] {
+async fn a_cancel_waits_for_a_finish_and_reports_the_actual_outcome() {
+    for (end, output) in [("COMMIT", "finished"), ("ROLLBACK", "requested")] {
         let (database, id, _, claim) = claimed().await;
         let (session, canceller) = (database.connect().await, database.connect().await);
         finish(&session, &claim).await.unwrap();
@@ -219,7 +217,7 @@ async fn a_cancel_waits_for_a_finish_and_tells_the_truth() {
             session.batch_execute(end).await.unwrap();
         })
         .await;
-        assert_eq!(answer.unwrap(), told);
+        assert_eq!(answer.unwrap(), output);
         assert_eq!(effects(&database).await, i64::from(end == "COMMIT"));
     }
 }
@@ -275,10 +273,10 @@ async fn a_reclaim_skips_a_task_that_is_being_cancelled_and_then_ends_it() {
 }
 
 #[tokio::test]
-async fn a_cancelled_task_that_is_given_back_has_ended() {
+async fn a_cancelled_task_that_is_released_has_ended() {
     let (database, id, _, claim) = claimed().await;
     assert_eq!(database.value::<String>(&format!("SELECT mill.cancel({id})")).await, "requested");
-    assert!(give_back(database.client(), &claim, Duration::ZERO).await.unwrap());
+    assert!(release(database.client(), &claim, Duration::ZERO).await.unwrap());
     assert_eq!(row(&database).await, "gone");
     assert_eq!(database.attempts(id).await, "cancelled");
 }

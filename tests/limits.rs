@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, SessionIdentity, Slice};
+use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::Report;
-use queue::limit::grant_waiting;
+use queue::limit::grant_waiting_permits;
 use queue::{Priority, WorkerId};
 
 use crate::harness::{Database, Program, Worker, eventually};
@@ -129,9 +129,9 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
     let claimers = (0..64).map(async |_| {
         let claims = Claimer::new(database.connect().await, WorkerId::random()).await.unwrap();
         while finished.load(Ordering::SeqCst) < TASKS {
-            grant_waiting(&client).await.unwrap();
+            grant_waiting_permits(&client).await.unwrap();
             let claimed =
-                claims.claim(&[Slice { most: 1, ..Slice::all_of(lane()) }], &session).await;
+                claims.claim(&[LaneRange { limit: 1, ..LaneRange::whole(lane()) }], &session).await;
             // On a machine so busy that a row stays locked for longer than a claim waits.
             for claimed in claimed.unwrap_or_default() {
                 let at_once = running.fetch_add(1, Ordering::SeqCst) + 1;
@@ -156,7 +156,7 @@ async fn a_limit_holds_for_tasks_that_were_there_before_it() {
     let producer = database.connect().await;
     producer.batch_execute("BEGIN; SELECT mill.enqueue('SELECT 2')").await.unwrap();
     database
-        .execute("SELECT mill.set_max_running('queue', 'default', 1); SELECT mill.grant_waiting()")
+        .execute("SELECT mill.set_max_running('queue', 'default', 1); SELECT mill.grant_waiting_permits()")
         .await;
     let states = "SELECT string_agg(state::text || '*' || n, ' ' ORDER BY state)
         FROM (SELECT state, count(*) AS n FROM mill.tasks GROUP BY state) AS s";
@@ -174,10 +174,10 @@ async fn a_hundred_thousand_blocked_tasks_are_not_in_the_way_of_a_claim() {
     let database = Database::new().await;
     database
         .execute(
-            "SELECT mill.set_group('wide', max_concurrency => 10);
+            "SELECT mill.set_group('wide', max_running => 10);
              SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[100000]),
                  group_name => 'wide', run_id => 7);
-             SELECT * FROM mill.grant_waiting();
+             SELECT * FROM mill.grant_waiting_permits();
              SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 2'::text, ARRAY[100]))",
         )
         .await;
@@ -248,7 +248,7 @@ async fn permits_come_back_however_a_task_ends() {
     let _worker = Worker::start(&database, &["--readers", "4"]);
     assert_eq!(database.outcome(failing).await, "failed");
     assert_eq!(database.outcome(again).await, "failed");
-    database.until_held(cancelled).await;
+    database.until_waiting_for_lock(cancelled).await;
     let why: String = database.value(&format!("SELECT mill.why({last})")).await;
     assert_eq!(
         why,
@@ -264,10 +264,10 @@ async fn a_group_is_limited_within_each_run_and_can_be_paused() {
     let database = Database::new().await;
     database
         .execute(
-            "SELECT mill.set_group('g', max_concurrency => 2, priority => 'high');
+            "SELECT mill.set_group('g', max_running => 2, priority => 'high');
              SELECT mill.enqueue('SELECT 1', group_name => 'g', run_id => run)
              FROM generate_series(1, 3) AS run, generate_series(1, 5);
-             SELECT mill.grant_waiting()",
+             SELECT mill.grant_waiting_permits()",
         )
         .await;
     let pending = "SELECT string_agg(run_id || ':' || n, ' ' ORDER BY run_id) FROM (SELECT run_id,
@@ -275,7 +275,7 @@ async fn a_group_is_limited_within_each_run_and_can_be_paused() {
     assert_eq!(database.value::<String>(pending).await, "1:2 2:2 3:2");
     let set = async |most: i32| {
         let sql = format!(
-            "SELECT mill.set_group('g', max_concurrency => {most}); SELECT mill.grant_waiting()"
+            "SELECT mill.set_group('g', max_running => {most}); SELECT mill.grant_waiting_permits()"
         );
         database.execute(&sql).await;
     };
@@ -358,7 +358,7 @@ async fn missed_its_period() -> (Database, i64) {
         )
         .await;
     let id = database.enqueue("SELECT 1", ", group_name => 'day'").await;
-    database.execute("SELECT mill.grant_waiting()").await;
+    database.execute("SELECT mill.grant_waiting_permits()").await;
     database.until_state(id, "pending").await;
     let hours: f64 = database
         .value("SELECT round(extract(epoch FROM start_by - now()) / 3600)::float8 FROM mill.tasks")
@@ -405,7 +405,7 @@ async fn what_makes_no_limit_is_refused_and_changes_nothing() {
         ("mill.set_weights(low => 'Infinity')", "weight"),
         ("mill.set_weights(0, 0, 0, 0, 0)", "all weights are zero"),
         ("mill.set_group('g', priority => 'urgent')", "urgent"),
-        ("mill.set_group('g', max_concurrency => -2)", "max_concurrency_range"),
+        ("mill.set_group('g', max_running => -2)", "group_max_running_range"),
         ("mill.set_group('')", "label_length"),
         ("mill.set_active_period('g', '10:00', '10:00')", "of no length"),
         ("mill.set_active_period('g', '10:00', '11:00', 'Mars/Base')", "Mars/Base"),
@@ -415,15 +415,15 @@ async fn what_makes_no_limit_is_refused_and_changes_nothing() {
         ("mill.enqueue('SELECT 1', group_name => 'nobody')", "there is no group \"nobody\""),
         ("mill.enqueue('SELECT 1', concurrency => 2)", "a concurrency without a concurrency key"),
         ("mill.set_max_running('queue', 'q', -1)", "max_running_range"),
-        ("mill.set_max_running('group', 'g', 1)", "a group has max_concurrency"),
+        ("mill.set_max_running('group', 'g', 1)", "a group has max_running"),
         ("mill.set_rate('queue', 'q', 0, '1 second')", "rate_starts_range"),
         ("mill.set_rate('queue', 'q', 5, '1 millisecond')", "rate_period_range"),
         ("mill.set_rate('queue', 'q', 5, NULL)", "a number of starts and a period"),
-        ("mill.reserve('all')", "all"),
+        ("mill.set_reserved_capacity('all')", "all"),
     ] {
         let error = database.client().batch_execute(&format!("SELECT {wrong}")).await.unwrap_err();
-        let told = error.as_db_error().unwrap();
-        assert!(told.message().contains(says), "{wrong}: {told}");
+        let error_fields = error.as_db_error().unwrap();
+        assert!(error_fields.message().contains(says), "{wrong}: {error_fields}");
     }
     assert_eq!(database.value::<String>(all).await, before);
 }
@@ -437,7 +437,7 @@ async fn the_programs_set_show_and_refuse_limits() {
         assert_eq!(code, 0, "{arguments:?}: {err}");
         out
     };
-    ok(&["group", "set", "nightly", "--priority", "low", "--max-concurrency", "4"]).await;
+    ok(&["group", "set", "nightly", "--priority", "low", "--max-running", "4"]).await;
     ok(&["group", "set", "nightly", "--active", "22:00-06:00", "--zone", "Europe/Berlin"]).await;
     let groups = ok(&["group", "list"]).await;
     assert!(groups.contains("22:00-06:00 Europe/Berlin"), "{groups}");
@@ -461,7 +461,7 @@ async fn the_programs_set_show_and_refuse_limits() {
     let (code, _, _) = pgmill(&["group", "remove", "nobody"]).await;
     assert_eq!(code, 4);
     for wrong in [
-        &["group", "set", "g", "--max-concurrency", "-2"][..],
+        &["group", "set", "g", "--max-running", "-2"][..],
         &["group", "set", "g", "--active", "10:00-10:00"],
         &["priority", "set", "low=-1"],
         &["priority", "set", "urgent=1"],

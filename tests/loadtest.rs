@@ -137,7 +137,7 @@ async fn a_run_passes_its_checks_and_its_results_are_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scenario_that_breaks_off_is_told_and_the_next_one_is_measured() {
+async fn an_aborted_scenario_is_reported_and_the_next_one_is_measured() {
     let database = Database::new().await;
     let programs = PathFolder::new();
     // More connections than this server has.
@@ -154,7 +154,7 @@ async fn a_scenario_that_breaks_off_is_told_and_the_next_one_is_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_run_tells_what_it_has_measured() {
+async fn an_interrupted_run_reports_what_it_has_measured() {
     let database = Database::new().await;
     let programs = PathFolder::new();
     let arguments =
@@ -257,7 +257,8 @@ async fn an_effect_without_a_success_and_a_success_without_its_effect_are_found(
     let check = effects::of_successes(client).await.unwrap();
     assert!(!check.passed, "{}", check.detail);
     database.execute("TRUNCATE loadtest.effects").await;
-    let worker = crate::harness::Worker::start(&database, &["--readers", "1", "--poll", "100ms"]);
+    let worker =
+        crate::harness::Worker::start(&database, &["--readers", "1", "--poll-interval", "100ms"]);
     let id = database.enqueue("SELECT 1", "").await;
     eventually("the task has succeeded", async || {
         database

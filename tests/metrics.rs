@@ -96,8 +96,8 @@ async fn metrics_move_with_what_the_worker_does() {
         ("pgmill_task_wait_seconds_count", &[("queue", "default")], 4.0),
         ("pgmill_task_run_seconds_count", &[("queue", "default"), ("outcome", "succeeded")], 2.0),
         ("pgmill_task_run_seconds_count", &[("outcome", "retried")], 1.0),
-        ("pgmill_late_results_total", &[], 0.0),
-        ("pgmill_orphans_reclaimed_total", &[], 0.0),
+        ("pgmill_fenced_attempts_total", &[], 0.0),
+        ("pgmill_tasks_reclaimed_total", &[], 0.0),
         ("pgmill_readers", &[], 1.0),
         ("pgmill_readers_busy", &[], 0.0),
         ("pgmill_draining", &[], 0.0),
@@ -111,7 +111,7 @@ async fn metrics_move_with_what_the_worker_does() {
         ("pgmill_runs", &[], 0.0),
         ("pgmill_horizon_age_seconds", &[("kind", "prepared")], 0.0),
         ("pgmill_schema_version", &[], f64::from(queue::schema::VERSION)),
-        ("pgmill_collect_success", &[], 1.0),
+        ("pgmill_fleet_scrape_success", &[], 1.0),
         ("pgmill_schedules", &[("status", "enabled")], 1.0),
         ("pgmill_schedule_overdue_seconds", &[], 0.0),
         ("pgmill_schedule_next_fire_timestamp_seconds", &[("schedule", "s")], 4_102_444_800.0),
@@ -122,7 +122,7 @@ async fn metrics_move_with_what_the_worker_does() {
         assert!((sum(&seen, name, labels) - value).abs() < 1e-9, "{name} {labels:?}: {seen:#?}");
     }
     assert!(sum(&seen, "pgmill_heartbeats_total", &[("result", "ok")]) >= 1.0);
-    let ready = sum(&seen, "pgmill_history_ready_seconds", &[]) / 86_400.0;
+    let ready = sum(&seen, "pgmill_history_partitions_ahead_seconds", &[]) / 86_400.0;
     assert!(ready > 6.9 && ready <= 8.0, "history is ready for {ready} days");
     assert!(sum(&seen, "process_resident_memory_bytes", &[]) > 1e6);
 
@@ -203,11 +203,11 @@ fn documented() -> Described {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_fleet_stands_on_is_told_as_it_changes() {
+async fn fleet_gauges_follow_the_database() {
     let settings = [("max_prepared_transactions", "5"), ("wal_level", "logical")];
     let private = PrivateDatabase::new(&settings).await;
     let (database, address) = (&private.database, free_address().await);
-    let flags = ["--readers", "1", "--http", &address, "--collect", "100ms"];
+    let flags = ["--readers", "1", "--http", &address, "--fleet-metrics-interval", "100ms"];
     let _worker = Worker::start(database, &flags);
     let held =
         |kind, least: f64, name| move |seen: &Families| sum(seen, name, &[("kind", kind)]) > least;
@@ -247,7 +247,8 @@ async fn what_the_fleet_stands_on_is_told_as_it_changes() {
     let tomorrow = "DO $$ BEGIN EXECUTE 'DROP TABLE mill.attempts_' ||
         to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD'); END $$";
     database.execute(tomorrow).await;
-    let short = |seen: &Families| sum(seen, "pgmill_history_ready_seconds", &[]) <= 86_400.0;
+    let short =
+        |seen: &Families| sum(seen, "pgmill_history_partitions_ahead_seconds", &[]) <= 86_400.0;
     metrics(&address, "history ends today", short).await;
 
     database.execute("SELECT pg_advisory_lock(1)").await;
@@ -264,7 +265,7 @@ async fn what_the_fleet_stands_on_is_told_as_it_changes() {
         database.value::<i64>("SELECT count(*) FROM mill.tasks").await == 1
     })
     .await;
-    database.until_held(database.value("SELECT id FROM mill.tasks").await).await;
+    database.until_waiting_for_lock(database.value("SELECT id FROM mill.tasks").await).await;
     database.execute("SELECT mill.cancel_run(id) FROM mill.run_status").await;
     metrics(&address, "its task goes on", goes_on("cancelling")).await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
@@ -273,16 +274,21 @@ async fn what_the_fleet_stands_on_is_told_as_it_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_workers_one_speaks_for_the_whole_table() {
+async fn one_of_two_workers_exports_the_fleet_metrics() {
     let database = Database::new().await;
     let (first, second) = (free_address().await, free_address().await);
-    let flags = |address| ["--readers", "1", "--beat", "200ms", "--http", address];
+    let flags = |address| ["--readers", "1", "--heartbeat-interval", "200ms", "--http", address];
     let mut worker = Worker::start(&database, &flags(&first));
     let table_wide = |seen: &Families| {
-        ["pgmill_queue_tasks", "pgmill_workers", "pgmill_table_bytes", "pgmill_collect_success"]
-            .iter()
-            .filter(|name| seen.contains_key(**name))
-            .count()
+        [
+            "pgmill_queue_tasks",
+            "pgmill_workers",
+            "pgmill_table_bytes",
+            "pgmill_fleet_scrape_success",
+        ]
+        .iter()
+        .filter(|name| seen.contains_key(**name))
+        .count()
     };
     database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
     let published = |seen: &Families| table_wide(seen) >= 3;
@@ -325,7 +331,7 @@ async fn a_worker_without_its_database_lives_and_is_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_an_operator_drains_is_not_ready_until_it_may_go_on() {
+async fn a_drained_worker_is_not_ready_until_it_is_resumed() {
     let database = Database::new().await;
     let address = free_address().await;
     let _worker = Worker::start(&database, &["--readers", "1", "--http", &address]);

@@ -2,12 +2,12 @@
 
 use cluster::Mode;
 use futures_util::future::join_all;
-use proxy::{Act, At, Cut, Proxy};
+use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
 const LEAVES_A_MARK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
-const FLAGS: [&str; 4] = ["--readers", "4", "--poll", "50ms"];
+const FLAGS: [&str; 4] = ["--readers", "4", "--poll-interval", "50ms"];
 
 async fn effects(database: &Database, id: i64) -> i64 {
     database.value(&format!("SELECT count(*) FROM effect WHERE task = {id}")).await
@@ -105,7 +105,7 @@ async fn a_worker_outlives_the_end_of_any_of_its_sessions() {
         database.execute("SELECT pg_advisory_lock(1)").await;
         let held = format!("{LEAVES_A_MARK}; SELECT pg_advisory_xact_lock_shared(1)");
         let held = database.enqueue(&held, ", max_attempts => 1").await;
-        database.until_held(held).await;
+        database.until_waiting_for_lock(held).await;
         end_sessions(&database, &name).await;
         let quick = database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await;
         assert_eq!(database.outcome(quick).await, "succeeded", "after the end of \"{name}\"");
@@ -168,7 +168,7 @@ async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
     let through = proxy.url(&database.url());
-    let flags = ["--readers", "1", "--poll", "20ms", "--task-url", &through];
+    let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &through];
     let _worker = Worker::start(&database, &flags);
     let idle = "SELECT count(*) = 1 AND bool_and(state = 'idle'
                     AND query ~ 'worker[.](forget|commit|identity)')
@@ -183,7 +183,7 @@ async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
     let mut counts = Vec::new();
     for n in 1.. {
         until_idle().await;
-        proxy.arm(At::Message(n), Act::Cut(cut));
+        proxy.arm(MessageMatch::Message(n), FaultAction::Cut(cut));
         let options = format!(", max_attempts => 1, mode => '{mode}'");
         let id = database.enqueue(LEAVES_A_MARK, &options).await;
         let what = format!("{mode}, {cut:?} message {n}");
@@ -226,13 +226,13 @@ async fn an_autocommit_task_has_an_effect_for_some_of_its_starts_wherever_its_se
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_connection_is_cut_while_it_starts_says_that_the_database_is_away() {
+async fn a_worker_whose_connection_is_cut_while_it_starts_reports_an_unreachable_database() {
     let database = Database::new().await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
     let through = proxy.url(&database.url());
     let mut cuts = 0;
     for n in 1.. {
-        proxy.arm(At::Message(n), Act::Cut(Cut::After));
+        proxy.arm(MessageMatch::Message(n), FaultAction::Cut(Cut::After));
         let mut worker = Worker::start_at(&through, &["--readers", "1"]);
         let mut ended = None;
         eventually("the worker is ready, or has ended", async || {

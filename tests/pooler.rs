@@ -48,7 +48,7 @@ async fn people_at_work(database: &Database, url: &str) {
     run(&["apply", file.to_str().unwrap()]).await;
     std::fs::remove_file(&file).unwrap();
     enqueue(&["--wait", "--job", "a"]).await;
-    run(&["reconcile"]).await;
+    run(&["schedule", "sync"]).await;
 
     application(database, url).await;
 }
@@ -157,7 +157,7 @@ async fn a_worker_refuses_a_pooler_that_keeps_its_settings_back() {
 #[tokio::test]
 async fn a_worker_refuses_backends_that_change() {
     let database = Database::new().await;
-    let marked = "connect_query='SET mill.direct = ''yes'''";
+    let marked = "connect_query='SET mill.pooler_check = ''yes'''";
     for (settings, words) in [
         (IGNORING, "a session changes its backend between transactions"),
         (&format!("{IGNORING}\nserver_round_robin = 1"), "a session changes its backend"),

@@ -15,13 +15,13 @@ async fn backlog(database: &Database, counts: [i32; 5]) {
 }
 
 /// Of the first so many picks, the share of each priority in percent.
-async fn shares(database: &Database, picks: i64) -> Vec<(String, f64)> {
+async fn shares(database: &Database, claims: i64) -> Vec<(String, f64)> {
     database
         .rows(
             "SELECT priority::text, (count(*) * 100.0 / $1::bigint)::float8 FROM (
                  SELECT priority FROM mill.attempts ORDER BY started_at, task_id LIMIT $1) AS picked
              GROUP BY picked.priority ORDER BY picked.priority",
-            &[&picks],
+            &[&claims],
         )
         .await
         .iter()
@@ -38,7 +38,7 @@ fn assert_shares(found: &[(String, f64)], wanted: &[(&str, f64)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_hundred_thousand_picks_each_priority_has_its_share() {
+async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
     let database = Database::new().await;
     // Short tasks, so that they may share commits: that is about speed.
     database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
@@ -68,7 +68,7 @@ async fn without_the_top_two_the_others_share_what_they_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn low_goes_on_beside_any_amount_of_reserved_work_and_weights_change_live() {
+async fn low_priority_runs_despite_any_amount_of_reserved_work_and_weights_change_live() {
     let database = Database::new().await;
     backlog(&database, [40, 0, 0, 0, 3000]).await;
     let _worker = Worker::start(&database, &["--readers", "4"]);
@@ -93,7 +93,7 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     let database = Database::new().await;
     database
         .execute(
-            "INSERT INTO mill.workers (id, presence, readers, beat_interval, orphan_timeout)
+            "INSERT INTO mill.workers (id, session_lock_key, readers, heartbeat_interval, orphan_timeout)
              SELECT format('00000000-0000-0000-0000-%s', lpad(n::text, 12, '0'))::uuid, n, 12, '5 s', '30 s'
              FROM generate_series(1, 10) AS n",
         )
@@ -106,24 +106,24 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
         ("medium", "12 6 0 0 0 0 0 0 0 0"),
         ("high", "12 12 6 0 0 0 0 0 0 0"),
     ] {
-        database.execute(&format!("SELECT mill.reserve('{level}')")).await;
+        database.execute(&format!("SELECT mill.set_reserved_capacity('{level}')")).await;
         assert_eq!(database.value::<String>(split).await, wanted, "{level}");
     }
     // One that drains has nothing to keep; 25 % of 97 readers are 25.
     database
-        .execute("DELETE FROM mill.workers WHERE presence = 1; UPDATE mill.workers SET readers = 1 WHERE presence = 10;
-                  UPDATE mill.workers SET draining = true WHERE presence = 2; UPDATE mill.workers SET readers = 24 WHERE presence = 3")
+        .execute("DELETE FROM mill.workers WHERE session_lock_key = 1; UPDATE mill.workers SET readers = 1 WHERE session_lock_key = 10;
+                  UPDATE mill.workers SET draining = true WHERE session_lock_key = 2; UPDATE mill.workers SET readers = 24 WHERE session_lock_key = 3")
         .await;
     assert_eq!(database.value::<String>(split).await, "0 24 1 0 0 0 0 0 0");
 }
 
 /// A beat brings the worker its share.
-async fn every_worker_has_beaten_twice(database: &Database) {
-    database.execute("CREATE TABLE beaten AS SELECT id, beat FROM mill.workers").await;
+async fn every_worker_has_sent_two_heartbeats(database: &Database) {
+    database.execute("CREATE TABLE beaten AS SELECT id, heartbeat FROM mill.workers").await;
     eventually("every worker has beaten twice", async || {
         database
             .value::<i64>(
-                "SELECT count(*) FROM mill.workers w JOIN beaten b ON b.id = w.id AND w.beat < b.beat + 2",
+                "SELECT count(*) FROM mill.workers w JOIN beaten b ON b.id = w.id AND w.heartbeat < b.heartbeat + 2",
             )
             .await
             == 0
@@ -137,10 +137,9 @@ async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker
     const READERS: i64 = 12;
     const KEPT: i64 = 30;
     let database = Database::new().await;
-    database.execute("SELECT mill.reserve('high'); SELECT pg_advisory_lock(1)").await;
-    let start = || {
-        Worker::start(&database, &["--readers", "12", "--beat", "500ms", "--orphan-timeout", "5s"])
-    };
+    database.execute("SELECT mill.set_reserved_capacity('high'); SELECT pg_advisory_lock(1)").await;
+    let flags = ["--readers", "12", "--heartbeat-interval", "500ms", "--orphan-timeout", "5s"];
+    let start = || Worker::start(&database, &flags);
     let mut workers = Vec::new();
     for _ in 0..WORKERS {
         workers.push(start());
@@ -150,7 +149,7 @@ async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker
     }
     let kept = "SELECT coalesce(sum(mill.reserved_readers(id)), 0)::bigint FROM mill.workers";
     assert_eq!(database.value::<i64>(kept).await, KEPT);
-    every_worker_has_beaten_twice(&database).await;
+    every_worker_has_sent_two_heartbeats(&database).await;
     database
         .execute(
             "SELECT mill.enqueue('SELECT pg_advisory_lock_shared(1)') FROM generate_series(1, 150)",

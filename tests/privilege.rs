@@ -55,13 +55,13 @@ async fn a_task_without_rights_cannot_touch_the_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_with_nothing_but_its_role_does_everything_and_buries_the_dead() {
+async fn a_worker_with_only_its_role_does_everything_and_reclaims_dead_workers() {
     let database = Database::new().await;
     let control = Login::new(&database, "worker", "mill_worker").await;
     let tasks = Login::new(&database, "other", "").await;
     let task_url = tasks.url();
-    let beat = ["--beat", "300ms", "--orphan-timeout", "2s", "--readers", "1"];
-    let flags = [&beat[..], &["--task-url", &task_url, "--queues", "default,doomed"]].concat();
+    let heartbeat = ["--heartbeat-interval", "300ms", "--orphan-timeout", "2s", "--readers", "1"];
+    let flags = [&heartbeat[..], &["--task-url", &task_url, "--queues", "default,doomed"]].concat();
     let mut first = Worker::start_at(&control.url(), &flags);
     assert_eq!(database.run("SELECT 1", ", external => true").await.outcome, "succeeded");
     assert_eq!(database.run("SELECT 1 / 0", ", max_attempts => 1").await.sqlstate, "22012");
@@ -92,26 +92,33 @@ async fn a_worker_with_nothing_but_its_role_does_everything_and_buries_the_dead(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backend_that_may_not_be_ended_is_asked_once_a_look() {
+async fn a_backend_that_may_not_be_terminated_is_retried_once_per_poll() {
     let database = Database::new().await;
     let control = Login::new(&database, "worker", "mill_worker").await;
     // Nobody but a superuser ends what a superuser runs.
     let task_url = database.url();
-    let flags =
-        ["--beat", "100ms", "--orphan-timeout", "2s", "--readers", "1", "--allow-superuser"];
+    let flags = [
+        "--heartbeat-interval",
+        "100ms",
+        "--orphan-timeout",
+        "2s",
+        "--readers",
+        "1",
+        "--allow-superuser",
+    ];
     let flags = [&flags[..], &["--task-url", &task_url]].concat();
     let mut first = Worker::start_at(&control.url(), &flags);
     database.execute("SELECT pg_advisory_lock(7)").await;
     let task = database.enqueue("SELECT pg_advisory_xact_lock(7)", "").await;
-    database.until_held(task).await;
+    database.until_waiting_for_lock(task).await;
     first.kill();
     let mut second = Worker::start_at(&control.url(), &flags);
     let asked = || second.log().matches("may not end the backends of a dead worker").count();
     eventually("it has asked as often as it does at first", async || asked() >= 20).await;
     let before = asked();
-    let beat = "SELECT max(beat) FROM mill.workers";
-    let then: i64 = database.value(beat).await;
-    eventually("it beats on", async || database.value::<i64>(beat).await > then + 50).await;
+    let heartbeat = "SELECT max(heartbeat) FROM mill.workers";
+    let then: i64 = database.value(heartbeat).await;
+    eventually("it beats on", async || database.value::<i64>(heartbeat).await > then + 50).await;
     let later = asked() - before;
     assert!(later < 20, "asked {later} times in 50 beats of 100 ms");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.attempts").await, 0);
@@ -167,7 +174,7 @@ async fn a_viewer_sees_everything_but_the_tokens_and_changes_nothing() {
     }
     let every_column_but_the_token: String = database
         .value(
-            "SELECT format('SELECT %s FROM mill.shown_tasks', string_agg(attname, ', ')) FROM pg_attribute
+            "SELECT format('SELECT %s FROM mill.visible_tasks', string_agg(attname, ', ')) FROM pg_attribute
              WHERE attrelid = 'mill.tasks'::regclass AND attnum > 0 AND attname <> 'token'
                 AND NOT attisdropped",
         )
@@ -285,7 +292,7 @@ async fn functions_are_closed_to_everybody_and_safe_from_what_a_caller_puts_in_f
     // that have.
     let loose = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
-        AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'check_statement', 'first_state', 'judge',
+        AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'check_statement', 'first_state', 'evaluate_join',
             'satisfies', 'schedule_test'))";
     let loose: Vec<String> = database.rows(loose, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(loose, [""; 0], "functions without a search_path of their own");
@@ -324,12 +331,12 @@ async fn everything_in_the_schema_says_what_it_is() {
         WHERE (attrelid, attname) IN (SELECT format('mill.%s', name)::regclass::oid, \"column\"
             FROM (VALUES ('tasks', 'due_at'), ('tasks', 'token'), ('tasks', 'claimed_by'),
                 ('tasks', 'session_pid'), ('tasks', 'session_started_at'), ('tasks', 'attempt'),
-                ('tasks', 'max_attempts'), ('tasks', 'failures'), ('tasks', 'transients'),
+                ('tasks', 'max_attempts'), ('tasks', 'failures'), ('tasks', 'transient_failures'),
                 ('tasks', 'crashes'), ('tasks', 'jitter'), ('tasks', 'at_most_once'),
                 ('tasks', 'external'), ('tasks', 'key'), ('tasks', 'params'),
                 ('attempts', 'final'), ('attempts', 'started_at'), ('attempts', 'rows'),
                 ('attempts', 'position'), ('attempts', 'notices'), ('attempts', 'result'),
-                ('workers', 'presence'), ('workers', 'draining'), ('workers', 'queues'),
+                ('workers', 'session_lock_key'), ('workers', 'draining'), ('workers', 'queues'),
                 ('settings', 'statement_limit_bytes'), ('settings', 'history_retention'),
                 ('settings', 'max_crashes'), ('queues', 'paused')) AS named (name, \"column\"))
             AND col_description(attrelid, attnum) IS NULL";
@@ -361,7 +368,7 @@ async fn a_role_that_makes_roles_and_owns_the_database_may_apply_the_schema() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_holds_no_statement_no_parameter_and_no_message() {
     let database = Database::new().await;
-    let worker = Worker::start(&database, &["--readers", "1", "--poll", "100ms"]);
+    let worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "100ms"]);
     let raises = "DO $$ BEGIN RAISE NOTICE 'hush1'; RAISE EXCEPTION 'hush2 %', 'hush3'; END $$";
     let failed = database.enqueue(raises, ", max_attempts => 1").await;
     let bound = database.enqueue("SELECT $1::text", ", params => '[\"hush4\"]'").await;

@@ -5,7 +5,7 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 
 /// Says how far it is, goes on at the lock, and says more behind it.
-const SAYS: &str = "DO $$ BEGIN
+const REPORTS_PROGRESS: &str = "DO $$ BEGIN
     FOR n IN 1..15 LOOP RAISE NOTICE 'file %', n; END LOOP;
     RAISE NOTICE 'progress: %% loading', 10;
     RAISE NOTICE 'progress: 40.5%% loading';
@@ -14,15 +14,15 @@ const SAYS: &str = "DO $$ BEGIN
 END $$";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_task_says_of_itself_is_seen_while_it_runs() {
+async fn progress_of_a_task_is_visible_while_it_runs() {
     let database = Database::new().await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let mut worker = Worker::start(&database, &["--readers", "3"]);
-    let says = SAYS.replace("%% loading', 10", "10%% loading'");
-    let id = database.enqueue(&says, ", name => 'load'").await;
+    let statement = REPORTS_PROGRESS.replace("%% loading', 10", "10%% loading'");
+    let id = database.enqueue(&statement, ", name => 'load'").await;
     let silent = database.enqueue("SELECT pg_advisory_xact_lock(1)", "").await;
     let row = format!(
-        "SELECT coalesce((SELECT concat_ws(' | ', progress, percent, said_at > started_at, notices->0->>'message',
+        "SELECT coalesce((SELECT concat_ws(' | ', progress, percent, reported_at > started_at, notices->0->>'message',
             notices->-1->>'message', jsonb_array_length(notices)) FROM mill.running WHERE id = {id}), '')"
     );
     eventually("it is told", async || {
@@ -58,15 +58,15 @@ async fn what_a_task_says_of_itself_is_seen_while_it_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_earlier_attempt_has_said_is_not_shown() {
+async fn progress_of_an_earlier_attempt_is_not_shown() {
     let database = Database::new().await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let mut worker = Worker::start(&database, &["--readers", "1"]);
-    let says = "DO $$ BEGIN
+    let statement = "DO $$ BEGIN
         IF current_setting('mill.attempt') = '1' THEN RAISE NOTICE 'progress: 70%%'; END IF;
         PERFORM pg_advisory_xact_lock(1);
     END $$";
-    let id = database.enqueue(says, "").await;
+    let id = database.enqueue(statement, "").await;
     let percent = format!("SELECT percent FROM mill.running WHERE id = {id}");
     eventually("it is told", async || {
         database.rows(&percent, &[]).await.first().and_then(|row| row.get(0)) == Some(70.0)
@@ -88,7 +88,7 @@ async fn what_an_earlier_attempt_has_said_is_not_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_far_a_command_is_comes_from_the_server() {
+async fn progress_of_a_command_comes_from_the_server() {
     let database = Database::new().await;
     // The first tuple that is looked at waits for the lock, in the midst of the first scan.
     database
@@ -120,7 +120,7 @@ async fn how_far_a_command_is_comes_from_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_blocks_a_task_is_told_by_what_it_runs() {
+async fn a_blocking_session_is_shown_with_its_statement() {
     let database = Database::new().await;
     let report = database.connect().await;
     let holds = "SET application_name = 'the report'; BEGIN; SELECT pg_advisory_xact_lock(1)";
@@ -134,16 +134,18 @@ async fn who_blocks_a_task_is_told_by_what_it_runs() {
     let second = database.enqueue("SELECT pg_advisory_xact_lock(2)", "").await;
     eventually("both wait", async || database.value::<i64>(held).await == 2).await;
     let blockers =
-        "SELECT string_agg(concat_ws(' ', b->>'task', b->>'name', b->>'application', b->>'state',
+        "SELECT string_agg(concat_ws(' ', b->>'task_id', b->>'name', b->>'application', b->>'state',
             b->>'transaction_started_at' IS NOT NULL), ', ' ORDER BY r.id)
         FROM mill.running r, jsonb_array_elements(r.blockers) AS b";
-    let told: String = database.value(blockers).await;
+    let blockers_shown: String = database.value(blockers).await;
     let expected = format!("the report idle in transaction t, {first} first pgmill reader ");
-    assert!(told.starts_with(&expected), "{told}");
-    for (id, says) in [(first, "the report, user "), (second, &*format!("task {first} (first)"))] {
+    assert!(blockers_shown.starts_with(&expected), "{blockers_shown}");
+    for (id, statement) in
+        [(first, "the report, user "), (second, &*format!("task {first} (first)"))]
+    {
         let shown = Program::pgmill(&database, &["task", "show", &id.to_string()]).succeeds().await;
         let line = shown.lines().find(|line| line.starts_with("blocked by backend ")).unwrap();
-        assert!(line.contains(says), "{shown}");
+        assert!(line.contains(statement), "{shown}");
     }
     let why: String = database.value(&format!("SELECT mill.why({second})")).await;
     assert!(why.contains(&format!(" (task {first})")), "{why}");

@@ -4,23 +4,23 @@ use rustix::process::Signal;
 
 use crate::harness::{Database, Worker, eventually};
 
-const HELD: &str = "SELECT pg_advisory_xact_lock_shared(1)";
+const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_xact_lock_shared(1)";
 const LEAVES_A_MARK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_advisory_xact_lock_shared(1)";
 
-/// A database in which [`HELD`] waits until [`let_go`].
-async fn holding() -> Database {
+/// A database in which [`WAITS_FOR_LOCK`] waits until [`release_lock`].
+async fn database_with_lock() -> Database {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
     database
 }
 
-async fn let_go(database: &Database) {
+async fn release_lock(database: &Database) {
     database.execute("SELECT pg_advisory_unlock(1)").await;
 }
 
 fn start(database: &Database, flags: &[&str]) -> Worker {
-    Worker::start(database, &[&["--readers", "4", "--poll", "50ms"], flags].concat())
+    Worker::start(database, &[&["--readers", "4", "--poll-interval", "50ms"], flags].concat())
 }
 
 /// Starts a worker and kills it while it runs this attempt of the task.
@@ -52,14 +52,14 @@ async fn within_five_seconds(database: &Database) {
 
 #[tokio::test]
 async fn tasks_of_a_killed_worker_run_again_within_five_seconds_once_its_backends_are_gone() {
-    let database = holding().await;
+    let database = database_with_lock().await;
     let mut ids = Vec::new();
     for _ in 0..4 {
         ids.push(database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await);
     }
     let mut doomed = start(&database, &[]);
     for id in &ids {
-        database.until_held(*id).await;
+        database.until_waiting_for_lock(*id).await;
     }
     database
         .execute(
@@ -72,19 +72,19 @@ async fn tasks_of_a_killed_worker_run_again_within_five_seconds_once_its_backend
     database.execute("CREATE TABLE killed AS SELECT clock_timestamp() AS at").await;
     doomed.kill();
     // The tasks are read before the backends: what is still there then was there before.
-    let look =
+    let query =
         "SELECT count(*) FILTER (WHERE a.pid IS NOT NULL AND t.token IS DISTINCT FROM b.token),
                     count(*) FILTER (WHERE t.token IS DISTINCT FROM b.token)
                 FROM before b JOIN mill.tasks t USING (id)
                     LEFT JOIN pg_stat_activity a USING (pid, backend_start)";
     eventually("every task is given back", async || {
-        let row = &database.rows(look, &[]).await[0];
+        let row = &database.rows(query, &[]).await[0];
         assert_eq!(row.get::<_, i64>(0), 0, "given back while its backend was there");
         row.get::<_, i64>(1) == 4
     })
     .await;
     within_five_seconds(&database).await;
-    let_go(&database).await;
+    release_lock(&database).await;
     for id in ids {
         assert_eq!(database.outcome(id).await, "succeeded");
         assert_eq!(database.attempts(id).await, "lost succeeded");
@@ -96,11 +96,11 @@ async fn tasks_of_a_killed_worker_run_again_within_five_seconds_once_its_backend
 
 #[tokio::test]
 async fn of_thirty_two_workers_a_killed_one_is_noticed_as_fast_as_of_two() {
-    let database = holding().await;
+    let database = database_with_lock().await;
     let flags = ["--readers", "1"];
     let mut doomed = Worker::start(&database, &flags);
     let id = database.enqueue(LEAVES_A_MARK, "").await;
-    database.until_held(id).await;
+    database.until_waiting_for_lock(id).await;
     let fleet: Vec<Worker> = (1..32).map(|_| Worker::start(&database, &flags)).collect();
     let known = "SELECT count(*) FROM mill.workers";
     eventually("all are there", async || database.value::<i64>(known).await == 32).await;
@@ -109,18 +109,18 @@ async fn of_thirty_two_workers_a_killed_one_is_noticed_as_fast_as_of_two() {
         worker.until_logged("ready").await;
     }
     database
-        .execute("CREATE TABLE settled AS SELECT min(w.beat) AS beat FROM mill.workers w")
+        .execute("CREATE TABLE settled AS SELECT min(w.heartbeat) AS heartbeat FROM mill.workers w")
         .await;
     eventually("everybody has beaten twice more", async || {
         database
             .value::<bool>(
-                "SELECT min(w.beat) >= (SELECT beat + 2 FROM settled) FROM mill.workers w",
+                "SELECT min(w.heartbeat) >= (SELECT heartbeat + 2 FROM settled) FROM mill.workers w",
             )
             .await
     })
     .await;
     // The longest way: its last beat is as fresh as can be.
-    let fresh = "SELECT w.beat_at > clock_timestamp() - interval '0.2 s'
+    let fresh = "SELECT w.heartbeat_at > clock_timestamp() - interval '0.2 s'
                  FROM mill.workers w JOIN mill.tasks t ON t.claimed_by = w.id";
     eventually("it has just beaten", async || database.value::<bool>(fresh).await).await;
     database.execute("CREATE TABLE killed AS SELECT clock_timestamp() AS at").await;
@@ -130,18 +130,18 @@ async fn of_thirty_two_workers_a_killed_one_is_noticed_as_fast_as_of_two() {
     })
     .await;
     within_five_seconds(&database).await;
-    let_go(&database).await;
+    release_lock(&database).await;
     assert_eq!(database.outcome(id).await, "succeeded");
     assert_eq!(effects(&database).await, 1);
 }
 
 #[tokio::test]
-async fn a_worker_that_wakes_up_too_late_sees_its_loss_and_works_on() {
-    let database = holding().await;
-    let flags = ["--beat", "300ms", "--orphan-timeout", "2s"];
+async fn a_worker_that_wakes_up_too_late_detects_its_lost_claim_and_continues() {
+    let database = database_with_lock().await;
+    let flags = ["--heartbeat-interval", "300ms", "--orphan-timeout", "2s"];
     let sleeper = start(&database, &flags);
     let id = database.enqueue(LEAVES_A_MARK, "").await;
-    database.until_held(id).await;
+    database.until_waiting_for_lock(id).await;
     let first: uuid::Uuid = database.value("SELECT claimed_by FROM mill.tasks").await;
     let mut heir = start(&database, &flags);
     heir.until_logged("ready").await;
@@ -151,7 +151,7 @@ async fn a_worker_that_wakes_up_too_late_sees_its_loss_and_works_on() {
             != Some(first)
     })
     .await;
-    let_go(&database).await;
+    release_lock(&database).await;
     assert_eq!(database.outcome(id).await, "succeeded");
     sleeper.signal(Signal::CONT);
     sleeper.until_logged("the claim was lost").await;
@@ -166,8 +166,8 @@ async fn a_worker_that_wakes_up_too_late_sees_its_loss_and_works_on() {
 }
 
 #[tokio::test]
-async fn an_autocommit_task_is_not_started_again_beside_its_old_backend() {
-    let database = holding().await;
+async fn an_autocommit_task_is_not_restarted_while_its_old_backend_lives() {
+    let database = database_with_lock().await;
     database.execute("CREATE TABLE start (pid integer, others bigint)").await;
     let statement = "INSERT INTO start SELECT pg_backend_pid(),
             (SELECT count(*) FROM start s JOIN pg_stat_activity a ON a.pid = s.pid);
@@ -179,21 +179,21 @@ async fn an_autocommit_task_is_not_started_again_beside_its_old_backend() {
         database.value::<i64>("SELECT count(*) FROM start").await == 2
     })
     .await;
-    let_go(&database).await;
+    release_lock(&database).await;
     assert_eq!(database.outcome(id).await, "succeeded");
     assert_eq!(database.value::<Vec<i64>>("SELECT array_agg(others) FROM start").await, [0, 0]);
 }
 
 #[tokio::test]
 async fn an_at_most_once_task_ends_as_unknown_and_waits_for_a_person() {
-    let database = holding().await;
+    let database = database_with_lock().await;
     database.execute("CREATE SEQUENCE starts").await;
     let statement = "SELECT nextval('starts'); SELECT pg_advisory_lock_shared(1)";
     let id = database.enqueue(statement, ", mode => 'autocommit', at_most_once => true").await;
     killed_under(&database, id, 1).await;
     let _heir = start(&database, &[]);
     assert_eq!(database.outcome(id).await, "unknown");
-    let_go(&database).await;
+    release_lock(&database).await;
     assert_eq!(database.value::<i64>("SELECT last_value FROM starts").await, 1);
     assert_eq!(database.value::<String>(&format!("SELECT mill.retry({id})")).await, "retried");
     eventually("it has run again", async || database.attempts(id).await == "unknown succeeded")
@@ -203,9 +203,9 @@ async fn an_at_most_once_task_ends_as_unknown_and_waits_for_a_person() {
 
 #[tokio::test]
 async fn a_task_that_kills_its_workers_ends_as_lost() {
-    let database = holding().await;
+    let database = database_with_lock().await;
     database.execute("UPDATE mill.settings SET max_crashes = 2").await;
-    let id = database.enqueue(HELD, ", max_attempts => 1").await;
+    let id = database.enqueue(WAITS_FOR_LOCK, ", max_attempts => 1").await;
     killed_under(&database, id, 1).await;
     killed_under(&database, id, 2).await;
     let _heir = start(&database, &[]);
@@ -217,17 +217,17 @@ async fn a_task_that_kills_its_workers_ends_as_lost() {
 
 #[tokio::test]
 async fn sigterm_lets_running_tasks_finish_and_claims_no_more() {
-    let database = holding().await;
-    let running = database.enqueue(HELD, "").await;
-    let mut worker = start(&database, &["--grace", "1h"]);
-    database.until_held(running).await;
+    let database = database_with_lock().await;
+    let running = database.enqueue(WAITS_FOR_LOCK, "").await;
+    let mut worker = start(&database, &["--shutdown-timeout", "1h"]);
+    database.until_waiting_for_lock(running).await;
     worker.signal(Signal::TERM);
     worker.until_logged("draining").await;
     let late = database.enqueue("SELECT 1", "").await;
     database.execute("SELECT pg_notify('mill', 'work')").await;
     // Beats as before: the task is not reclaimed.
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.workers").await, 1);
-    let_go(&database).await;
+    release_lock(&database).await;
     assert!(worker.ended().await.success());
     assert_eq!(database.attempts(running).await, "succeeded");
     let row = "SELECT state::text, attempt FROM mill.tasks WHERE id = $1";
@@ -237,16 +237,16 @@ async fn sigterm_lets_running_tasks_finish_and_claims_no_more() {
 }
 
 #[tokio::test]
-async fn after_the_grace_or_a_second_sigterm_tasks_go_back_with_their_attempt() {
+async fn after_the_shutdown_timeout_or_a_second_sigterm_tasks_are_released_with_their_attempt() {
     for (grace, signals) in [("200ms", 1), ("1h", 2)] {
-        let database = holding().await;
-        let mut worker = start(&database, &["--grace", grace]);
+        let database = database_with_lock().await;
+        let mut worker = start(&database, &["--shutdown-timeout", grace]);
         let ids = [
             database.enqueue(LEAVES_A_MARK, "").await,
-            database.enqueue(HELD, ", mode => 'autocommit'").await,
+            database.enqueue(WAITS_FOR_LOCK, ", mode => 'autocommit'").await,
         ];
         for id in ids {
-            database.until_held(id).await;
+            database.until_waiting_for_lock(id).await;
         }
         worker.signal(Signal::TERM);
         if signals == 2 {
@@ -261,7 +261,7 @@ async fn after_the_grace_or_a_second_sigterm_tasks_go_back_with_their_attempt() 
             let count: i64 = database.value(&format!("SELECT count(*) FROM {nothing}")).await;
             assert_eq!(count, 0, "{grace}: {nothing}");
         }
-        let_go(&database).await;
+        release_lock(&database).await;
         let _heir = start(&database, &[]);
         for id in ids {
             assert_eq!(database.outcome(id).await, "succeeded");
@@ -271,11 +271,13 @@ async fn after_the_grace_or_a_second_sigterm_tasks_go_back_with_their_attempt() 
 
 #[tokio::test]
 async fn a_task_cancelled_during_a_shutdown_is_not_attempted_again() {
-    let database = holding().await;
-    let mut worker =
-        start(&database, &["--grace", "1h", "--beat", "300s", "--orphan-timeout", "1h"]);
-    let id = database.enqueue(HELD, "").await;
-    database.until_held(id).await;
+    let database = database_with_lock().await;
+    let mut worker = start(
+        &database,
+        &["--shutdown-timeout", "1h", "--heartbeat-interval", "300s", "--orphan-timeout", "1h"],
+    );
+    let id = database.enqueue(WAITS_FOR_LOCK, "").await;
+    database.until_waiting_for_lock(id).await;
     // A request that nobody was told of: the next beat is far away.
     database.rows("INSERT INTO mill.cancel_requests VALUES ($1)", &[&id]).await;
     worker.signal(Signal::TERM);

@@ -10,7 +10,7 @@ use crate::harness::private::server_programs;
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 
 const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
-const HELD: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
+const WAITS_FOR_LOCK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_advisory_xact_lock_shared(1)";
 
 /// Tasks with an effect that are on record as succeeded without it, or have it without that record.
@@ -20,7 +20,16 @@ const TORN: &str =
     WHERE a.task_id IS NULL OR e.task IS NULL";
 
 fn worker(database: &Database) -> Worker {
-    let flags = ["--readers", "4", "--poll", "50ms", "--beat", "300ms", "--orphan-timeout", "2s"];
+    let flags = [
+        "--readers",
+        "4",
+        "--poll-interval",
+        "50ms",
+        "--heartbeat-interval",
+        "300ms",
+        "--orphan-timeout",
+        "2s",
+    ];
     Worker::start(database, &flags)
 }
 
@@ -34,8 +43,8 @@ async fn at_work(database: &Database, outside: &str) -> Worker {
     let worker = worker(database);
     database.enqueue_many(200, EFFECT).await;
     database.until_empty().await;
-    let held = database.enqueue(HELD, "").await;
-    database.until_held(held).await;
+    let held = database.enqueue(WAITS_FOR_LOCK, "").await;
+    database.until_waiting_for_lock(held).await;
     let program = format!("COPY (SELECT 1) TO PROGRAM 'cat >> {outside}'");
     database
         .enqueue(
@@ -83,7 +92,7 @@ async fn a_recovery_to_a_moment_of_the_past_has_effects_and_history_of_that_mome
     assert_eq!(recovered.value::<i64>(TORN).await, 0);
     assert_eq!(count(&recovered, "mill.workers").await, 0);
     assert!(count(&recovered, "mill.tasks WHERE state = 'running'").await >= 1);
-    look_and_go_on(&recovered).await;
+    check_and_resume(&recovered).await;
     // An effect outside of the database is had again.
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "1\n1\n");
 }
@@ -101,7 +110,7 @@ async fn until_kept(database: &Database) {
 }
 
 /// As the documentation says: paused, then a worker, a look, and on.
-async fn look_and_go_on(recovered: &Database) {
+async fn check_and_resume(recovered: &Database) {
     let pgmill = |arguments: &[&str]| Program::pgmill(recovered, arguments);
     for queue in ["default", "outside"] {
         pgmill(&["queue", "pause", queue]).succeeds().await;
@@ -148,24 +157,24 @@ fn dumped_and_restored(from: &Database, to: &Database) -> bool {
     let file = std::env::temp_dir().join(format!("pgmill-dump-{}", to.name()));
     let run = |command: &mut Command| {
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.success(), said)
+        let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), error_text)
     };
-    let (done, said) = run(Command::new(dump).args(["-Fc", "-f"]).arg(&file).arg(from.url()));
-    if said.contains("server version mismatch") {
+    let (done, error_text) = run(Command::new(dump).args(["-Fc", "-f"]).arg(&file).arg(from.url()));
+    if error_text.contains("server version mismatch") {
         println!("skipped: pg_dump is older than the server");
         return false;
     }
-    assert!(done, "{said}");
-    let (done, said) =
+    assert!(done, "{error_text}");
+    let (done, error_text) =
         run(Command::new(restore).args(["--exit-on-error", "-d", &to.url()]).arg(&file));
-    assert!(done, "{said}");
+    assert!(done, "{error_text}");
     std::fs::remove_file(file).unwrap();
     true
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dumped_queue_goes_on_where_it_was_restored() {
+async fn a_dumped_queue_continues_where_it_was_restored() {
     let database = Database::new().await;
     let mut first = at_work(&database, "/dev/null").await;
     database.execute("SELECT mill.pause('default'), mill.pause('narrow'), mill.set_max_running('queue', 'narrow', 1)").await;

@@ -8,7 +8,8 @@ const SOON: &str = ", retry_interval => '0'";
 
 async fn start(flags: &[&str]) -> (Database, Worker) {
     let database = Database::new().await;
-    let worker = Worker::start(&database, &[&["--readers", "4", "--poll", "50ms"], flags].concat());
+    let worker =
+        Worker::start(&database, &[&["--readers", "4", "--poll-interval", "50ms"], flags].concat());
     (database, worker)
 }
 
@@ -116,9 +117,9 @@ async fn what_another_attempt_would_meet_again_is_not_attempted_again() {
         let id = database.enqueue(statement, SOON).await;
         assert_eq!(database.outcome(id).await, "failed", "{statement}");
         assert_eq!(database.attempts(id).await, "failed", "{statement}");
-        let (found, told) = last_error(&database, id).await;
+        let (found, message) = last_error(&database, id).await;
         assert_eq!(found, sqlstate, "{statement}");
-        assert!(told.contains(hint), "{statement}: {told}");
+        assert!(message.contains(hint), "{statement}: {message}");
     }
     let id = database.enqueue("VACUUM effect", ", mode => 'autocommit'").await;
     assert_eq!(database.outcome(id).await, "succeeded");
@@ -137,7 +138,7 @@ async fn the_operator_decides_which_errors_are_fatal() {
 }
 
 #[tokio::test]
-async fn a_task_that_says_later_is_run_again_and_uses_up_no_attempt() {
+async fn a_snoozed_task_is_run_again_and_uses_no_attempt() {
     let (database, _worker) = start(&[]).await;
     database.execute("CREATE SEQUENCE tries").await;
     let later = "DO $$ BEGIN
@@ -195,8 +196,8 @@ async fn two_tasks_that_deadlock_both_succeed_though_neither_may_fail() {
         database.enqueue(&statement, ", max_attempts => 1").await
     };
     let (one, two) = (cross(1, 2).await, cross(2, 1).await);
-    database.until_held(one).await;
-    database.until_held(two).await;
+    database.until_waiting_for_lock(one).await;
+    database.until_waiting_for_lock(two).await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(database.outcome(one).await, "succeeded");
     assert_eq!(database.outcome(two).await, "succeeded");

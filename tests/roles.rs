@@ -19,7 +19,7 @@ const VERBS: [(&str, &str); 29] = [
     ),
     ("enqueue as another profile", "SELECT mill.enqueue('SELECT 1', run_as => 'closed')"),
     ("start a run", "SELECT mill.start_run(ARRAY['work'])"),
-    ("read live tasks", "SELECT statement FROM mill.shown_tasks"),
+    ("read live tasks", "SELECT statement FROM mill.visible_tasks"),
     ("read history", "SELECT statement, result FROM mill.history"),
     (
         "read runs, jobs and schedules",
@@ -28,7 +28,7 @@ const VERBS: [(&str, &str); 29] = [
     ("ask why", "SELECT mill.why(1)"),
     ("ask how many workers to have", "SELECT mill.scale_hint()"),
     ("read who did what", "SELECT act, login, actor FROM mill.audit"),
-    ("make up acts", "SELECT mill.record_act('cancel', 'task 1')"),
+    ("make up acts", "SELECT mill.record_audit('cancel', 'task 1')"),
     ("read tokens", "SELECT token FROM mill.tasks"),
     ("read keys of profiles", "SELECT key FROM mill.profiles"),
     ("cancel, retry", "SELECT mill.cancel(1), mill.retry(1)"),
@@ -48,7 +48,7 @@ const VERBS: [(&str, &str); 29] = [
     ),
     (
         "beat",
-        "INSERT INTO mill.workers (id, presence, readers, beat_interval, orphan_timeout) VALUES (gen_random_uuid(), 1, 1, '5 s', '30 s')",
+        "INSERT INTO mill.workers (id, session_lock_key, readers, heartbeat_interval, orphan_timeout) VALUES (gen_random_uuid(), 1, 1, '5 s', '30 s')",
     ),
     ("record an attempt", "SELECT mill.fail(1, gen_random_uuid(), 'failed', 'final', '0', NULL)"),
     ("prune history", "SELECT mill.prune()"),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Database, Fleet, Worker, eventually};
 
-pub(crate) const FLAGS: [&str; 4] = ["--readers", "8", "--poll", "50ms"];
+pub(crate) const FLAGS: [&str; 4] = ["--readers", "8", "--poll-interval", "50ms"];
 
 /// Declares a job of tasks `name < parents`.
 pub(crate) async fn job(database: &Database, name: &str, tasks: Value) {
@@ -48,7 +48,7 @@ pub(crate) async fn assert_in_order(database: &Database) {
             "SELECT count(*) FROM mill.run_edges e
                  JOIN mill.run_tasks p ON (p.run_id, p.node) = (e.run_id, e.parent)
                  JOIN mill.run_tasks c ON (c.run_id, c.node) = (e.run_id, e.child)
-             WHERE c.join_mode = 'all' AND c.started_at < p.ended_at",
+             WHERE c.join_mode = 'all' AND c.started_at < p.finished_at",
         )
         .await;
     assert_eq!(early, 0, "children that began before their parents had ended");
@@ -88,7 +88,7 @@ async fn a_diamond_whose_parents_end_at_the_same_moment_runs_its_child_once_a_th
     let together: i64 = database
         .value(
             "SELECT count(*) FROM mill.run_tasks b JOIN mill.run_tasks c USING (run_id)
-             WHERE b.name = 'b' AND c.name = 'c' AND b.ended_at - c.ended_at BETWEEN '-2 ms' AND '2 ms'",
+             WHERE b.name = 'b' AND c.name = 'c' AND b.finished_at - c.finished_at BETWEEN '-2 ms' AND '2 ms'",
         )
         .await;
     let apart: i64 = database
@@ -103,13 +103,13 @@ async fn a_diamond_whose_parents_end_at_the_same_moment_runs_its_child_once_a_th
 }
 
 #[tokio::test]
-async fn a_run_goes_on_past_a_failure_and_names_what_became_impossible() {
+async fn a_run_continues_past_a_failure_and_names_the_upstream_failed_tasks() {
     let database = Database::new().await;
     job(
         &database,
         "mixed",
         json!([
-            {"name": "bad", "statement": "SELECT 1/0", "attempts": 1},
+            {"name": "bad", "statement": "SELECT 1/0", "max_attempts": 1},
             {"name": "good", "statement": "SELECT 1"},
             {"name": "needs_bad", "statement": "SELECT 1", "after": ["bad", "good"]},
             {"name": "after_that", "statement": "SELECT 1", "after": ["needs_bad"]},
@@ -125,19 +125,20 @@ async fn a_run_goes_on_past_a_failure_and_names_what_became_impossible() {
     assert_eq!(end(&database, run).await, "failed");
     assert_eq!(
         states(&database, run).await,
-        "after_that impossible, alarm succeeded, bad failed, cleanup succeeded, either succeeded, \
-         good succeeded, needs_bad impossible, rest succeeded"
+        "after_that upstream_failed, alarm succeeded, bad failed, cleanup succeeded, either succeeded, \
+         good succeeded, needs_bad upstream_failed, rest succeeded"
     );
     assert_eq!(
         why(&database, run, "needs_bad").await,
         "it cannot run any more, because of bad (failed, expected succeeded)"
     );
-    let said = why(&database, run, "bad").await;
+    let reason = why(&database, run, "bad").await;
     assert!(
-        said.starts_with("it has ended: failed") && said.ends_with("division by zero"),
-        "{said}"
+        reason.starts_with("it has ended: failed") && reason.ends_with("division by zero"),
+        "{reason}"
     );
-    let count = "SELECT concat_ws(' ', tasks, succeeded, failed, ignored, cancelled, impossible)
+    let count =
+        "SELECT concat_ws(' ', tasks, succeeded, failed, ignored, cancelled, upstream_failed)
                  FROM mill.run_status";
     assert_eq!(database.value::<String>(count).await, "8 5 1 0 0 2");
     assert_in_order(&database).await;
@@ -150,7 +151,7 @@ async fn an_ignored_failure_does_not_make_the_run_fail() {
         &database,
         "lenient",
         json!([
-            {"name": "a", "statement": "SELECT 1/0", "attempts": 1, "ignore_failure": true},
+            {"name": "a", "statement": "SELECT 1/0", "max_attempts": 1, "ignore_failure": true},
             {"name": "b", "statement": "SELECT 1", "after": [{"task": "a", "expected": "finished"}]},
         ]),
     )
@@ -320,5 +321,5 @@ async fn what_a_pass_over_a_run_leaves_is_found_by_any_worker() {
     assert!(database.value::<bool>("SELECT more FROM mill.advance_run(1)").await);
     let _worker = Worker::start(&database, &FLAGS);
     assert_eq!(end(&database, run).await, "failed");
-    assert_eq!(database.value::<i32>("SELECT impossible FROM mill.runs").await, 5000);
+    assert_eq!(database.value::<i32>("SELECT upstream_failed FROM mill.runs").await, 5000);
 }

@@ -155,8 +155,8 @@ async fn a_task_waits_for_a_worker_that_has_its_profile_and_says_so() {
     let etl = Login::new(&database, "etl", "").await;
     let user: String = database.value("SELECT current_user::text").await;
     let allow = ["profile", "set", "etl", "--allow", &user, "--description", "loads"];
-    let said = Program::pgmill(&database, &allow).succeeds().await;
-    assert_eq!(said, format!("profile etl is open to members of {user}\n"));
+    let output = Program::pgmill(&database, &allow).succeeds().await;
+    assert_eq!(output, format!("profile etl is open to members of {user}\n"));
     let _plain = Worker::start(&database, &["--readers", "1"]);
     let waiting = Program::enqueue(&database, &["--run-as", "etl", WHO]).succeeds().await;
     let waiting: i64 = waiting.trim().parse().unwrap();

@@ -15,7 +15,7 @@ async fn line(database: &Database) {
     let b = "SELECT count(*) FROM mended";
     let tasks = json!([
         {"name": "a", "statement": "SELECT $1::int", "params": [{"$param": "n"}]},
-        {"name": "b", "statement": b, "attempts": 1, "after": ["a"]},
+        {"name": "b", "statement": b, "max_attempts": 1, "after": ["a"]},
         {"name": "c|<d>", "statement": "SELECT 1", "after": [{"task": "b", "expected": "succeeded"}]},
     ]);
     job(database, "Line", tasks).await;
@@ -27,15 +27,15 @@ async fn a_run_is_started_and_awaited_and_its_end_is_the_exit_code() {
     line(&database).await;
     let _worker = Worker::start(&database, &FLAGS);
     let enqueue = async |arguments: &[&str]| Program::enqueue(&database, arguments).run().await;
-    let (code, ids, told) = enqueue(&["--job", "line", "--param", "n=7", "--wait"]).await;
-    assert_eq!((code, ids.as_str()), (3, "1\n"), "{told}");
-    assert!(told.contains("run 1 failed: 1 succeeded, 1 failed, 1 impossible"), "{told}");
-    assert!(told.contains("  b failed: relation \"mended\" does not exist"), "{told}");
+    let (code, ids, output) = enqueue(&["--job", "line", "--param", "n=7", "--wait"]).await;
+    assert_eq!((code, ids.as_str()), (3, "1\n"), "{output}");
+    assert!(output.contains("run 1 failed: 1 succeeded, 1 failed, 1 upstream_failed"), "{output}");
+    assert!(output.contains("  b failed: relation \"mended\" does not exist"), "{output}");
     database.execute("CREATE TABLE mended ()").await;
-    let (code, answer, told) =
+    let (code, answer, output) =
         enqueue(&["--job", "line", "--param", "n=7", "--wait", "--json"]).await;
     let answer: Value = serde_json::from_str(&answer).unwrap();
-    assert_eq!((code, &answer["run"]["state"]), (0, &json!("succeeded")), "{told}");
+    assert_eq!((code, &answer["run"]["state"]), (0, &json!("succeeded")), "{output}");
     for (wrong, code, says) in [
         (&["--job", "line"][..], 5, "parameter \"n\" has no value"),
         (
@@ -46,8 +46,8 @@ async fn a_run_is_started_and_awaited_and_its_end_is_the_exit_code() {
         (&["--job", "nobody"], 5, "there is no job \"nobody\""),
         (&["--job", "line", "SELECT 1"], 2, "cannot be used with"),
     ] {
-        let (given, _, told) = enqueue(wrong).await;
-        assert!(given == code && told.contains(says), "{wrong:?}: {given} {told}");
+        let (given, _, output) = enqueue(wrong).await;
+        assert!(given == code && output.contains(says), "{wrong:?}: {given} {output}");
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.runs").await, 2);
 }
@@ -63,12 +63,12 @@ async fn a_run_is_read_drawn_and_steered() {
     database.rows("SELECT mill.start_run(ARRAY['line'], '{\"n\": 1}')", &[]).await;
     assert_eq!(end(&database, 1).await, "failed");
     let shown = json_of(&database, &["run", "show", "1"]).await;
-    assert_eq!(shown["run"]["count"]["impossible"], 1);
+    assert_eq!(shown["run"]["count"]["upstream_failed"], 1);
     assert_eq!(shown["critical_path"]["tasks"], json!(["a", "b"]));
     assert_eq!(json_of(&database, &["run", "list", "--state", "failed"]).await[0]["id"], 1);
     assert_eq!(json_of(&database, &["run", "list", "--state", "running"]).await, json!([]));
     let (_, drawn, _) = run(&["graph", "1"]).await;
-    assert_eq!(drawn, "[a succeeded] >>> [b failed]\n[b failed] >>> [c|<d> impossible]\n");
+    assert_eq!(drawn, "[a succeeded] >>> [b failed]\n[b failed] >>> [c|<d> upstream_failed]\n");
     let (_, drawn, _) = run(&["graph", "1", "--format", "mermaid"]).await;
     assert!(drawn.starts_with("flowchart LR\n") && !drawn.contains("<d>"), "{drawn}");
     let why = json_of(&database, &["why", "1/b"]).await;
@@ -79,10 +79,10 @@ async fn a_run_is_read_drawn_and_steered() {
     assert_eq!(database.value::<i32>("SELECT restarts FROM mill.runs").await, 0);
     let (_, again, _) = run(&["restart", "1", "--failed"]).await;
     assert_eq!(again, "of run 1 run again: b\n");
-    let (code, _, told) = run(&["show", "1", "--watch"]).await;
+    let (code, _, output) = run(&["show", "1", "--watch"]).await;
     assert!(
-        code == 0 && told.contains("run 1 succeeded: 2 succeeded, 1 impossible"),
-        "{code} {told}"
+        code == 0 && output.contains("run 1 succeeded: 2 succeeded, 1 upstream_failed"),
+        "{code} {output}"
     );
     for (wrong, code, says) in [
         (&["restart", "1"][..], 5, "run 1 has succeeded, not failed"),
@@ -90,19 +90,19 @@ async fn a_run_is_read_drawn_and_steered() {
         (&["show", "9"], 4, "there is no run 9"),
         (&["cancel", "9"], 4, ""),
     ] {
-        let (given, _, told) = run(wrong).await;
-        assert!(given == code && told.contains(says), "{wrong:?}: {given} {told}");
+        let (given, _, output) = run(wrong).await;
+        assert!(given == code && output.contains(says), "{wrong:?}: {given} {output}");
     }
     // In bulk, too, a task of a run is refused and the others are not.
-    let (code, told, _) =
+    let (code, output, _) =
         Program::pgmill(&database, &["task", "retry", "--outcome", "succeeded", "--yes"])
             .run()
             .await;
-    assert!(told.contains("refused"), "{code} {told}");
+    assert!(output.contains("refused"), "{code} {output}");
 }
 
 #[tokio::test]
-async fn every_run_that_goes_on_can_be_cancelled_at_once() {
+async fn every_run_in_progress_can_be_cancelled_at_once() {
     let database = Database::new().await;
     database.execute("SELECT mill.pause('default')").await;
     job(&database, "idle", json!([{"name": "a", "statement": "SELECT 1"}])).await;

@@ -52,7 +52,7 @@ fn model(graph: &[Node]) -> (Vec<&'static str>, &'static str) {
     let mut ends: Vec<&'static str> = Vec::new();
     for node in graph {
         let met = |(parent, expected): &(usize, &'static str)| match *expected {
-            "finished" => ends[*parent] != "impossible",
+            "finished" => ends[*parent] != "upstream_failed",
             expected => ends[*parent] == expected,
         };
         let runs = if node.any && !node.parents.is_empty() {
@@ -61,7 +61,7 @@ fn model(graph: &[Node]) -> (Vec<&'static str>, &'static str) {
             node.parents.iter().all(met)
         };
         ends.push(match node.nature {
-            _ if !runs => "impossible",
+            _ if !runs => "upstream_failed",
             Nature::Succeeds => "succeeded",
             Nature::Fails => "failed",
             Nature::IsCancelled => "cancelled",
@@ -90,7 +90,7 @@ fn document(graph: &[Node]) -> Value {
         json!({
             "name": format!("t{n:02}"),
             "statement": if node.nature == Nature::Fails { "SELECT 1/0" } else { "SELECT 1" },
-            "attempts": 1,
+            "max_attempts": 1,
             "queue": if node.nature == Nature::IsCancelled { "held" } else { "default" },
             "ignore_failure": node.ignored,
             "join": if node.any { "any" } else { "all" },
@@ -112,7 +112,16 @@ async fn random_runs_end_as_the_model_says_though_workers_are_killed() {
         job(&database, &format!("job {n}"), document(&graph)).await;
         graphs.push((start(&database, &format!("job {n}")).await, graph));
     }
-    let flags = ["--readers", "8", "--poll", "50ms", "--beat", "500ms", "--orphan-timeout", "5s"];
+    let flags = [
+        "--readers",
+        "8",
+        "--poll-interval",
+        "50ms",
+        "--heartbeat-interval",
+        "500ms",
+        "--orphan-timeout",
+        "5s",
+    ];
     let mut fleet = Fleet::start(&database, 2, &flags);
     let (mut left, mut kills) = (RUNS, 0);
     while left > 0 {

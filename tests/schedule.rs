@@ -6,7 +6,7 @@ use rand::RngExt;
 use crate::harness::{Database, Fleet, Worker, eventually};
 use crate::run::{end, job};
 
-pub(crate) const FLAGS: [&str; 4] = ["--readers", "4", "--poll", "50ms"];
+pub(crate) const FLAGS: [&str; 4] = ["--readers", "4", "--poll-interval", "50ms"];
 
 /// Declares a schedule of one statement; `options` as `, name => value`.
 pub(crate) async fn schedule(
@@ -132,10 +132,10 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
 }
 
 /// A statement that goes on for as long as the test holds this lock.
-const HELD: &str = "SELECT pg_advisory_xact_lock_shared(7)";
+const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_xact_lock_shared(7)";
 
 #[tokio::test]
-async fn a_fire_while_a_run_goes_on_is_skipped_or_waits_or_runs_beside_it() {
+async fn a_fire_during_a_run_is_skipped_or_waits_or_runs_concurrently() {
     let database = Database::new().await;
     let holder = database.connect().await;
     holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
@@ -146,7 +146,7 @@ async fn a_fire_while_a_run_goes_on_is_skipped_or_waits_or_runs_beside_it() {
         ("allow", "allow", "fired 3"),
     ] {
         let options = format!(", overlap => '{overlap}'");
-        schedule(&database, name, "monthly(1, 00:00)", HELD, &options).await;
+        schedule(&database, name, "monthly(1, 00:00)", WAITS_FOR_LOCK, &options).await;
         planned(&database, name).await;
         for n in 1..=3 {
             database
@@ -163,7 +163,7 @@ async fn a_fire_while_a_run_goes_on_is_skipped_or_waits_or_runs_beside_it() {
     }
     let (fires, reason) = test(&database, "skip").await;
     assert!(!fires && reason.starts_with("the next fire is not due before"), "{reason}");
-    let said: String = database
+    let logged: String = database
         .value(
             "SELECT l.message FROM mill.schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
              WHERE s.name = 'skip' AND event = 'skipped' LIMIT 1",
@@ -172,7 +172,7 @@ async fn a_fire_while_a_run_goes_on_is_skipped_or_waits_or_runs_beside_it() {
     let run: i64 = database
         .value("SELECT r.id FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id WHERE s.name = 'skip'")
         .await;
-    assert!(said.starts_with(&format!("run {run} goes on since ")), "{said}");
+    assert!(logged.starts_with(&format!("run {run} goes on since ")), "{logged}");
     holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
     until_events(&database, "queue", "fired 2, skipped 1, completed 2").await;
     until_events(&database, "skip", "fired 1, skipped 2, completed 1").await;
@@ -225,7 +225,7 @@ async fn what_cannot_fire_says_so_and_waits_for_its_next_time_while_others_fire(
 }
 
 #[tokio::test]
-async fn one_that_takes_too_long_to_start_holds_no_other_up() {
+async fn a_schedule_that_takes_too_long_to_start_blocks_no_other() {
     let database = Database::new().await;
     database.execute("SELECT mill.set_max_running('queue', 'held', 1)").await;
     let held = ", task => '{\"queue\": \"held\"}'";
@@ -279,7 +279,8 @@ async fn run_now_leaves_the_timeline_alone_and_jitter_comes_later() {
     let database = Database::new().await;
     let holder = database.connect().await;
     holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
-    schedule(&database, "nightly", "monthly(1, 03:15)", HELD, ", jitter => '20 hours'").await;
+    schedule(&database, "nightly", "monthly(1, 03:15)", WAITS_FOR_LOCK, ", jitter => '20 hours'")
+        .await;
     let _worker = Worker::start(&database, &FLAGS);
     planned(&database, "nightly").await;
     let timeline = "SELECT (next_fire_at, next_tick_at, last_fire_at)::text FROM mill.schedules";
@@ -307,13 +308,16 @@ async fn run_now_leaves_the_timeline_alone_and_jitter_comes_later() {
 }
 
 #[tokio::test]
-async fn a_dead_worker_s_task_is_in_the_log_and_fires_go_on_after_it() {
+async fn a_dead_worker_s_task_is_in_the_log_and_later_fires_continue() {
     let database = Database::new().await;
     let holder = database.connect().await;
     holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
-    schedule(&database, "held", "monthly(1, 03:15)", HELD, "").await;
-    let mut fleet =
-        Fleet::start(&database, 2, &["--readers", "1", "--poll", "50ms", "--beat", "200ms"]);
+    schedule(&database, "held", "monthly(1, 03:15)", WAITS_FOR_LOCK, "").await;
+    let mut fleet = Fleet::start(
+        &database,
+        2,
+        &["--readers", "1", "--poll-interval", "50ms", "--heartbeat-interval", "200ms"],
+    );
     planned(&database, "held").await;
     let run: i64 = database.value("SELECT mill.run_now('held')").await;
     let claimed = "SELECT s.pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by";
@@ -358,7 +362,7 @@ async fn a_change_counts_from_its_moment_and_a_pause_is_not_caught_up() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_told_not_to_tick_leaves_it_to_others() {
+async fn a_worker_configured_not_to_tick_leaves_it_to_others() {
     let database = Database::new().await;
     schedule(&database, "s", "every(1 second)", "SELECT 1", "").await;
     let quiet = Worker::start(&database, &[&FLAGS[..], &["--no-scheduler"]].concat());
@@ -374,7 +378,7 @@ async fn a_worker_that_is_told_not_to_tick_leaves_it_to_others() {
 #[tokio::test]
 async fn a_tick_costs_what_is_due_and_not_what_exists() {
     let database = Database::new().await;
-    let tick = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM mill.take_schedules(50)";
+    let tick = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM mill.lock_due_schedules(50)";
     let mut found = Vec::new();
     for count in [100, 10_000] {
         database

@@ -14,7 +14,7 @@ pub(crate) async fn kept(database: &Database) -> String {
             "SELECT jsonb_build_array(
                 (SELECT jsonb_agg(s ORDER BY s.id) FROM mill.schedules s),
                 (SELECT jsonb_agg(l ORDER BY l.id) FROM mill.schedule_log l),
-                (SELECT jsonb_agg(m ORDER BY m) FROM mill.schedule_mistakes m),
+                (SELECT jsonb_agg(m ORDER BY m) FROM mill.schedule_declaration_errors m),
                 (SELECT jsonb_agg(j ORDER BY j.name) FROM mill.jobs j),
                 (SELECT jsonb_agg(t ORDER BY t.job, t.name) FROM mill.job_tasks t),
                 (SELECT jsonb_agg(r ORDER BY r.id) FROM mill.runs r))::text",
@@ -32,18 +32,18 @@ pub(crate) async fn annotated(database: &Database, name: &str, comment: &str) {
         .await;
 }
 
-pub(crate) async fn says(database: &Database, arguments: &[&str]) -> String {
+pub(crate) async fn output_of(database: &Database, arguments: &[&str]) -> String {
     Program::pgmill(database, arguments).succeeds().await
 }
 
 /// It exits with this code and says all of this on standard error, with `--json` too; nothing changes.
-pub(crate) async fn refused(database: &Database, arguments: &[&str], code: i32, says: &[&str]) {
+pub(crate) async fn refused(database: &Database, arguments: &[&str], code: i32, shown: &[&str]) {
     let before = kept(database).await;
     for flags in [&[][..], &["--json"]] {
         let arguments = [arguments, flags].concat();
         let (given, stdout, stderr) = Program::pgmill(database, &arguments).run().await;
         assert!(
-            given == code && stdout.is_empty() && says.iter().all(|it| stderr.contains(it)),
+            given == code && stdout.is_empty() && shown.iter().all(|it| stderr.contains(it)),
             "{arguments:?}: {given} {stdout}{stderr}"
         );
     }
@@ -58,7 +58,7 @@ async fn states(database: &Database) -> String {
 }
 
 async fn run_now(database: &Database, name: &str) -> i64 {
-    json_of(database, &["schedule", "run-now", name]).await["run"].as_i64().unwrap()
+    json_of(database, &["schedule", "run-now", name]).await["run_id"].as_i64().unwrap()
 }
 
 /// Attempts and retry interval of the tasks of a run.
@@ -68,7 +68,7 @@ async fn attempts(database: &Database, run: i64) -> String {
 }
 
 #[tokio::test]
-async fn every_verb_says_that_there_is_no_such_schedule_and_where_to_look() {
+async fn every_verb_reports_an_unknown_schedule_and_suggests_the_list() {
     let database = Database::new().await;
     for verb in [
         &["schedule", "show"][..],
@@ -81,7 +81,7 @@ async fn every_verb_says_that_there_is_no_such_schedule_and_where_to_look() {
         &["schedule", "remove"],
         &["schedule", "run-now"],
         &["schedule", "run-now", "--dry-run"],
-        &["schedule", "set", "--attempts", "3"],
+        &["schedule", "set", "--max-attempts", "3"],
         &["why"],
     ] {
         let hint = "hint: pgmill schedule list";
@@ -112,8 +112,8 @@ async fn what_cannot_be_read_is_refused_with_its_place_under_a_caret() {
     }
     for (wrong, words) in [
         (&["set", "s"][..], "required"),
-        (&["set", "s", "--attempts", "0"], "from 1 to 10000, or declared"),
-        (&["set", "s", "--attempts", "-1"], ""),
+        (&["set", "s", "--max-attempts", "0"], "from 1 to 10000, or declared"),
+        (&["set", "s", "--max-attempts", "-1"], ""),
         (&["set", "s", "--retry-interval", "soon"], "not a duration"),
         (&["set", "s", "--jitter", "1 month"], "differ in length"),
         (&["set", "s", "--jitter", "25 hours"], "at most a day"),
@@ -143,7 +143,7 @@ async fn a_dry_run_of_every_verb_says_what_it_would_do_and_changes_nothing() {
     for (arguments, would) in [
         (&["schedule", "enable", "s"][..], "would enable schedule s\n"),
         (&["schedule", "disable", "s"], "would disable schedule s\n"),
-        (&["schedule", "set", "s", "--attempts", "3"], "would change schedule s\n"),
+        (&["schedule", "set", "s", "--max-attempts", "3"], "would change schedule s\n"),
         (&["schedule", "set", "s", "--timing", "manual"], "would change schedule s\n"),
         (
             &["schedule", "set", "s", "--timing", "DAILY( 03:15 )"],
@@ -156,12 +156,12 @@ async fn a_dry_run_of_every_verb_says_what_it_would_do_and_changes_nothing() {
         (&["schedule", "remove", "s"], "would remove schedule s\n"),
         (&["schedule", "run-now", "s"], "would start a run of schedule s\n"),
         (
-            &["reconcile"],
-            "+ schedule public.nightly/daily_03_15\n1 change would be made, 0 unchanged, 0 mistakes\n",
+            &["schedule", "sync"],
+            "+ schedule public.nightly/daily_03_15\n1 change would be made, 0 unchanged, 0 errors\n",
         ),
     ] {
         let arguments = [arguments, &["--dry-run"]].concat();
-        assert_eq!(says(&database, &arguments).await, would);
+        assert_eq!(output_of(&database, &arguments).await, would);
         assert_eq!(json_of(&database, &arguments).await["dry_run"], true, "{arguments:?}");
         assert_eq!(kept(&database).await, before, "{arguments:?}");
     }
@@ -171,7 +171,7 @@ async fn a_dry_run_of_every_verb_says_what_it_would_do_and_changes_nothing() {
 async fn a_schedule_is_declared_changed_and_removed_and_its_history_stays() {
     let database = Database::new().await;
     let set = async |arguments: &[&str]| {
-        says(&database, &[&["schedule", "set", "purge"], arguments].concat()).await
+        output_of(&database, &[&["schedule", "set", "purge"], arguments].concat()).await
     };
     let declare = ["--timing", "daily(03:15)", "--statement", "SELECT 1"];
     assert_eq!(set(&declare).await, "schedule purge declared\n");
@@ -195,8 +195,8 @@ async fn a_schedule_is_declared_changed_and_removed_and_its_history_stays() {
     assert_eq!(changed, json!({"schedule": "purge", "removed": true, "dry_run": false}));
     assert_eq!(states(&database).await, "purge removed");
     refused(&database, &["schedule", "remove", "purge"], 4, &["no schedule \"purge\""]).await;
-    assert_eq!(json_of(&database, &["schedule", "history", "purge"]).await[0]["run"], run);
-    let gone = says(&database, &["why", "purge"]).await;
+    assert_eq!(json_of(&database, &["schedule", "history", "purge"]).await[0]["run_id"], run);
+    let gone = output_of(&database, &["why", "purge"]).await;
     assert!(gone.starts_with("its declaration is gone since "), "{gone}");
     let own = "SELECT disabled_at IS NULL FROM mill.jobs WHERE name = 'purge'";
     assert!(!database.value::<bool>(own).await);
@@ -221,7 +221,7 @@ async fn what_is_set_leaves_what_is_not_named_as_it_was() {
         ", task => '{\"queue\": \"etl\", \"timeout\": \"1h\", \"params\": [{\"$param\": \"reason\"}]}', category => 'Ops'",
     )
     .await;
-    says(&database, &["schedule", "set", "s", "--statement", "SELECT $1::text, 2"]).await;
+    output_of(&database, &["schedule", "set", "s", "--statement", "SELECT $1::text, 2"]).await;
     let known = async || database.value::<Value>("SELECT s.definition FROM mill.schedules s").await;
     let now = known().await;
     assert_eq!((&now["task"]["queue"], &now["category"]), (&json!("etl"), &json!("Ops")), "{now}");
@@ -240,13 +240,13 @@ async fn what_is_set_leaves_what_is_not_named_as_it_was() {
         &["which have their own description"],
     )
     .await;
-    says(&database, &["schedule", "set", "s", "--job", "j", "--overlap", "allow"]).await;
+    output_of(&database, &["schedule", "set", "s", "--job", "j", "--overlap", "allow"]).await;
     let now = known().await;
     assert_eq!(
         now,
         json!({"name": "s", "timing": "daily(03:15)", "jobs": ["j"], "overlap": "allow", "catch_up": 1})
     );
-    says(&database, &["schedule", "set", "s", "--statement", "SELECT 3"]).await;
+    output_of(&database, &["schedule", "set", "s", "--statement", "SELECT 3"]).await;
     assert_eq!(known().await["statement"], "SELECT 3");
     run_now(&database, "s").await;
 }
@@ -255,7 +255,7 @@ async fn what_is_set_leaves_what_is_not_named_as_it_was() {
 async fn what_is_declared_elsewhere_is_refused_with_where_to_change_it() {
     let database = Database::new().await;
     annotated(&database, "nightly", "@daily(03:15)").await;
-    says(&database, &["reconcile"]).await;
+    output_of(&database, &["schedule", "sync"]).await;
     database
         .execute("SELECT mill.put_schedule('{\"name\": \"filed\", \"timing\": \"manual\", \"statement\": \"SELECT 1\"}', 'file')")
         .await;
@@ -270,13 +270,13 @@ async fn what_is_declared_elsewhere_is_refused_with_where_to_change_it() {
             ["--max-lateness", "1h"],
             ["--description", "x"],
         ] {
-            let set = [&["schedule", "set", name, "--attempts", "9"], &field[..]].concat();
+            let set = [&["schedule", "set", name, "--max-attempts", "9"], &field[..]].concat();
             let where_to = format!("schedule \"{name}\" is declared in {place}");
             refused(&database, &set, 5, &[&where_to, "hint: Change it there"]).await;
         }
         for verb in ["disable", "enable"] {
             assert_eq!(
-                says(&database, &["schedule", verb, name]).await,
+                output_of(&database, &["schedule", verb, name]).await,
                 format!("schedule {name} {verb}d\n")
             );
         }
@@ -286,16 +286,19 @@ async fn what_is_declared_elsewhere_is_refused_with_where_to_change_it() {
         &database,
         &remove,
         5,
-        &["is declared in a comment", "pgmill reconcile", "pgmill schedule disable"],
+        &["is declared in a comment", "pgmill schedule sync", "pgmill schedule disable"],
     )
     .await;
 }
 
 #[tokio::test]
-async fn run_now_is_refused_while_a_run_goes_on_but_for_force() {
+async fn run_now_is_refused_during_a_run_unless_forced() {
     let database = Database::new().await;
     schedule(&database, "s", "daily(03:15)", "SELECT 1", "").await;
-    assert_eq!(says(&database, &["schedule", "run-now", "s"]).await, "schedule s started run 1\n");
+    assert_eq!(
+        output_of(&database, &["schedule", "run-now", "s"]).await,
+        "schedule s started run 1\n"
+    );
     for flags in [&[][..], &["--dry-run"]] {
         let run_now = [&["schedule", "run-now", "s"], flags].concat();
         refused(
@@ -307,7 +310,7 @@ async fn run_now_is_refused_while_a_run_goes_on_but_for_force() {
         .await;
     }
     let forced = json_of(&database, &["schedule", "run-now", "s", "--force"]).await;
-    assert_eq!(forced, json!({"schedule": "s", "run": forced["run"], "dry_run": false}));
+    assert_eq!(forced, json!({"schedule": "s", "run_id": forced["run_id"], "dry_run": false}));
     let _worker = Worker::start(&database, &FLAGS);
     until_events(&database, "s", "fired 2, completed 2").await;
     let run = run_now(&database, "s").await;
@@ -317,52 +320,52 @@ async fn run_now_is_refused_while_a_run_goes_on_but_for_force() {
 #[tokio::test]
 async fn what_a_person_has_set_reaches_the_tasks_and_survives_every_declaration() {
     let database = Database::new().await;
-    let comment = "@retry(attempts: 3, interval: 60s) @fire(jitter: 30s, overlap: allow)";
+    let comment = "@retry(max_attempts: 3, interval: 60s) @fire(jitter: 30s, overlap: allow)";
     annotated(&database, "nightly", &format!("@daily(03:15) {comment}")).await;
     let name = "public.nightly/daily_03_15";
-    let reconcile = async || json_of(&database, &["reconcile"]).await["reconciled"].clone();
-    assert_eq!(reconcile().await["new"], json!([name]));
+    let schedule_sync = async || json_of(&database, &["schedule", "sync"]).await["changes"].clone();
+    assert_eq!(schedule_sync().await["new"], json!([name]));
     let first = run_now(&database, name).await;
     assert_eq!(attempts(&database, first).await, "3 00:01:00");
     let set = ["schedule", "set", name];
-    let own = ["--attempts", "7", "--retry-interval", "5s", "--jitter", "10s"];
+    let own = ["--max-attempts", "7", "--retry-interval", "5s", "--jitter", "10s"];
     assert_eq!(
-        says(&database, &[&set[..], &own].concat()).await,
+        output_of(&database, &[&set[..], &own].concat()).await,
         format!("schedule {name} changed\n")
     );
-    says(&database, &["schedule", "disable", name]).await;
+    output_of(&database, &["schedule", "disable", name]).await;
     let settings = "SELECT (enabled, max_attempts, retry_interval, jitter, declared_jitter)::text FROM mill.schedules";
     let kept: String = database.value(settings).await;
     assert_eq!(kept, "(f,7,00:00:05,00:00:10,00:00:30)");
-    assert_eq!(reconcile().await["unchanged"], 1);
+    assert_eq!(schedule_sync().await["unchanged"], 1);
     annotated(
         &database,
         "nightly",
         &format!("@daily(03:15, days: weekdays) @job(\"N\") {comment}"),
     )
     .await;
-    assert_eq!(reconcile().await["changed"], json!([name]));
+    assert_eq!(schedule_sync().await["changed"], json!([name]));
     annotated(&database, "nightly", "nothing").await;
-    assert_eq!(reconcile().await["removed"], json!([name]));
+    assert_eq!(schedule_sync().await["removed"], json!([name]));
     annotated(&database, "nightly", &format!("@daily(03:15) {comment}")).await;
-    assert_eq!(reconcile().await["changed"], json!([name]));
+    assert_eq!(schedule_sync().await["changed"], json!([name]));
     assert_eq!(database.value::<String>(settings).await, kept);
     let second = run_now(&database, name).await;
     assert_eq!(attempts(&database, second).await, "7 00:00:05");
     let shown = json_of(&database, &["schedule", "show", name]).await["schedule"].clone();
     assert_eq!(
-        (&shown["attempts"], &shown["jitter_seconds"]),
+        (&shown["max_attempts"], &shown["jitter_seconds"]),
         (&json!(7), &json!(10.0)),
         "{shown}"
     );
     let declared =
-        ["--attempts", "declared", "--retry-interval", "declared", "--jitter", "declared"];
-    says(&database, &[&set[..], &declared].concat()).await;
+        ["--max-attempts", "declared", "--retry-interval", "declared", "--jitter", "declared"];
+    output_of(&database, &[&set[..], &declared].concat()).await;
     let third = run_now(&database, name).await;
     assert_eq!(attempts(&database, third).await, "3 00:01:00");
     let shown = json_of(&database, &["schedule", "show", name]).await["schedule"].clone();
     assert_eq!(
-        (&shown["attempts"], &shown["jitter_seconds"]),
+        (&shown["max_attempts"], &shown["jitter_seconds"]),
         (&json!(null), &json!(30.0)),
         "{shown}"
     );
@@ -394,8 +397,8 @@ async fn pages_of_history_and_log_give_every_row_once_and_filters_give_theirs() 
         run_now(&database, "b").await;
     }
     let history = ["schedule", "history"];
-    assert_eq!(pages(&database, &history, "run").await, [8, 7, 6, 5, 4, 3, 2, 1]);
-    assert_eq!(pages(&database, &["schedule", "history", "a"], "run").await, [7, 5, 3, 1]);
+    assert_eq!(pages(&database, &history, "run_id").await, [8, 7, 6, 5, 4, 3, 2, 1]);
+    assert_eq!(pages(&database, &["schedule", "history", "a"], "run_id").await, [7, 5, 3, 1]);
     assert_eq!(pages(&database, &["schedule", "log"], "id").await, [8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(pages(&database, &["schedule", "log", "b"], "id").await, [8, 6, 4, 2]);
     // Whoever pages while new ones come sees no row twice.
@@ -408,7 +411,7 @@ async fn pages_of_history_and_log_give_every_row_once_and_filters_give_theirs() 
     database
         .execute(
             "UPDATE mill.runs SET started_at = '2026-01-01Z'::timestamptz + id * interval '1 hour' WHERE id < 8;
-             UPDATE mill.runs SET state = 'failed', ended_at = now(), failed = 1, open = 0 WHERE id IN (3, 8);
+             UPDATE mill.runs SET state = 'failed', finished_at = now(), failed = 1, open = 0 WHERE id IN (3, 8);
              INSERT INTO mill.schedule_log (schedule_id, event, message)
                  SELECT 1, unnest(enum_range(NULL::mill.schedule_event)), 'm'",
         )
@@ -424,7 +427,7 @@ async fn pages_of_history_and_log_give_every_row_once_and_filters_give_theirs() 
     ] {
         let found = json_of(&database, &[&history, filter].concat()).await;
         let found: Vec<i64> =
-            found.as_array().unwrap().iter().map(|it| it["run"].as_i64().unwrap()).collect();
+            found.as_array().unwrap().iter().map(|it| it["run_id"].as_i64().unwrap()).collect();
         assert_eq!(found, runs, "{filter:?}");
     }
     for (event, count) in [
@@ -443,47 +446,47 @@ async fn pages_of_history_and_log_give_every_row_once_and_filters_give_theirs() 
         );
     }
     assert_eq!(json_of(&database, &["schedule", "log", "b", "--event", "error"]).await, json!([]));
-    let text = says(&database, &["schedule", "history", "--limit", "1"]).await;
+    let text = output_of(&database, &["schedule", "history", "--limit", "1"]).await;
     assert!(text.contains("manual") && text.lines().count() == 2, "{text}");
-    let text = says(&database, &["schedule", "log", "--limit", "1"]).await;
+    let text = output_of(&database, &["schedule", "log", "--limit", "1"]).await;
     assert!(text.contains("reclaimed") && text.lines().count() == 2, "{text}");
-    let (code, nothing, told) =
+    let (code, nothing, output) =
         Program::pgmill(&database, &["schedule", "log", "b", "--event", "error"]).run().await;
-    assert_eq!((code, nothing.as_str(), told.as_str()), (0, "", "there is no such event\n"));
+    assert_eq!((code, nothing.as_str(), output.as_str()), (0, "", "there is no such event\n"));
 }
 
 #[tokio::test]
-async fn reconcile_tells_what_it_made_and_each_mistake_with_its_place() {
+async fn schedule_sync_reports_what_it_created_and_each_error_with_its_location() {
     let database = Database::new().await;
-    let reconcile = async || Program::pgmill(&database, &["reconcile"]).run().await;
-    assert_eq!(reconcile().await.1, "0 changes made, 0 unchanged, 0 mistakes\n");
+    let schedule_sync = async || Program::pgmill(&database, &["schedule", "sync"]).run().await;
+    assert_eq!(schedule_sync().await.1, "0 changes made, 0 unchanged, 0 errors\n");
     annotated(&database, "nightly", "Cleans up.\n  @daily(03:15) @weekly(sun, 02:00)").await;
-    let (code, made, _) = reconcile().await;
+    let (code, made, _) = schedule_sync().await;
     assert_eq!(
         (code, made.as_str()),
         (
             0,
             "+ schedule public.nightly/daily_03_15\n+ schedule public.nightly/weekly_sun_02_00\n\
-             2 changes made, 0 unchanged, 0 mistakes\n"
+             2 changes made, 0 unchanged, 0 errors\n"
         )
     );
-    assert_eq!(reconcile().await.1, "0 changes made, 2 unchanged, 0 mistakes\n");
+    assert_eq!(schedule_sync().await.1, "0 changes made, 2 unchanged, 0 errors\n");
     let mistaken = "Cleans up.\n  @daily(03:15, zone: Europe/Berlin) @weekly(sun, 26:00)";
     annotated(&database, "nightly", mistaken).await;
-    let (code, made, told) = reconcile().await;
+    let (code, made, output) = schedule_sync().await;
     assert_eq!(
         (code, made.as_str()),
         (
             1,
             "~ schedule public.nightly/daily_03_15\n- schedule public.nightly/weekly_sun_02_00\n\
-             2 changes made, 0 unchanged, 1 mistake\n"
+             2 changes made, 0 unchanged, 1 error\n"
         )
     );
-    assert!(told.starts_with("mistake in the comment of public.nightly, 2:51: "), "{told}");
+    assert!(output.starts_with("error in the comment of public.nightly, 2:51: "), "{output}");
     let (code, document, _) =
-        Program::pgmill(&database, &["reconcile", "--json", "--dry-run"]).run().await;
+        Program::pgmill(&database, &["schedule", "sync", "--json", "--dry-run"]).run().await;
     let document: Value = serde_json::from_str(&document).unwrap();
-    assert_eq!((code, &document["reconciled"]["mistakes"][0]["place"]), (1, &json!("2:51")));
+    assert_eq!((code, &document["changes"]["declaration_errors"][0]["place"]), (1, &json!("2:51")));
     assert_eq!(
         states(&database).await,
         "public.nightly/daily_03_15 waiting, public.nightly/weekly_sun_02_00 removed"

@@ -8,7 +8,7 @@ use crate::apply::{Folder, apply};
 use crate::harness::{Database, Program};
 use crate::run_cli::json_of;
 use crate::schedule::schedule;
-use crate::schedule_cli::{annotated, kept, says};
+use crate::schedule_cli::{annotated, kept, output_of};
 
 const JOBS: &str = r#"
 [job.daily.task.load]
@@ -30,7 +30,7 @@ queue = "etl"
 priority = "high"
 group = "loads"
 concurrency_key = "log"
-attempts = 5
+max_attempts = 5
 retry_interval = "7s"
 backoff = "fixed"
 timeout = "1h"
@@ -110,7 +110,7 @@ async fn every_option_of_a_file_reaches_the_schedule_and_the_tasks_of_its_runs()
         ("priority", json!("high")),
         ("group", json!("loads")),
         ("concurrency_key", json!("log")),
-        ("attempts", json!(5)),
+        ("max_attempts", json!(5)),
         ("backoff", json!("fixed")),
     ] {
         assert_eq!(task[key], value, "{key} in {task}");
@@ -122,7 +122,7 @@ async fn every_option_of_a_file_reaches_the_schedule_and_the_tasks_of_its_runs()
         (&json!(["daily", "sunday"]), &json!({"day": "2026-12-01"}))
     );
     for name in ["purge", "vacuum", "vault", "mart"] {
-        says(&database, &["schedule", "run-now", name]).await;
+        output_of(&database, &["schedule", "run-now", name]).await;
     }
     let tasks: String = database
         .value(
@@ -132,18 +132,21 @@ async fn every_option_of_a_file_reaches_the_schedule_and_the_tasks_of_its_runs()
              FROM mill.run_tasks",
         )
         .await;
-    let said: Vec<&str> = tasks.lines().collect();
+    let task_lines: Vec<&str> = tasks.lines().collect();
     assert_eq!(
-        said[0],
+        task_lines[0],
         "1 purge [\"x\", \"manual\"] etl high loads log 5 00:00:07 fixed 01:00:00 transaction f f"
     );
     assert!(
-        said[1].starts_with("2 vacuum ") && said[1].ends_with(" autocommit t t"),
+        task_lines[1].starts_with("2 vacuum ") && task_lines[1].ends_with(" autocommit t t"),
         "{}",
-        said[1]
+        task_lines[1]
     );
-    assert!(said[2].starts_with("3 load [\"2026-12-01\"] "), "{}", said[2]);
-    assert!(said[3].starts_with("3 mart ") && said[4].starts_with("4 mart "), "{tasks}");
+    assert!(task_lines[2].starts_with("3 load [\"2026-12-01\"] "), "{}", task_lines[2]);
+    assert!(
+        task_lines[3].starts_with("3 mart ") && task_lines[4].starts_with("4 mart "),
+        "{tasks}"
+    );
 }
 
 #[tokio::test]
@@ -163,7 +166,7 @@ async fn schedules_of_files_are_applied_again_changed_and_disabled_when_they_are
     let changed = SCHEDULES
         .replace("every(15 minutes", "every(30 minutes")
         .replace("SELECT $1::text, $2", "SELECT $2::text, $1")
-        .replace("attempts = 5", "attempts = 6")
+        .replace("max_attempts = 5", "max_attempts = 6")
         .replace("enabled = false", "")
         .replace("job = \"sunday\"", "job = \"sunday\"\noverlap = \"allow\"");
     folder.write("schedules.toml", &changed);
@@ -172,11 +175,11 @@ async fn schedules_of_files_are_applied_again_changed_and_disabled_when_they_are
         "~ schedule mart: overlap\n~ schedule purge: statement, task, timing\napplied 2 changes from 2 files\n"
     );
     assert_eq!(status(&database, "purge").await["enabled"], false, "as it was");
-    says(&database, &["schedule", "enable", "purge"]).await;
-    says(&database, &["schedule", "set", "purge", "--attempts", "9"]).await;
-    says(&database, &["schedule", "disable", "mart"]).await;
+    output_of(&database, &["schedule", "enable", "purge"]).await;
+    output_of(&database, &["schedule", "set", "purge", "--max-attempts", "9"]).await;
+    output_of(&database, &["schedule", "disable", "mart"]).await;
     assert_eq!(apply(&database, folder.path(), &["--prune"]).await, "nothing to change\n");
-    says(&database, &["schedule", "run-now", "purge"]).await;
+    output_of(&database, &["schedule", "run-now", "purge"]).await;
 
     without_schedules(&folder);
     assert_eq!(apply(&database, folder.path(), &[]).await, "nothing to change\n");
@@ -196,7 +199,7 @@ async fn schedules_of_files_are_applied_again_changed_and_disabled_when_they_are
     let plan = apply(&database, folder.path(), &[]).await;
     assert!(plan.contains("+ schedule purge (every(30 minutes"), "{plan}");
     let purge = status(&database, "purge").await;
-    assert_eq!((&purge["enabled"], &purge["attempts"]), (&json!(true), &json!(9)), "{purge}");
+    assert_eq!((&purge["enabled"], &purge["max_attempts"]), (&json!(true), &json!(9)), "{purge}");
     assert_eq!(status(&database, "mart").await["enabled"], false, "as a person set it");
     assert!(own_job_is_enabled(&database, "purge").await);
     let planned = "SELECT next_tick_at IS NOT NULL FROM mill.schedules WHERE name = 'purge'";
@@ -209,7 +212,7 @@ async fn prune_leaves_schedules_of_calls_and_comments_and_their_jobs_alone() {
     let folder = folder(&database).await;
     schedule(&database, "called", "daily(03:15)", "SELECT 1", "").await;
     annotated(&database, "nightly", "@daily(03:15)").await;
-    says(&database, &["reconcile"]).await;
+    output_of(&database, &["schedule", "sync"]).await;
     apply(&database, folder.path(), &[]).await;
     let before = kept(&database).await;
     assert_eq!(apply(&database, folder.path(), &["--prune"]).await, "nothing to change\n");
@@ -223,7 +226,7 @@ async fn prune_leaves_schedules_of_calls_and_comments_and_their_jobs_alone() {
     }
 }
 
-/// What a file says, the exit code, where, and words of the message.
+/// What a file output_of, the exit code, where, and words of the message.
 type Wrong = (String, i32, &'static str, &'static str);
 
 /// Of when, and of jobs.
@@ -265,7 +268,7 @@ fn wrong_timings_and_jobs() -> Vec<Wrong> {
             "4:13",
             "statement is of a statement, and it runs a job",
         ),
-        (format!("{x}{daily}attempts = 5"), 2, "4:12", "attempts is of a statement"),
+        (format!("{x}{daily}max_attempts = 5"), 2, "4:16", "max_attempts is of a statement"),
         (format!("{x}{daily}description = \"d\""), 2, "4:15", "description is of a statement"),
         (format!("{x}{daily}jobs = [\"daily\"]"), 2, "4:8", "both job and jobs"),
         (format!("{x}jobs = []"), 2, "3:8", "jobs is empty"),

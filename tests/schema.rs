@@ -7,17 +7,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, SessionIdentity, Slice};
+use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::{Report, fail};
-use queue::give_back::give_back;
-use queue::retry::Verdict;
+use queue::release::release;
+use queue::retry::RetryDecision;
 use queue::run::{Expected, JoinMode, RunState, RunTaskState};
 use queue::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId, WorkerId,
     cancel, drift, exit, limit, promote, prune, reclaim, schema,
 };
-use schedule::kinds::{DeclaredIn, Event, FireMode, Overlap};
+use schedule::enums::{DeclaredIn, Event, FireMode, Overlap};
 
 use crate::harness::private::server_programs;
 use crate::harness::{Database, Worker};
@@ -37,12 +37,12 @@ fn dump(database: &Database) -> Option<String> {
     };
     let output =
         Command::new(pg_dump).args(["-s", "-n", "mill"]).arg(database.url()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("server version mismatch") {
+    let error_text = String::from_utf8_lossy(&output.stderr);
+    if error_text.contains("server version mismatch") {
         println!("skipped: pg_dump is older than the server");
         return None;
     }
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{error_text}");
     let text = String::from_utf8(output.stdout).unwrap();
     // Newer versions put a random word around the dump.
     let stable = |line: &&str| !line.contains("restrict ");
@@ -102,15 +102,15 @@ async fn another_version_of_the_schema_is_refused_with_what_to_do() {
         assert!(error.to_string().contains(&format!("holds version {version}")), "{error}");
         assert!(error.hint().unwrap().contains("your version of pgmill"), "{error}");
         // The session is not left in an aborted transaction.
-        let found = schema::found(database.client()).await.unwrap();
-        assert_eq!(found, Some(schema::Found { version, works_with: version }));
+        let found = schema::installed(database.client()).await.unwrap();
+        assert_eq!(found, Some(schema::InstalledSchema { version, works_with: version }));
         let mut worker = Worker::start(&database, &["--readers", "1"]);
         assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
-        let said = format!("holds schema version {version}");
-        assert!(worker.log().contains(&said), "{}", worker.log());
-        let (_, told) =
+        let error_text = format!("holds schema version {version}");
+        assert!(worker.log().contains(&error_text), "{}", worker.log());
+        let (_, message) =
             worker.log().rsplit_once("hint: ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
-        assert!(told.contains(hint), "{told}");
+        assert!(message.contains(hint), "{message}");
     }
 }
 
@@ -124,7 +124,7 @@ async fn a_worker_on_a_database_without_the_schema_names_the_command_that_makes_
 }
 
 #[tokio::test]
-async fn the_words_of_the_schema_are_the_words_of_the_programs() {
+async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
     let database = Database::new().await;
     let words = [
         ("state", State::ALL.iter().map(|word| word.as_str()).collect::<Vec<_>>()),
@@ -177,14 +177,14 @@ const KEYED: &str = ", concurrency_key => 'k'";
 /// A task in this state, enqueued with these options, and a claim on it that is good only if it runs.
 async fn task_in(database: &Database, state: State, options: &str, worker: WorkerId) -> Claim {
     database.enqueue("SELECT 1", options).await;
-    limit::grant_waiting(database.client()).await.unwrap();
+    limit::grant_waiting_permits(database.client()).await.unwrap();
     let claim = claim_one(database, worker).await.unwrap();
     if state != State::Running {
         database
             .execute(&format!(
                 "UPDATE mill.tasks SET state = '{state}', token = NULL, claimed_by = NULL,
                     claimed_at = NULL, session_pid = NULL, session_started_at = NULL,
-                    waits_for = CASE WHEN '{state}' = 'blocked' THEN limits[1] END;
+                    blocking_limit_id = CASE WHEN '{state}' = 'blocked' THEN limits[1] END;
                  DELETE FROM mill.permits WHERE '{state}' <> 'pending'"
             ))
             .await;
@@ -196,7 +196,7 @@ async fn claim_one(database: &Database, worker: WorkerId) -> Option<Claim> {
     let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
     let lane =
         Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
-    let claimed = claimer.claim(&[Slice::all_of(lane)], &[GONE]).await.unwrap();
+    let claimed = claimer.claim(&[LaneRange::whole(lane)], &[GONE]).await.unwrap();
     claimed.into_iter().next().map(|claimed| claimed.claim)
 }
 
@@ -208,7 +208,7 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         fail(client, &claim, Outcome::Failed, verdict, &report).await.unwrap();
     };
     match what {
-        "grant" => drop(limit::grant_waiting(client).await.unwrap()),
+        "grant" => drop(limit::grant_waiting_permits(client).await.unwrap()),
         "revoke" => {
             limit::set_max_running(client, LimitKind::Key, "k", Some(0)).await.unwrap();
         }
@@ -216,13 +216,15 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         "promote" => drop(promote::promote(client).await.unwrap()),
         // A claim that is lost is an error here, and changes nothing.
         "complete" => drop(complete(client, &[Success::now(&claim, &report)], None).await),
-        "fail" => failed(claim, Verdict::Final).await,
-        "fail and retry" => failed(claim, Verdict::Failure { retry_in: Duration::ZERO }).await,
-        "fail and wait" => failed(claim, Verdict::Failure { retry_in: wait }).await,
-        "give back" => drop(give_back(client, &claim, Duration::ZERO).await.unwrap()),
-        "give back and wait" => drop(give_back(client, &claim, wait).await.unwrap()),
+        "fail" => failed(claim, RetryDecision::Final).await,
+        "fail and retry" => {
+            failed(claim, RetryDecision::Failure { retry_in: Duration::ZERO }).await;
+        }
+        "fail and wait" => failed(claim, RetryDecision::Failure { retry_in: wait }).await,
+        "give back" => drop(release(client, &claim, Duration::ZERO).await.unwrap()),
+        "give back and wait" => drop(release(client, &claim, wait).await.unwrap()),
         "reclaim" => {
-            let dead = reclaim::Dead { worker, last_beat: None };
+            let dead = reclaim::DeadWorker { worker, last_heartbeat: None };
             reclaim::reclaim(client, dead).await.unwrap();
         }
         "cancel" => drop(cancel::cancel(client, id).await.unwrap()),

@@ -213,16 +213,16 @@ async fn a_file_that_cannot_be_used_is_named_with_a_hint_and_nothing_of_its_cont
         let task_flags = ["--task-url-file", path];
         let mut of_tasks = Worker::start(&database, &task_flags);
         assert_eq!(of_tasks.ended().await.code(), Some(2));
-        let mut told = vec![worker.log(), of_tasks.log()];
+        let mut logs = vec![worker.log(), of_tasks.log()];
         for program in [
             Program::enqueue(&database, &[&flags[..], &["SELECT 1"]].concat()),
             Program::pgmill(&database, &[&["status"], &flags[..]].concat()),
         ] {
             let (code, stdout, stderr) = program.run().await;
             assert_eq!(code, 2);
-            told.push(stdout + &stderr);
+            logs.push(stdout + &stderr);
         }
-        for text in told {
+        for text in logs {
             assert!(text.contains(path) && text.contains("hint: "), "{text}");
             assert_silent(path, &text);
         }

@@ -83,7 +83,7 @@ async fn concurrent_enqueues_with_one_key_make_one_task() {
 }
 
 #[tokio::test]
-async fn a_key_that_a_rolled_back_enqueue_held_goes_to_the_one_that_waited() {
+async fn a_key_of_a_rolled_back_enqueue_goes_to_the_waiting_one() {
     let database = Database::new().await;
     let (mut first, second) = (database.connect().await, database.connect().await);
     let options = TaskOptions::default();

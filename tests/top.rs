@@ -47,7 +47,7 @@ async fn an_operator_sees_who_blocks_a_task_and_cancels_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_are_paused_and_workers_drained_from_it() {
     let database = Database::new().await;
-    let _worker = Worker::start(&database, &["--readers", "2", "--beat", "200ms"]);
+    let _worker = Worker::start(&database, &["--readers", "2", "--heartbeat-interval", "200ms"]);
     database.enqueue("SELECT 1", ", queue => 'etl', due_at => now() + interval '1 day'").await;
     let mut top = top(&database);
     top.until_shown("etl").await;
@@ -66,7 +66,7 @@ async fn queues_are_paused_and_workers_drained_from_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_database_it_says_so_and_comes_back() {
+async fn without_its_database_it_reports_the_outage_and_recovers() {
     let mut own = PrivateDatabase::new(&[]).await;
     let top = top(&own.database);
     top.until_shown("no problem").await;
@@ -78,7 +78,7 @@ async fn without_its_database_it_says_so_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_colours_it_says_the_same_and_without_a_terminal_it_refuses() {
+async fn without_colours_it_shows_the_same_and_without_a_terminal_it_refuses() {
     let database = Database::new().await;
     let mut command = Program::pgmill(&database, &["top", "--no-color"]).into_command();
     command.env("COLUMNS", "80");

@@ -100,7 +100,7 @@ async fn threshold_comes_before_idle_and_idle_before_new_rows() {
 }
 
 #[tokio::test]
-async fn a_trigger_that_stays_met_while_a_run_goes_on_says_so_once() {
+async fn a_trigger_that_stays_met_during_a_run_is_logged_once() {
     let database = Database::new().await;
     inbox(&database).await;
     let holder = database.connect().await;
@@ -116,14 +116,15 @@ async fn a_trigger_that_stays_met_while_a_run_goes_on_says_so_once() {
         !fires && reason.starts_with("row threshold: 1 rows >= 1; run 1 goes on since"),
         "{reason}"
     );
-    let look = "SELECT next_tick_at FROM mill.schedules";
-    let before: jiff::Timestamp = database.value(look).await;
+    let next_tick = "SELECT next_tick_at FROM mill.schedules";
+    let before: jiff::Timestamp = database.value(next_tick).await;
     eventually("it is looked at again", async || {
-        database.value::<jiff::Timestamp>(look).await > before
+        database.value::<jiff::Timestamp>(next_tick).await > before
     })
     .await;
-    let again: jiff::Timestamp = database.value(look).await;
-    eventually("and again", async || database.value::<jiff::Timestamp>(look).await > again).await;
+    let again: jiff::Timestamp = database.value(next_tick).await;
+    eventually("and again", async || database.value::<jiff::Timestamp>(next_tick).await > again)
+        .await;
     assert_eq!(events(&database, "inbox").await, "fired 1, skipped 1");
     holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
     eventually("it ends", async || {
@@ -192,9 +193,9 @@ async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_oth
     until_reason(&database, "odd", "idle: the oldest of 1 rows is 01:0").await;
     for (name, _, error) in probes {
         eventually(&format!("{name} says {error}"), async || {
-            let said =
+            let error_text =
                 format!("SELECT coalesce(error, '') FROM mill.schedules WHERE name = '{name}'");
-            database.value::<String>(&said).await.contains(error)
+            database.value::<String>(&error_text).await.contains(error)
         })
         .await;
         assert_eq!(events(&database, name).await, "error 1", "{name}: once");
@@ -204,8 +205,10 @@ async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_oth
         ("injected", "relation \"victim; DROP TABLE victim\" does not exist"),
         ("through the filter", "cannot insert multiple commands into a prepared statement"),
     ] {
-        let said = format!("SELECT coalesce(error, '') FROM mill.schedules WHERE name = '{name}'");
-        eventually(name, async || database.value::<String>(&said).await.contains(error)).await;
+        let error_text =
+            format!("SELECT coalesce(error, '') FROM mill.schedules WHERE name = '{name}'");
+        eventually(name, async || database.value::<String>(&error_text).await.contains(error))
+            .await;
     }
     until_read(&database, "a comment").await;
     assert_eq!(test(&database, "a comment").await.1, "no trigger is met: no rows < 1");
@@ -214,14 +217,14 @@ async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_oth
     for (name, _, error) in probes.iter().filter(|(name, ..)| !["hangs", "unset"].contains(name)) {
         let asked =
             database.client().query("SELECT reason FROM mill.schedule_test($1)", &[name]).await;
-        let said = match asked {
+        let error_text = match asked {
             Ok(rows) => rows[0].get::<_, String>(0),
             Err(error) => error.as_db_error().unwrap().message().to_owned(),
         };
         let refused = ["INSERT is not allowed", "cannot open multi-query plan as cursor"];
         assert!(
-            said.contains(error) || refused.iter().any(|it| said.contains(it)),
-            "{name}: {said}"
+            error_text.contains(error) || refused.iter().any(|it| error_text.contains(it)),
+            "{name}: {error_text}"
         );
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM victim").await, 0);
@@ -248,8 +251,10 @@ async fn probes_run_under_the_login_of_the_tasks() {
         ("secret", "permission denied for table secret"),
         ("queue", "permission denied for table tasks"),
     ] {
-        let said = format!("SELECT coalesce(error, '') FROM mill.schedules WHERE name = '{name}'");
-        eventually(name, async || database.value::<String>(&said).await.contains(error)).await;
+        let error_text =
+            format!("SELECT coalesce(error, '') FROM mill.schedules WHERE name = '{name}'");
+        eventually(name, async || database.value::<String>(&error_text).await.contains(error))
+            .await;
     }
     drop(worker);
     database.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
@@ -271,8 +276,8 @@ async fn a_slow_probe_of_a_schedule_that_has_been_changed_fires_nothing() {
     let gone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
         AND query LIKE '%pg_advisory_lock_shared(7)%' AND pid <> pg_backend_pid())";
     eventually("the probe has ended", async || database.value(gone).await).await;
-    let judged = "SELECT next_tick_at IS NULL FROM mill.schedules";
-    eventually("the change is planned", async || database.value(judged).await).await;
+    let evaluated = "SELECT next_tick_at IS NULL FROM mill.schedules";
+    eventually("the change is planned", async || database.value(evaluated).await).await;
     assert_eq!(events(&database, "slow").await, "");
     assert_eq!(test(&database, "slow").await.1, "it fires only when somebody says so");
 }
@@ -289,10 +294,10 @@ async fn a_probe_that_hangs_is_not_started_again_before_it_has_ended() {
         AND wait_event = 'advisory' AND datname = current_database()";
     eventually("it hangs", async || database.value::<i64>(waiting).await > 0).await;
     for _ in 0..3 {
-        let look = "SELECT next_tick_at FROM mill.schedules";
-        let before: jiff::Timestamp = database.value(look).await;
+        let next_tick = "SELECT next_tick_at FROM mill.schedules";
+        let before: jiff::Timestamp = database.value(next_tick).await;
         eventually("it is looked at again", async || {
-            database.value::<jiff::Timestamp>(look).await > before
+            database.value::<jiff::Timestamp>(next_tick).await > before
         })
         .await;
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use queue::schema::{self, Found};
+use queue::schema::{self, InstalledSchema};
 use queue::upgrade::{Migration, upgrade};
 use tokio_postgres::Client;
 
@@ -50,7 +50,7 @@ async fn stage() -> PrivateDatabase {
 }
 
 fn worker(database: &Database) -> Worker {
-    Worker::start(database, &["--readers", "2", "--poll", "100ms"])
+    Worker::start(database, &["--readers", "2", "--poll-interval", "100ms"])
 }
 
 fn workers(database: &Database) -> Vec<Worker> {
@@ -117,10 +117,10 @@ async fn the_fleet_works_on_while_the_schema_moves_on() {
     let (done, ()) = tokio::join!(upgrade(&operator, &[NEXT]), meanwhile);
     let done = done.unwrap();
     assert_eq!(done.applied, [NEXT.name]);
-    assert!(done.gave_way >= 3, "{done:?}");
-    println!("gave way {} times", done.gave_way);
-    let found = schema::found(database.client()).await.unwrap();
-    assert_eq!(found, Some(Found { version: 2, works_with: 1 }));
+    assert!(done.lock_retries >= 3, "{done:?}");
+    println!("gave way {} times", done.lock_retries);
+    let found = schema::installed(database.client()).await.unwrap();
+    assert_eq!(found, Some(InstalledSchema { version: 2, works_with: 1 }));
     more(database, &producer, 500).await;
     // A program of the version before that starts now.
     fleet.push(worker(database));
@@ -129,22 +129,22 @@ async fn the_fleet_works_on_while_the_schema_moves_on() {
     nothing_was_lost(database).await;
     let ended = fleet.iter_mut().filter_map(Worker::ended_already).count();
     assert_eq!(ended, 0, "workers ended");
-    people_go_on(database).await;
+    operators_continue(database).await;
 }
 
 /// What the programs say to people on the newer schema.
-async fn people_go_on(database: &Database) {
+async fn operators_continue(database: &Database) {
     let pgmill = |arguments| Program::pgmill(database, arguments);
-    let said = pgmill(&["init"]).succeeds().await;
-    assert!(said.contains("version 2 is there already, and works with this program"), "{said}");
-    let (_, said, _) = pgmill(&["doctor"]).run().await;
+    let output = pgmill(&["init"]).succeeds().await;
+    assert!(output.contains("version 2 is there already, and works with this program"), "{output}");
+    let (_, output, _) = pgmill(&["doctor"]).run().await;
     assert!(
-        said.contains("2, and this program was built for 1, which it still works with"),
-        "{said}"
+        output.contains("2, and this program was built for 1, which it still works with"),
+        "{output}"
     );
-    assert!(said.contains("21 workers older than schema version 2"), "{said}");
-    let said = pgmill(&["worker", "list"]).succeeds().await;
-    assert!(said.lines().next().unwrap().contains("SCHEMA"), "{said}");
+    assert!(output.contains("21 workers older than schema version 2"), "{output}");
+    let output = pgmill(&["worker", "list"]).succeeds().await;
+    assert!(output.lines().next().unwrap().contains("SCHEMA"), "{output}");
     pgmill(&["status"]).succeeds().await;
     Program::enqueue(database, &["--wait", "SELECT 1"]).succeeds().await;
 }
@@ -203,8 +203,8 @@ async fn a_migration_is_applied_once_and_whole_or_not_at_all() {
     assert_eq!(applied, [next.name, last.name]);
     let effects = "SELECT string_agg(version::text, ' ' ORDER BY version) FROM applied";
     assert_eq!(database.value::<String>(effects).await, "2 3");
-    let found = schema::found(database.client()).await.unwrap();
-    assert_eq!(found, Some(Found { version: 3, works_with: 2 }));
+    let found = schema::installed(database.client()).await.unwrap();
+    assert_eq!(found, Some(InstalledSchema { version: 3, works_with: 2 }));
     let error = schema::check_version(database.client()).await.unwrap_err();
     assert!(error.to_string().contains("holds schema version 3"), "{error}");
     let hint = error.hint().unwrap();

@@ -42,7 +42,7 @@ impl Account {
     }
 
     /// Hands a file or directory of this process to the server.
-    pub(crate) fn give(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn chown(&self, path: &Path) -> io::Result<()> {
         match &self.drop_to {
             Some(user) => chown(path, Some(user.uid), Some(user.gid)),
             None => Ok(()),

@@ -47,7 +47,7 @@ impl Cluster {
     }
 
     /// What a copy has to have otherwise than the original, and these settings.
-    pub(crate) fn settle_in(&self, settings: &[(&str, &str)]) -> Result<()> {
+    pub(crate) fn configure_copy(&self, settings: &[(&str, &str)]) -> Result<()> {
         let directory = self.directory();
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         let directory = directory.to_string_lossy();
@@ -79,7 +79,7 @@ impl Backup {
     pub fn recover(self, restore_point: &str) -> Result<Cluster> {
         let mut cluster = self.cluster;
         let restore = format!("cp '{}'/%f %p", self.archive.display());
-        cluster.settle_in(&[
+        cluster.configure_copy(&[
             ("archive_mode", "off"),
             ("restore_command", &restore),
             ("recovery_target_name", restore_point),
@@ -87,7 +87,7 @@ impl Backup {
         ])?;
         let signal = cluster.data().join("recovery.signal");
         fs::write(&signal, "").context("cannot write recovery.signal")?;
-        cluster.account.give(&signal)?;
+        cluster.account.chown(&signal)?;
         cluster.start_on_free_port()?;
         Ok(cluster)
     }

@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use rustix::process::{Pid, Signal as ProcessSignal, kill_process};
 use tokio::process::{Child, Command};
 
-use crate::signals::{Signals, by_signal};
+use crate::signals::{Signals, signal_exit_code};
 use crate::{Binaries, Cluster, Options, arguments};
 
 /// No server, or none that starts.
@@ -22,7 +22,7 @@ const EXIT_NOT_RUNNABLE: u8 = 126;
 const EXIT_NO_COMMAND: u8 = 127;
 
 /// How long a command has to end by itself after a signal.
-const GRACE: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,7 +56,7 @@ enum Commands {
 }
 
 #[derive(Args)]
-struct Place {
+struct ServerOptions {
     /// Folder with initdb, pg_ctl and postgres, or with bin/ or native/bin/ that holds them
     #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
     directory: Option<PathBuf>,
@@ -65,7 +65,7 @@ struct Place {
 #[derive(Args)]
 struct Run {
     #[command(flatten)]
-    place: Place,
+    server: ServerOptions,
     /// Server setting; may be given more than once
     #[arg(long = "setting", value_name = "NAME=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, String)>,
@@ -80,7 +80,7 @@ struct Run {
 #[derive(Args)]
 struct Find {
     #[command(flatten)]
-    place: Place,
+    server: ServerOptions,
     /// Install the system's package if there is none
     #[arg(long)]
     install: bool,
@@ -103,7 +103,7 @@ pub fn main() -> ExitCode {
 }
 
 fn find_binaries(find: &Find) -> Result<u8> {
-    let explicit = find.place.directory.as_deref();
+    let explicit = find.server.directory.as_deref();
     let binaries =
         if find.install { Binaries::find_or_install(explicit)? } else { Binaries::find(explicit)? };
     println!("{}", binaries.directory().display());
@@ -111,7 +111,7 @@ fn find_binaries(find: &Find) -> Result<u8> {
 }
 
 fn run_command(run: Run) -> Result<u8> {
-    let binaries = Binaries::find_or_install(run.place.directory.as_deref())?;
+    let binaries = Binaries::find_or_install(run.server.directory.as_deref())?;
     let options =
         Options { fsync: !run.no_fsync, settings: run.settings, ..Options::new(binaries) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -150,18 +150,18 @@ async fn supervise(mut child: Child, signals: &mut Signals) -> io::Result<u8> {
     let ended = tokio::select! {
         status = child.wait() => status.is_ok(),
         _ = signals.next() => false,
-        () = tokio::time::sleep(GRACE) => false,
+        () = tokio::time::sleep(SHUTDOWN_TIMEOUT) => false,
     };
     if !ended {
         child.kill().await?;
     }
-    Ok(by_signal(received.as_raw()))
+    Ok(signal_exit_code(received.as_raw()))
 }
 
 fn exit_code(status: ExitStatus) -> u8 {
     match status.code() {
         Some(code) => u8::try_from(code).unwrap_or(u8::MAX),
-        None => by_signal(status.signal().unwrap_or(0)),
+        None => signal_exit_code(status.signal().unwrap_or(0)),
     }
 }
 

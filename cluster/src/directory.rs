@@ -43,7 +43,7 @@ impl Directory {
             let mut owner = File::create_new(new.join(OWNER))?;
             writeln!(owner, "{}", std::process::id())?;
             owner.lock()?;
-            account.give(&new)?;
+            account.chown(&new)?;
             fs::rename(&new, &path)?;
             Ok(owner)
         };

@@ -18,6 +18,6 @@ mod standby;
 pub use backup::{ARCHIVING, Backup};
 pub use binaries::Binaries;
 pub use command::main;
-pub use program::{arguments, beside};
+pub use program::{arguments, sibling_program};
 pub use server::{Cluster, Mode, Options};
-pub use signals::{Signals, by_signal};
+pub use signals::{Signals, signal_exit_code};

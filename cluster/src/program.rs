@@ -27,7 +27,7 @@ pub fn arguments<A: Parser>() -> Result<A, ExitCode> {
 /// # Errors
 ///
 /// If there is none.
-pub fn beside(name: &str) -> Result<PathBuf> {
+pub fn sibling_program(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("this program does not know its own path")?;
     let path = own.with_file_name(name);
     ensure!(

@@ -235,7 +235,7 @@ impl Cluster {
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&password_file)?;
         writeln!(file, "{}", self.password)?;
-        self.account.give(&password_file)?;
+        self.account.chown(&password_file)?;
         let args = [
             "--auth-local=trust",
             "--auth-host=scram-sha-256",

@@ -37,6 +37,6 @@ impl Signals {
 
 /// The exit code of a process that a signal ended, as shells report it: 128 + its number.
 #[must_use]
-pub fn by_signal(number: i32) -> u8 {
+pub fn signal_exit_code(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)
 }

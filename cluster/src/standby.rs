@@ -25,7 +25,7 @@ impl Cluster {
         let primary = self.conninfo(NAME);
         let mut standby = self.copy(&["-R", "-X", "stream", "-d", &primary])?;
         // Commits of the primary may wait for this server: it has to be back soon.
-        standby.settle_in(&[("wal_retrieve_retry_interval", "100ms")])?;
+        standby.configure_copy(&[("wal_retrieve_retry_interval", "100ms")])?;
         standby.start_on_free_port()?;
         Ok(standby)
     }

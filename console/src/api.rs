@@ -2,7 +2,7 @@
 //!
 //! It only looks. What acts is `pgmill`, SQL, or a form of the console.
 
-mod flows;
+mod workflows;
 
 use axum::Router;
 use axum::extract::{Path, Query};
@@ -15,11 +15,13 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::filter;
+use crate::http_error::HttpError;
 use crate::openapi;
-use crate::plots::{Ask as PlotsAsk, Columns};
-use crate::screens::{self, Ask, AuditAsk, FailuresAsk, Fleet, Shown};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::plots::{PlotParams, ThroughputColumns};
+use crate::request::RequestContext;
+use crate::screens::{
+    self, AuditParams, FailuresParams, FleetSnapshot, HandlerResult, TasksParams,
+};
 
 /// The handler of a path of [`openapi::PATHS`], so that none is without a description.
 fn handler(path: &str) -> MethodRouter<App> {
@@ -35,7 +37,7 @@ fn handler(path: &str) -> MethodRouter<App> {
         "/throughput" => get(throughput),
         "/audit" => get(audit),
         "/database" => get(database),
-        path => flows::handler(path).unwrap_or_else(|| get(crate::trouble::no_such_page)),
+        path => workflows::handler(path).unwrap_or_else(|| get(crate::http_error::page_not_found)),
     }
 }
 
@@ -43,90 +45,96 @@ pub(crate) fn routes() -> Router<App> {
     let described = openapi::PATHS
         .iter()
         .fold(Router::new(), |all, it| all.route(&format!("/api/v1{}", it.path), handler(it.path)));
-    described.route("/api/v1/openapi.json", get(|| async { json_of(&openapi::document()) }))
+    described.route("/api/v1/openapi.json", get(|| async { json_response(&openapi::document()) }))
 }
 
-fn json_of(value: &impl Serialize) -> Response {
+fn json_response(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => Trouble::bad(error.to_string()).into_response(),
+        Err(error) => HttpError::bad_request(error.to_string()).into_response(),
     }
 }
 
-async fn overview(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    Ok(json_of(&screens::overview_data(&visit.app, &look, &viewer).await?))
+async fn overview(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    Ok(json_response(&screens::overview_data(&context.app, &tx, &viewer).await?))
 }
 
-async fn tasks(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let query = filter::parse(&ask.q).map_err(|it| Trouble::bad(it.message).hint(it.hint))?;
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    Ok(json_of(&screens::tasks_data(&look, &query, &ask).await?))
+async fn tasks(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
+    let query =
+        filter::parse(&params.q).map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    Ok(json_response(&screens::tasks_data(&tx, &query, &params).await?))
 }
 
-async fn task(visit: Visit, Path(id): Path<String>) -> Shown {
-    let none = || Trouble::not_found(format!("there is no task {id}"));
+async fn task(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
+    let none = || HttpError::not_found(format!("there is no task {id}"));
     let number = TaskId(id.parse().map_err(|_| none())?);
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    Ok(json_of(&screens::task_data(&look, number).await?.ok_or_else(none)?))
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    Ok(json_response(&screens::task_data(&tx, number).await?.ok_or_else(none)?))
 }
 
-async fn failures(visit: Visit, Query(ask): Query<FailuresAsk>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    Ok(json_of(&json!({ "groups": screens::failure_groups(&look, &ask).await? })))
+async fn failures(context: RequestContext, Query(params): Query<FailuresParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    Ok(json_response(&json!({ "groups": screens::failure_groups(&tx, &params).await? })))
 }
 
-async fn database(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    Ok(json_of(&screens::DatabaseKnown::read(&look, &viewer).await?))
+async fn database(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    Ok(json_response(&screens::DatabaseDetail::read(&tx, &viewer).await?))
 }
 
-async fn workers(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    Ok(json_of(&json!({ "workers": screens::workers_data(&look).await? })))
+async fn workers(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    Ok(json_response(&json!({ "workers": screens::workers_data(&tx).await? })))
 }
 
-async fn queues(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
-    Ok(json_of(&json!({ "queues": fleet.queues() })))
+async fn queues(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
+    Ok(json_response(&json!({ "queues": fleet.queues() })))
 }
 
-async fn priorities(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
-    let weights = queue::priority::weights(&*look).await?;
-    Ok(json_of(&json!({ "priorities": fleet.priorities(), "weights": weights })))
+async fn priorities(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
+    let weights = queue::priority::weights(&*tx).await?;
+    Ok(json_response(&json!({ "priorities": fleet.priorities(), "weights": weights })))
 }
 
-async fn groups(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    Ok(json_of(&json!({ "groups": screens::groups_data(&look).await? })))
+async fn groups(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    Ok(json_response(&json!({ "groups": screens::groups_data(&tx).await? })))
 }
 
-async fn audit(visit: Visit, Query(ask): Query<AuditAsk>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    Ok(json_of(&screens::audit_listing(&look, &ask).await?))
+async fn audit(context: RequestContext, Query(params): Query<AuditParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    Ok(json_response(&screens::audit_listing(&tx, &params).await?))
 }
 
-async fn throughput(visit: Visit, Query(ask): Query<PlotsAsk>) -> Shown {
-    let hours = ask.hours()?;
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    Ok(json_of(&Columns::of(&visit.app.tally, &ask.queue, hours, viewer.now)))
+async fn throughput(context: RequestContext, Query(params): Query<PlotParams>) -> HandlerResult {
+    let hours = params.hours()?;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    Ok(json_response(&ThroughputColumns::of(
+        &context.app.throughput,
+        &params.queue,
+        hours,
+        viewer.now,
+    )))
 }

@@ -14,28 +14,28 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::access_control::{AccessControl, TlsMode};
 use crate::database::Database;
-use crate::guard::{Doors, Https};
-use crate::tally::Tally;
+use crate::throughput_cache::ThroughputCache;
 use crate::tls::{TlsFiles, TlsListener};
-use crate::{Options, api, assets, guard, login, screens, trouble};
+use crate::{Options, access_control, api, assets, http_error, login, screens};
 
 /// What every handler may look at.
-pub(crate) struct Shared {
+pub(crate) struct AppState {
     pub(crate) database: Database,
-    pub(crate) tally: Tally,
-    pub(crate) doors: Doors,
+    pub(crate) throughput: ThroughputCache,
+    pub(crate) access: AccessControl,
     pub(crate) read_only: bool,
     /// Seats for pages that watch a task.
-    pub(crate) streams: Arc<Semaphore>,
+    pub(crate) event_streams: Arc<Semaphore>,
     /// Cancelled when the server is to end: what would go on for ever ends then.
-    pub(crate) ending: CancellationToken,
+    pub(crate) shutdown: CancellationToken,
     /// In front of every path; empty or `/x`.
     pub(crate) base: String,
 }
 
 /// Shared by all handlers.
-pub(crate) type App = Arc<Shared>;
+pub(crate) type App = Arc<AppState>;
 
 /// Why a console does not start.
 #[derive(Debug, thiserror::Error)]
@@ -72,13 +72,13 @@ pub struct Console {
 }
 
 /// An address that is listened on; who connects waits until the console is opened.
-pub struct Bound {
+pub struct BoundConsole {
     listener: std::net::TcpListener,
     tls: Option<Arc<ServerConfig>>,
     options: Options,
 }
 
-impl Bound {
+impl BoundConsole {
     /// Checks the options, and listens.
     ///
     /// # Errors
@@ -104,17 +104,17 @@ impl Bound {
         let listener = TcpListener::from_std(listener)
             .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
         let https = match () {
-            () if options.behind_proxy => Https::OfProxy,
-            () if tls.is_some() => Https::Own,
-            () => Https::None,
+            () if options.behind_proxy => TlsMode::Proxy,
+            () if tls.is_some() => TlsMode::Own,
+            () => TlsMode::None,
         };
-        let app = Arc::new(Shared {
+        let app = Arc::new(AppState {
             database,
-            tally: Tally::new(),
-            doors: Doors::new(options.tokens, options.hosts, https),
+            throughput: ThroughputCache::new(),
+            access: AccessControl::new(options.tokens, options.hosts, https),
             read_only: options.read_only,
-            streams: Arc::new(Semaphore::new(screens::MOST_STREAMS)),
-            ending: CancellationToken::new(),
+            event_streams: Arc::new(Semaphore::new(screens::MAX_STREAMS)),
+            shutdown: CancellationToken::new(),
             base: options.base_path.trim_end_matches('/').to_owned(),
         });
         Ok(Console { listener, tls, app })
@@ -125,9 +125,9 @@ impl Console {
     /// Checks the options and the database, and listens.
     ///
     /// # Errors
-    /// Those of [`Bound::new`] and [`Bound::open`].
+    /// Those of [`BoundConsole::new`] and [`BoundConsole::open`].
     pub async fn start(target: &Target, options: Options) -> Result<Self, StartError> {
-        Bound::new(options)?.open(target).await
+        BoundConsole::new(options)?.open(target).await
     }
 
     /// Where to point a browser.
@@ -148,11 +148,11 @@ impl Console {
         end: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<()> {
         let tasks = TaskTracker::new();
-        let reader = tasks.spawn(keep_tally(Arc::clone(&self.app)));
-        let ending = self.app.ending.clone();
+        let reader = tasks.spawn(run_throughput_cache(Arc::clone(&self.app)));
+        let shutdown = self.app.shutdown.clone();
         let end = async move {
             end.await;
-            ending.cancel();
+            shutdown.cancel();
         };
         let router = router(&self.app);
         let served = match self.tls {
@@ -193,8 +193,8 @@ fn check(options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-async fn keep_tally(app: App) {
-    app.tally.keep(&app.database).await;
+async fn run_throughput_cache(app: App) {
+    app.throughput.run(&app.database).await;
 }
 
 fn router(app: &App) -> Router {
@@ -203,7 +203,7 @@ fn router(app: &App) -> Router {
         .merge(login::routes())
         .merge(assets::routes())
         .route("/livez", get(|| async { "alive\n" }))
-        .fallback(trouble::no_such_page);
+        .fallback(http_error::page_not_found);
     let placed = if app.base.is_empty() {
         inner
     } else {
@@ -212,10 +212,10 @@ fn router(app: &App) -> Router {
             .nest(&app.base, inner)
             .route(&home, get(screens::home))
             .route("/", get(move || async move { Redirect::to(&home) }))
-            .fallback(trouble::no_such_page)
+            .fallback(http_error::page_not_found)
     };
     placed
-        .layer(middleware::map_response_with_state(Arc::clone(app), trouble::tell))
-        .layer(middleware::from_fn_with_state(Arc::clone(app), guard::guard))
+        .layer(middleware::map_response_with_state(Arc::clone(app), http_error::render_errors))
+        .layer(middleware::from_fn_with_state(Arc::clone(app), access_control::enforce))
         .with_state(Arc::clone(app))
 }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::app::App;
-use crate::trouble::Trouble;
+use crate::http_error::HttpError;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
@@ -32,11 +32,11 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// Asked for again each time, and sent again only if the program is another one.
-async fn file(Path(name): Path<String>, asked: HeaderMap) -> Result<Response, Trouble> {
+async fn file(Path(name): Path<String>, asked: HeaderMap) -> Result<Response, HttpError> {
     let (_, kind, content) = FILES
         .iter()
         .find(|(known, ..)| *known == name)
-        .ok_or_else(|| Trouble::not_found("there is no such file"))?;
+        .ok_or_else(|| HttpError::not_found("there is no such file"))?;
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
     let tag = format!("\"{:x}\"", hasher.finish());

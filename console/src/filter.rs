@@ -28,23 +28,23 @@ pub(crate) const KEYS: [(&str, &str); 11] = [
 
 /// What is wrong with a filter, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub(crate) struct FilterError {
     pub(crate) message: String,
     pub(crate) hint: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-fn mistake(message: impl Into<String>, hint: impl Into<String>) -> Mistake {
-    Mistake { message: message.into(), hint: hint.into() }
+fn invalid(message: impl Into<String>, hint: impl Into<String>) -> FilterError {
+    FilterError { message: message.into(), hint: hint.into() }
 }
 
 /// Reads a filter.
-pub(crate) fn parse(text: &str) -> Result<TaskQuery, Mistake> {
+pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
     let mut query = TaskQuery::default();
     let mut live = false;
     for term in terms(text)? {
@@ -53,17 +53,17 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, Mistake> {
             continue;
         };
         if value.is_empty() {
-            return Err(mistake(
+            return Err(invalid(
                 format!("{key}: has no value"),
                 format!("write {key}:something, without a space"),
             ));
         }
         let value = value.to_owned();
         match key {
-            "state" | "outcome" => live |= standing(&mut query, &value)?,
+            "state" | "outcome" => live |= parse_state(&mut query, &value)?,
             "queue" => query.queue = Some(value),
             "name" => query.name = Some(value),
-            "priority" => query.priority = Some(word("priority", &value)?),
+            "priority" => query.priority = Some(parse_value("priority", &value)?),
             "group" => query.group = Some(value),
             "key" => query.key = Some(value),
             "run" => query.run = Some(number("run", &value)?),
@@ -76,7 +76,7 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, Mistake> {
     }
     query.ended |= query.outcome.is_some() || query.sqlstate.is_some() || query.cause.is_some();
     if live && query.ended {
-        return Err(mistake(
+        return Err(invalid(
             "a task is either live or has ended",
             "leave out state:, or what only ended tasks have: an outcome, an SQLSTATE, a cause",
         ));
@@ -88,12 +88,12 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, Mistake> {
 ///
 /// # Errors
 /// It is none.
-pub fn read(text: &str) -> Result<TaskQuery, (String, String)> {
+pub fn parse_public(text: &str) -> Result<TaskQuery, (String, String)> {
     parse(text).map_err(|it| (it.message, it.hint))
 }
 
 /// Words, with quotes taken off.
-fn terms(text: &str) -> Result<Vec<String>, Mistake> {
+fn terms(text: &str) -> Result<Vec<String>, FilterError> {
     let mut terms = Vec::new();
     let mut term = String::new();
     let (mut quoted, mut any) = (false, false);
@@ -113,7 +113,7 @@ fn terms(text: &str) -> Result<Vec<String>, Mistake> {
         }
     }
     if quoted {
-        return Err(mistake("a quote is not closed", "put \" at the end of the value"));
+        return Err(invalid("a quote is not closed", "put \" at the end of the value"));
     }
     if any {
         terms.push(term);
@@ -131,7 +131,7 @@ fn bare(query: &mut TaskQuery, term: &str) {
 }
 
 /// Whether it asks for a live state.
-fn standing(query: &mut TaskQuery, value: &str) -> Result<bool, Mistake> {
+fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, FilterError> {
     if value == "ended" || value == "finished" {
         query.ended = true;
     } else if let Ok(state) = State::from_str(value) {
@@ -142,7 +142,7 @@ fn standing(query: &mut TaskQuery, value: &str) -> Result<bool, Mistake> {
     } else {
         let states = State::ALL.iter().map(|it| it.as_str());
         let all = states.chain(Outcome::ALL.iter().map(|it| it.as_str())).collect::<Vec<_>>();
-        return Err(mistake(
+        return Err(invalid(
             format!("there is no state \"{value}\""),
             format!("one of {}, ended", all.join(", ")),
         ));
@@ -150,22 +150,22 @@ fn standing(query: &mut TaskQuery, value: &str) -> Result<bool, Mistake> {
     Ok(false)
 }
 
-fn word<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, Mistake> {
-    value.parse().map_err(|error: String| mistake(format!("{key}: {error}"), format!("{key}:WORD")))
+fn parse_value<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, FilterError> {
+    value.parse().map_err(|error: String| invalid(format!("{key}: {error}"), format!("{key}:WORD")))
 }
 
-pub(crate) fn number(key: &str, value: &str) -> Result<i64, Mistake> {
-    value.parse().map_err(|_| mistake(format!("\"{value}\" is no number"), format!("{key}:12")))
+pub(crate) fn number(key: &str, value: &str) -> Result<i64, FilterError> {
+    value.parse().map_err(|_| invalid(format!("\"{value}\" is no number"), format!("{key}:12")))
 }
 
-fn ids(value: &str) -> Result<Vec<i64>, Mistake> {
+fn ids(value: &str) -> Result<Vec<i64>, FilterError> {
     value.split(',').filter(|id| !id.is_empty()).map(|id| number("id", id)).collect()
 }
 
 /// A span as `pgmill --since` takes it.
-pub(crate) fn since(value: &str) -> Result<Duration, Mistake> {
+pub(crate) fn since(value: &str) -> Result<Duration, FilterError> {
     let wrong = || {
-        mistake(
+        invalid(
             format!("\"{value}\" is no span of time"),
             "as in since:90s, since:15m, since:2h, since:3d",
         )
@@ -177,14 +177,14 @@ pub(crate) fn since(value: &str) -> Result<Duration, Mistake> {
     Duration::try_from(span).map(|span| span.min(longest)).map_err(|_| wrong())
 }
 
-fn unknown(key: &str) -> Mistake {
+fn unknown(key: &str) -> FilterError {
     let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
     let near = keys.iter().find(|known| known.starts_with(key) || key.starts_with(*known));
     let hint = match near {
         Some(near) => format!("did you mean {near}:?"),
         None => format!("one of {}; a name with a colon goes in as name:\"…\"", keys.join(", ")),
     };
-    mistake(format!("nothing is called {key}:"), hint)
+    invalid(format!("nothing is called {key}:"), hint)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The flags of a console, the same wherever it is served. A worker, which has flags of its own, knows them as
-//! `--console-…`: [`InWorker`].
+//! `--console-…`: [`WorkerConsoleFlags`].
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use crate::app::StartError;
 use crate::{Options, TlsFiles, Token};
 
 /// A shorter one could be guessed.
-const LEAST_TOKEN_CHARS: usize = 16;
+const MIN_TOKEN_CHARS: usize = 16;
 
 /// How a console is served, wherever it listens.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Flags {
+pub struct ConsoleFlags {
     /// Only look: nothing can be changed through it
     #[arg(id = "console_read_only", long = "read-only", env = "PGMILL_CONSOLE_READ_ONLY")]
     pub read_only: bool,
@@ -44,7 +44,7 @@ pub struct Flags {
     pub allow_host: Vec<String>,
 }
 
-impl Flags {
+impl ConsoleFlags {
     /// What they say of a console that listens there.
     ///
     /// # Errors
@@ -77,10 +77,10 @@ impl Flags {
 
 /// The same flags in a program that has others beside them: `--console-read-only` and so on.
 #[derive(Clone, Debug, Default)]
-pub struct InWorker(pub Flags);
+pub struct WorkerConsoleFlags(pub ConsoleFlags);
 
-impl InWorker {
-    /// As [`Flags::options`]; hints name the flags as they are called here.
+impl WorkerConsoleFlags {
+    /// As [`ConsoleFlags::options`]; hints name the flags as they are called here.
     ///
     /// # Errors
     /// As there.
@@ -89,9 +89,9 @@ impl InWorker {
     }
 }
 
-impl Args for InWorker {
+impl Args for WorkerConsoleFlags {
     fn augment_args(command: Command) -> Command {
-        let own = Flags::augment_args(Command::new("console"));
+        let own = ConsoleFlags::augment_args(Command::new("console"));
         own.get_arguments().fold(command, |command, arg| {
             let long = format!("console-{}", arg.get_long().unwrap_or_default());
             command.arg(arg.clone().long(long))
@@ -103,9 +103,9 @@ impl Args for InWorker {
     }
 }
 
-impl FromArgMatches for InWorker {
+impl FromArgMatches for WorkerConsoleFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Flags::from_arg_matches(matches).map(Self)
+        ConsoleFlags::from_arg_matches(matches).map(Self)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -146,10 +146,10 @@ fn tokens(file: &Path) -> Result<Vec<Token>, StartError> {
     };
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let tokens: Vec<Token> = lines.map(token).collect();
-    let short = |token: &Token| token.secret.chars().count() < LEAST_TOKEN_CHARS;
+    let short = |token: &Token| token.secret.chars().count() < MIN_TOKEN_CHARS;
     if tokens.is_empty() || tokens.iter().any(short) {
         return Err(StartError::Usage {
-            message: format!("the token in {named} has fewer than {LEAST_TOKEN_CHARS} characters"),
+            message: format!("the token in {named} has fewer than {MIN_TOKEN_CHARS} characters"),
             hint: format!("openssl rand -hex 32 > {named}"),
         });
     }
@@ -165,19 +165,19 @@ mod tests {
     #[derive(Parser)]
     struct Worker {
         #[command(flatten)]
-        console: InWorker,
+        console: WorkerConsoleFlags,
     }
 
     #[test]
     fn a_worker_has_the_same_flags_under_names_of_their_own() {
         let given = ["worker", "--console-read-only", "--console-base-path", "/x"];
-        let InWorker(flags) = Worker::parse_from(given).console;
+        let WorkerConsoleFlags(flags) = Worker::parse_from(given).console;
         assert!(flags.read_only && flags.base_path == "/x");
-        let own: Vec<String> = Flags::augment_args(Command::new("own"))
+        let own: Vec<String> = ConsoleFlags::augment_args(Command::new("own"))
             .get_arguments()
             .filter_map(|arg| arg.get_long().map(|long| format!("console-{long}")))
             .collect();
-        let command = InWorker::augment_args(Command::new("worker"));
+        let command = WorkerConsoleFlags::augment_args(Command::new("worker"));
         let there: Vec<&str> = command.get_arguments().filter_map(|it| it.get_long()).collect();
         assert_eq!(there, own);
     }

@@ -2,10 +2,10 @@
 
 use queue::scan::{PieceKind, pieces};
 
-use crate::page::{Markup, escaped};
+use crate::layout::{Markup, escaped};
 
 /// Longer statements are shown plain and cut: nobody reads them here.
-const MOST_BYTES: usize = 50_000;
+const MAX_BYTES: usize = 50_000;
 
 /// Words that the grammar takes for itself, or that begin a statement or a clause.
 const KEYWORDS: &str = " add all alter analyze and any array as asc at atomic begin between by call \
@@ -23,7 +23,7 @@ const KEYWORDS: &str = " add all alter analyze and any array as asc at atomic be
 
 /// The statement; `position` counts characters from 1.
 pub(crate) fn statement(sql: &str, position: Option<u32>) -> Markup {
-    if sql.len() > MOST_BYTES {
+    if sql.len() > MAX_BYTES {
         return Markup(escaped(sql));
     }
     let error = position.and_then(|it| {

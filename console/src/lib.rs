@@ -3,17 +3,17 @@
 //! | step | file |
 //! |---|---|
 //! | from a listener to answers | `app` |
-//! | who may ask at all: host, origin, token, the headers of every answer | `guard`, `login` |
+//! | who may ask at all: host, origin, token, the headers of every answer | `access_control`, `login` |
 //! | TLS of its own | `tls` |
 //! | sessions of the database, each look bounded in time | `database` |
-//! | one visit: who asks, and the frame around every screen | `visit`, `page` |
+//! | one visit: who asks, and the frame around every screen | `request`, `layout` |
 //! | one screen each: data, template, routes | `screens` |
 //! | the same data as JSON, and what it looks like | `api`, `openapi` |
-//! | the last hours, read a minute at a time and kept; how many tasks waited in them | `tally`, `waits` |
+//! | the last hours, read a minute at a time and kept; how many tasks waited in them | `throughput_cache`, `backlog_history` |
 //! | the same as columns, for plots | `plots` |
-//! | what people write and read: `filter`, `highlight`, `words` | |
+//! | what people write and read: `filter`, `highlight`, `format` | |
 //! | its flags, the same in each program that serves it | `flags` |
-//! | why there is no answer | `trouble` |
+//! | why there is no answer | `http_error` |
 //! | scripts and styles, which lie in the program | `assets` |
 //!
 //! A new screen is a file in `screens/`, a template in `templates/`, and a line in `screens.rs`.
@@ -21,35 +21,35 @@
 //! Invariant: there is no SQL on the schema here; every statement is in the crate `queue`.
 //!
 //! Invariant: what only looks does so in a read-only transaction under a statement timeout; what acts
-//! takes an `Act`, which exists only behind the checks of origin and CSRF token and begins nothing in
+//! takes a `FormRequest`, which exists only behind the checks of origin and CSRF token and begins nothing in
 //! read-only mode.
 
+mod access_control;
 mod api;
 mod app;
 mod assets;
+mod backlog_history;
 mod database;
 mod filter;
 mod flags;
-mod guard;
+mod format;
 mod highlight;
+mod http_error;
+mod layout;
 mod login;
 mod openapi;
-mod page;
 mod plots;
+mod request;
 mod screens;
-mod tally;
+mod throughput_cache;
 mod tls;
-mod trouble;
-mod visit;
-mod waits;
-mod words;
 
 use std::fmt;
 use std::net::SocketAddr;
 
-pub use app::{Bound, Console, StartError};
-pub use filter::read as read_filter;
-pub use flags::{Flags, InWorker, base_path};
+pub use app::{BoundConsole, Console, StartError};
+pub use filter::parse_public as check_filter;
+pub use flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
 pub use openapi::PATHS as API_PATHS;
 pub use tls::TlsFiles;
 

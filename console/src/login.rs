@@ -11,14 +11,14 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use crate::app::{App, Shared};
-use crate::guard::{secure, set_cookie};
-use crate::trouble::Trouble;
-use crate::visit::Act;
+use crate::access_control::{is_https, set_cookie};
+use crate::app::{App, AppState};
+use crate::http_error::HttpError;
+use crate::request::FormRequest;
 
 /// One wrong token at a time, and each takes this long.
-static WRONG: Mutex<()> = Mutex::const_new(());
-const WRONG_TAKES: Duration = Duration::from_millis(500);
+static WRONG_TOKEN_LOCK: Mutex<()> = Mutex::const_new(());
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(500);
 
 /// Longer names are cut.
 const NAME_CHARS: usize = 60;
@@ -29,7 +29,7 @@ pub(crate) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "login.html")]
-struct Screen<'a> {
+struct LoginPage<'a> {
     base: &'a str,
     wrong: bool,
 }
@@ -41,36 +41,36 @@ struct Fields {
     name: String,
 }
 
-async fn show(State(app): State<App>) -> Result<Response, Trouble> {
-    if !app.doors.asks_for_token() {
+async fn show(State(app): State<App>) -> Result<Response, HttpError> {
+    if !app.access.requires_token() {
         return Ok(home(&app));
     }
-    Ok(Html(Screen { base: &app.base, wrong: false }.render()?).into_response())
+    Ok(Html(LoginPage { base: &app.base, wrong: false }.render()?).into_response())
 }
 
 async fn sign_in(
     State(app): State<App>,
     headers: HeaderMap,
     Form(fields): Form<Fields>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, HttpError> {
     let name: String = fields.name.trim().chars().take(NAME_CHARS).collect();
     let name = Some(name).filter(|name| !name.is_empty());
-    let Some(cookie) = app.doors.sign_in(fields.token.trim(), name) else {
-        let _one_at_a_time = WRONG.lock().await;
-        tokio::time::sleep(WRONG_TAKES).await;
-        let page = Screen { base: &app.base, wrong: true }.render()?;
+    let Some(cookie) = app.access.sign_in(fields.token.trim(), name) else {
+        let _one_at_a_time = WRONG_TOKEN_LOCK.lock().await;
+        tokio::time::sleep(WRONG_TOKEN_DELAY).await;
+        let page = LoginPage { base: &app.base, wrong: true }.render()?;
         return Ok((StatusCode::UNAUTHORIZED, Html(page)).into_response());
     };
-    let cookie = set_cookie(&app.base, &cookie, secure(&headers));
+    let cookie = set_cookie(&app.base, &cookie, is_https(&headers));
     Ok(([(header::SET_COOKIE, cookie)], home(&app)).into_response())
 }
 
-async fn sign_out(State(app): State<App>, headers: HeaderMap, _act: Act) -> Response {
-    app.doors.sign_out(&headers);
-    let cookie = set_cookie(&app.base, "", secure(&headers));
+async fn sign_out(State(app): State<App>, headers: HeaderMap, _form: FormRequest) -> Response {
+    app.access.sign_out(&headers);
+    let cookie = set_cookie(&app.base, "", is_https(&headers));
     ([(header::SET_COOKIE, cookie)], home(&app)).into_response()
 }
 
-fn home(app: &Shared) -> Response {
+fn home(app: &AppState) -> Response {
     Redirect::to(&format!("{}/", app.base)).into_response()
 }

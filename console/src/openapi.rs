@@ -5,7 +5,7 @@ mod schemas;
 use serde_json::{Map, Value, json};
 
 /// A path of the API.
-pub struct Described {
+pub struct Operation {
     /// Below `/api/v1`.
     pub path: &'static str,
     /// What it answers.
@@ -13,14 +13,14 @@ pub struct Described {
     /// Parameters of the query: name, meaning.
     pub parameters: &'static [(&'static str, &'static str)],
     /// What an answer has in any case: name and kind, as in [`schemas::SCHEMAS`].
-    pub answer: &'static [(&'static str, &'static str)],
+    pub response_fields: &'static [(&'static str, &'static str)],
 }
 
 const NAME: (&str, &str) = ("name", "of this one");
-const BEHIND: (&str, &str) = ("behind", "`next` of the page before");
+const AFTER: (&str, &str) = ("after", "`next` of the page before");
 
 /// What a picture is drawn from.
-const DRAWING: &[(&str, &str)] = &[
+const GRAPH_FIELDS: &[(&str, &str)] = &[
     ("nodes", "[GraphNode]"),
     ("edges", "[GraphEdge]"),
     ("left_out", "integer"),
@@ -30,12 +30,12 @@ const DRAWING: &[(&str, &str)] = &[
 const QUEUE: (&str, &str) = ("queue", "of this queue only");
 
 /// Every path; the router is made of it.
-pub const PATHS: &[Described] = &[
-    Described {
+pub const PATHS: &[Operation] = &[
+    Operation {
         path: "/overview",
         summary: "Problems, queues, readers, and the last hour",
         parameters: &[],
-        answer: &[
+        response_fields: &[
             ("problems", "[Problem]"),
             ("queues", "[Queue]"),
             ("hour", "Hour"),
@@ -45,127 +45,127 @@ pub const PATHS: &[Described] = &[
             ("minutes_read", "integer"),
         ],
     },
-    Described {
+    Operation {
         path: "/tasks",
         summary: "Tasks that match a filter, the newest first, 50 at a time",
         parameters: &[
             ("q", "the filter, as in queue:etl state:failed since:1h"),
-            ("behind", "`next` of the page before"),
+            ("after", "`next` of the page before"),
         ],
-        answer: &[
+        response_fields: &[
             ("tasks", "[FoundTask]"),
             ("next", "string|null"),
-            ("looked_back_to", "time|null"),
+            ("searched_back_to", "time|null"),
         ],
     },
-    Described {
+    Operation {
         path: "/tasks/{id}",
         summary: "Everything about one task",
         parameters: &[],
-        answer: &[
+        response_fields: &[
             ("task", "Task"),
             ("why", "string|null"),
             ("running", "Running|null"),
             ("blockers", "[Blocker]"),
             ("attempts", "[Attempt]"),
-            ("usual", "Usual|null"),
+            ("duration_history", "DurationHistory|null"),
             ("plan", "Plan|null"),
         ],
     },
-    Described {
+    Operation {
         path: "/failures",
         summary: "Failures by cause, the most frequent first",
         parameters: &[
             ("since", "within this time: 90s, 15m, 2h, 3d; an hour if it is left out"),
             ("queue", "causes that this queue has a part in"),
         ],
-        answer: &[("groups", "[FailureGroup]")],
+        response_fields: &[("groups", "[FailureGroup]")],
     },
-    Described {
+    Operation {
         path: "/workers",
         summary: "Workers and what they run",
         parameters: &[],
-        answer: &[("workers", "[Worker]")],
+        response_fields: &[("workers", "[Worker]")],
     },
-    Described {
+    Operation {
         path: "/queues",
         summary: "Queues; where `more` is true, the counting ended",
         parameters: &[],
-        answer: &[("queues", "[Queue]")],
+        response_fields: &[("queues", "[Queue]")],
     },
-    Described {
+    Operation {
         path: "/priorities",
         summary: "Priorities and their weights",
         parameters: &[],
-        answer: &[("priorities", "[Priority]"), ("weights", "[Weight]")],
+        response_fields: &[("priorities", "[Priority]"), ("weights", "[Weight]")],
     },
-    Described {
+    Operation {
         path: "/groups",
         summary: "Groups; counts end at 10,000",
         parameters: &[],
-        answer: &[("groups", "[Group]")],
+        response_fields: &[("groups", "[Group]")],
     },
-    Described {
+    Operation {
         path: "/throughput",
         summary: "Ends, wait and run times, and tasks waiting at its end, of each minute of the last hours; null where nothing is known",
         parameters: &[QUEUE, ("hours", "so many, from 1 to 6; one if it is left out")],
-        answer: &[
+        response_fields: &[
             ("at", "[integer]"),
             ("succeeded", "[integer|null]"),
             ("failed", "[integer|null]"),
             ("cancelled", "[integer|null]"),
             ("wait_p50_seconds", "[number|null]"),
             ("wait_p95_seconds", "[number|null]"),
-            ("run_p50_seconds", "[number|null]"),
-            ("run_p95_seconds", "[number|null]"),
+            ("duration_p50_seconds", "[number|null]"),
+            ("duration_p95_seconds", "[number|null]"),
             ("waiting", "[integer|null]"),
             ("waiting_at_least", "[boolean]"),
             ("minutes_read", "integer"),
         ],
     },
-    Described {
+    Operation {
         path: "/audit",
         summary: "Who did what, the last first, 50 at a time",
         parameters: &[
             ("subject", "done to this, as in task 42"),
             ("login", "by this login, or in the name of this person"),
-            ("act", "name of the function"),
+            ("action", "name of the function"),
             ("since", "within this time: 90s, 15m, 2h, 3d"),
             ("before", "`next` of the page before"),
         ],
-        answer: &[("acts", "[Act]"), ("next", "integer|null")],
+        response_fields: &[("acts", "[Act]"), ("next", "integer|null")],
     },
-    Described {
+    Operation {
         path: "/database",
         summary: "The server, checks of pgmill doctor, locks, connections, tables, retention",
         parameters: &[],
-        answer: &[
+        response_fields: &[
             ("server_version", "string"),
             ("connections_allowed", "integer"),
             ("connections_open", "integer"),
             ("checks", "[Check]"),
             ("connections", "[Connections]"),
-            ("waits", "[LockWait]"),
+            ("lock_waits", "[LockWait]"),
             ("horizon", "[Holder]"),
             ("schema", "Storage|null"),
         ],
     },
-    Described {
+    Operation {
         path: "/runs",
         summary: "Runs, the newest first, 50 at a time, out of 10,000 that are looked at",
         parameters: &[
             ("state", "running, succeeded, failed or cancelled"),
             ("job", "of this job, maybe among others"),
             ("schedule", "fired by this schedule"),
-            BEHIND,
+            AFTER,
         ],
-        answer: &[("runs", "[ListedRun]"), ("next", "integer|null")],
+        response_fields: &[("runs", "[ListedRun]"), ("next", "integer|null")],
     },
-    Described {
+    Operation {
         path: "/runs/{id}",
         summary: "One run with up to 300 of its tasks: of more, those that run, failed or cannot run first",
         parameters: &[],
-        answer: &[
+        response_fields: &[
             ("run", "Run"),
             ("tasks", "[RunTask]"),
             ("edges", "[RunEdge]"),
@@ -174,67 +174,73 @@ pub const PATHS: &[Described] = &[
             ("critical_path", "CriticalPath|null"),
         ],
     },
-    Described {
+    Operation {
         path: "/runs/{id}/graph",
         summary: "The picture of a run",
         parameters: &[],
-        answer: DRAWING,
+        response_fields: GRAPH_FIELDS,
     },
-    Described {
+    Operation {
         path: "/schedules",
         summary: "Schedules by name, each with its last runs, 100 at a time",
-        parameters: &[BEHIND],
-        answer: &[("schedules", "[Schedule]"), ("mistakes", "[Mistake]"), ("next", "string|null")],
+        parameters: &[AFTER],
+        response_fields: &[
+            ("schedules", "[Schedule]"),
+            ("declaration_errors", "[DeclarationError]"),
+            ("next", "string|null"),
+        ],
     },
-    Described {
-        path: "/schedules/one",
+    Operation {
+        path: "/schedules/detail",
         summary: "One schedule: its next fires, the runs it started, what happened to it",
         parameters: &[NAME],
-        answer: &[
+        response_fields: &[
             ("schedule", "Schedule"),
             ("fires", "[Fire]"),
             ("history", "[Fired]"),
             ("log", "[Logged]"),
         ],
     },
-    Described {
+    Operation {
         path: "/jobs",
         summary: "Jobs by name, each with its newest run, 100 at a time",
-        parameters: &[BEHIND],
-        answer: &[("jobs", "[ListedJob]"), ("next", "string|null")],
+        parameters: &[AFTER],
+        response_fields: &[("jobs", "[ListedJob]"), ("next", "string|null")],
     },
-    Described {
-        path: "/jobs/one",
+    Operation {
+        path: "/jobs/detail",
         summary: "One job with up to 300 of its tasks, and what waits for what among these",
         parameters: &[NAME],
-        answer: &[("job", "Job"), ("edges", "[Link]")],
+        response_fields: &[("job", "Job"), ("edges", "[Link]")],
     },
-    Described {
+    Operation {
         path: "/jobs/graph",
         summary: "The picture of a job",
         parameters: &[NAME],
-        answer: DRAWING,
+        response_fields: GRAPH_FIELDS,
     },
-    Described {
+    Operation {
         path: "/lineage",
         summary: "All that a task waits for, and all that waits for it, over all jobs",
         parameters: &[NAME],
-        answer: &[("task", "string"), ("tasks", "[string]"), ("edges", "[Link]")],
+        response_fields: &[("task", "string"), ("tasks", "[string]"), ("edges", "[Link]")],
     },
-    Described {
+    Operation {
         path: "/lineage/graph",
         summary: "The picture of that",
         parameters: &[NAME],
-        answer: DRAWING,
+        response_fields: GRAPH_FIELDS,
     },
 ];
 
 /// The document.
 pub(crate) fn document() -> Value {
     let paths: Map<String, Value> =
-        PATHS.iter().map(|it| (format!("/api/v1{}", it.path), described(it))).collect();
-    let schemas: Map<String, Value> =
-        schemas::SCHEMAS.iter().map(|(name, fields)| ((*name).to_owned(), named(fields))).collect();
+        PATHS.iter().map(|it| (format!("/api/v1{}", it.path), operation(it))).collect();
+    let schemas: Map<String, Value> = schemas::SCHEMAS
+        .iter()
+        .map(|(name, fields)| ((*name).to_owned(), component(fields)))
+        .collect();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -252,7 +258,7 @@ pub(crate) fn document() -> Value {
     })
 }
 
-fn refused(why: &str) -> Value {
+fn error_response(why: &str) -> Value {
     let schema = json!({ "$ref": "#/components/schemas/Error" });
     json!({ "description": why, "content": { "application/json": { "schema": schema } } })
 }
@@ -290,7 +296,7 @@ fn object<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> Value {
     })
 }
 
-fn named(fields: &str) -> Value {
+fn component(fields: &str) -> Value {
     object(fields.split_whitespace().filter_map(|field| field.split_once(':')))
 }
 
@@ -300,7 +306,7 @@ fn parameter(path: &str, name: &str) -> Value {
     match name {
         "id" => json!({ "type": "integer", "format": "int64", "minimum": 1, "maximum": i64::MAX }),
         "before" => json!({ "type": "integer", "format": "int64" }),
-        "behind" if path == "/runs" => json!({ "type": "integer", "format": "int64" }),
+        "after" if path == "/runs" => json!({ "type": "integer", "format": "int64" }),
         "hours" => json!({ "type": "integer", "minimum": 1, "maximum": 6 }),
         "since" => json!({ "type": "string", "pattern": "^([0-9]{1,4}[smhd])?$" }),
         "state" => {
@@ -316,7 +322,7 @@ fn parameter(path: &str, name: &str) -> Value {
 /// Every text of PostgreSQL is like that.
 const NO_NUL: &str = "^[^\\u0000]*$";
 
-fn described(it: &Described) -> Value {
+fn operation(it: &Operation) -> Value {
     let query = it.parameters.iter().map(|(name, meaning)| {
         let required = *name == NAME.0;
         json!({
@@ -330,19 +336,19 @@ fn described(it: &Described) -> Value {
         .contains("{id}")
         .then(|| json!({ "name": "id", "in": "path", "required": true, "schema": id }));
     let parameters: Vec<Value> = of_path.into_iter().chain(query).collect();
-    let schema = object(it.answer.iter().copied());
+    let schema = object(it.response_fields.iter().copied());
     json!({ "get": {
         "summary": it.summary,
         "parameters": parameters,
         "responses": {
             "200": { "description": "It", "content": { "application/json": { "schema": schema } } },
-            "400": refused("A parameter that cannot be read"),
-            "401": refused("No token"),
-            "403": refused("No right, or a name that this console is not known by"),
-            "404": refused("There is none"),
-            "422": refused("The database refuses it"),
-            "503": refused("No database"),
-            "504": refused("It took longer than it may"),
+            "400": error_response("A parameter that cannot be read"),
+            "401": error_response("No token"),
+            "403": error_response("No right, or a name that this console is not known by"),
+            "404": error_response("There is none"),
+            "422": error_response("The database refuses it"),
+            "503": error_response("No database"),
+            "504": error_response("It took longer than it may"),
         },
     } })
 }

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use queue::insight::tally::Minute;
+use queue::insight::throughput::MinuteStats;
 use serde::{Deserialize, Serialize};
 
-use crate::tally::{HOUR_MINUTES, KEPT_MINUTES, Tally, last_minutes};
-use crate::trouble::Trouble;
-use crate::waits::Wanted;
+use crate::backlog_history::BacklogQuery;
+use crate::http_error::HttpError;
+use crate::throughput_cache::{HOUR_MINUTES, RETAINED_MINUTES, ThroughputCache, last_minutes};
 
 /// Hours that a page offers.
-pub(crate) const OFFERED: [i64; 3] = [1, 3, MOST_HOURS];
+pub(crate) const HOUR_CHOICES: [i64; 3] = [1, 3, MAX_HOURS];
 
-const MOST_HOURS: i64 = KEPT_MINUTES / HOUR_MINUTES;
+const MAX_HOURS: i64 = RETAINED_MINUTES / HOUR_MINUTES;
 
 /// Rows of the table, however many hours.
 const ROWS: usize = 12;
 
 /// What is to be plotted, as part of an address.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Ask {
+pub(crate) struct PlotParams {
     /// Empty: one.
     #[serde(default)]
     hours: String,
@@ -29,19 +29,19 @@ pub(crate) struct Ask {
     pub(crate) queue: String,
 }
 
-impl Ask {
-    pub(crate) fn hours(&self) -> Result<i64, Trouble> {
+impl PlotParams {
+    pub(crate) fn hours(&self) -> Result<i64, HttpError> {
         let hours = if self.hours.is_empty() { Ok(1) } else { self.hours.parse() };
-        hours.ok().filter(|hours| (1..=MOST_HOURS).contains(hours)).ok_or_else(|| {
-            Trouble::bad(format!("\"{}\" is no number of hours", self.hours))
-                .hint(format!("hours is a whole number from 1 to {MOST_HOURS}"))
+        hours.ok().filter(|hours| (1..=MAX_HOURS).contains(hours)).ok_or_else(|| {
+            HttpError::bad_request(format!("\"{}\" is no number of hours", self.hours))
+                .hint(format!("hours is a whole number from 1 to {MAX_HOURS}"))
         })
     }
 }
 
 /// A column each; `None` where nothing is known. Of all queues together, a time is that of the slowest one.
 #[derive(Default, Serialize)]
-pub(crate) struct Columns {
+pub(crate) struct ThroughputColumns {
     /// Beginnings of the minutes, in seconds since 1970.
     pub(crate) at: Vec<i64>,
     pub(crate) succeeded: Vec<Option<i64>>,
@@ -49,8 +49,8 @@ pub(crate) struct Columns {
     pub(crate) cancelled: Vec<Option<i64>>,
     pub(crate) wait_p50_seconds: Vec<Option<f64>>,
     pub(crate) wait_p95_seconds: Vec<Option<f64>>,
-    pub(crate) run_p50_seconds: Vec<Option<f64>>,
-    pub(crate) run_p95_seconds: Vec<Option<f64>>,
+    pub(crate) duration_p50_seconds: Vec<Option<f64>>,
+    pub(crate) duration_p95_seconds: Vec<Option<f64>>,
     /// Tasks that waited at the end of the minute.
     pub(crate) waiting: Vec<Option<i64>>,
     /// There may have been more.
@@ -59,34 +59,45 @@ pub(crate) struct Columns {
     pub(crate) minutes_read: i64,
 }
 
-impl Columns {
+impl ThroughputColumns {
     /// Of a queue, or of all if its name is empty.
-    pub(crate) fn of(tally: &Tally, queue: &str, hours: i64, now: Timestamp) -> Self {
+    pub(crate) fn of(
+        throughput: &ThroughputCache,
+        queue: &str,
+        hours: i64,
+        now: Timestamp,
+    ) -> Self {
         let last = hours * HOUR_MINUTES;
-        let mut by_minute: BTreeMap<Timestamp, Vec<Minute>> = BTreeMap::new();
-        let minutes = tally.minutes(now, last).into_iter();
+        let mut by_minute: BTreeMap<Timestamp, Vec<MinuteStats>> = BTreeMap::new();
+        let minutes = throughput.minutes(now, last).into_iter();
         for minute in minutes.filter(|it| queue.is_empty() || it.queue == queue) {
             by_minute.entry(minute.at).or_default().push(minute);
         }
-        let known = tally.known(last_minutes(now, last));
-        let mut columns = Self { minutes_read: tally.read_minutes(now, last), ..Self::default() };
+        let known = throughput.complete(last_minutes(now, last));
+        let mut columns =
+            Self { minutes_read: throughput.read_minutes(now, last), ..Self::default() };
         for (at, known) in last_minutes(now, last).zip(known) {
             let queues = by_minute.get(&at).map_or(&[][..], Vec::as_slice);
-            let sum = |part: fn(&Minute) -> i64| known.then(|| queues.iter().map(part).sum());
-            let slowest =
-                |part: fn(&Minute) -> Option<f64>| queues.iter().filter_map(part).reduce(f64::max);
+            let sum = |part: fn(&MinuteStats) -> i64| known.then(|| queues.iter().map(part).sum());
+            let slowest = |part: fn(&MinuteStats) -> Option<f64>| {
+                queues.iter().filter_map(part).reduce(f64::max)
+            };
             columns.at.push(at.as_second());
             columns.succeeded.push(sum(|it| it.succeeded));
             columns.failed.push(sum(|it| it.failed));
             columns.cancelled.push(sum(|it| it.cancelled));
             columns.wait_p50_seconds.push(slowest(|it| it.wait_seconds.map(|[p50, _]| p50)));
             columns.wait_p95_seconds.push(slowest(|it| it.wait_seconds.map(|[_, p95]| p95)));
-            columns.run_p50_seconds.push(slowest(|it| it.run_seconds.map(|[p50, _]| p50)));
-            columns.run_p95_seconds.push(slowest(|it| it.run_seconds.map(|[_, p95]| p95)));
+            columns
+                .duration_p50_seconds
+                .push(slowest(|it| it.duration_seconds.map(|[p50, _]| p50)));
+            columns
+                .duration_p95_seconds
+                .push(slowest(|it| it.duration_seconds.map(|[_, p95]| p95)));
         }
-        for waited in tally.waited(&Wanted { queue, now, last }) {
-            columns.waiting.push(waited.map(|it| it.tasks));
-            columns.waiting_at_least.push(waited.is_some_and(|it| it.at_least));
+        for point in throughput.backlog(&BacklogQuery { queue, now, last }) {
+            columns.waiting.push(point.map(|it| it.tasks));
+            columns.waiting_at_least.push(point.is_some_and(|it| it.at_least));
         }
         columns
     }
@@ -113,7 +124,7 @@ impl Columns {
             waiting: self.waiting[end - 1],
             at_least: self.waiting_at_least[end - 1],
             wait_p95_seconds: most(&self.wait_p95_seconds),
-            run_p95_seconds: most(&self.run_p95_seconds),
+            duration_p95_seconds: most(&self.duration_p95_seconds),
         }
     }
 }
@@ -129,14 +140,14 @@ pub(crate) struct Row {
     pub(crate) at_least: bool,
     /// The longest of them.
     pub(crate) wait_p95_seconds: Option<f64>,
-    pub(crate) run_p95_seconds: Option<f64>,
+    pub(crate) duration_p95_seconds: Option<f64>,
 }
 
 impl Row {
     /// What succeeded, what failed, what waited; a dash where nothing is known.
     pub(crate) fn counts(&self) -> [String; 3] {
         let shown = |number: Option<i64>, more: bool| {
-            number.map_or_else(|| "–".to_owned(), |number| crate::words::count(number, more))
+            number.map_or_else(|| "–".to_owned(), |number| crate::format::count(number, more))
         };
         [
             shown(self.succeeded, false),
@@ -152,7 +163,9 @@ mod tests {
 
     #[test]
     fn hours_are_few_and_whole() {
-        let asked = |hours: &str| Ask { hours: hours.to_owned(), ..Ask::default() }.hours().ok();
+        let asked = |hours: &str| {
+            PlotParams { hours: hours.to_owned(), ..PlotParams::default() }.hours().ok()
+        };
         assert_eq!(
             ["", "1", "6", "0", "7", "1.5", "all"].map(asked),
             [Some(1), Some(1), Some(6), None, None, None, None]
@@ -162,21 +175,21 @@ mod tests {
     #[test]
     fn a_table_has_a_few_rows_of_all_minutes() {
         let now: Timestamp = "2026-12-01T03:00:30Z".parse().unwrap();
-        let columns = Columns {
+        let columns = ThroughputColumns {
             at: last_minutes(now, 60).map(Timestamp::as_second).collect(),
             succeeded: (0..60).map(|minute| (minute >= 10).then_some(1)).collect(),
             failed: vec![Some(0); 60],
             waiting: (0..60).map(Some).collect(),
             waiting_at_least: vec![false; 60],
             wait_p95_seconds: (0..60).map(|minute| Some(f64::from(minute))).collect(),
-            run_p95_seconds: vec![None; 60],
-            ..Columns::default()
+            duration_p95_seconds: vec![None; 60],
+            ..ThroughputColumns::default()
         };
         let rows = columns.rows();
         let ended: Vec<Option<i64>> = rows.iter().map(|row| row.succeeded).collect();
         assert_eq!(ended, [&[Some(5); 10][..], &[None; 2]].concat());
         assert_eq!((rows[0].waiting, rows[0].wait_p95_seconds), (Some(59), Some(59.0)));
         assert_eq!(rows[0].from, "2026-12-01T02:56:00Z".parse().unwrap());
-        assert_eq!(rows[0].run_p95_seconds, None);
+        assert_eq!(rows[0].duration_p95_seconds, None);
     }
 }

@@ -19,10 +19,10 @@ use tokio_rustls::server::TlsStream;
 use crate::app::StartError;
 
 /// Who has not agreed upon a session by then is not waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// More are not spoken with at once; the others wait in the queue of the socket.
-const MOST_HANDSHAKES: usize = 64;
+const MAX_HANDSHAKES: usize = 64;
 
 /// Where certificate and key are.
 #[derive(Clone, Debug)]
@@ -85,11 +85,11 @@ impl axum::serve::Listener for TlsListener {
                     }
                 }
                 (stream, from) = axum::serve::Listener::accept(&mut self.tcp),
-                    if self.handshakes.len() < MOST_HANDSHAKES =>
+                    if self.handshakes.len() < MAX_HANDSHAKES =>
                 {
                     let agreement = self.acceptor.accept(stream);
                     self.handshakes.spawn(async move {
-                        match timeout(PATIENCE, agreement).await {
+                        match timeout(HANDSHAKE_TIMEOUT, agreement).await {
                             Ok(Ok(session)) => Some((session, from)),
                             Ok(Err(error)) => {
                                 tracing::debug!("no TLS with {from}: {error}");

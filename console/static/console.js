@@ -1,7 +1,7 @@
 // What a page does beyond being read. Without it everything can still be read and done.
 "use strict";
 
-const PACE_MS = 3000;
+const REFRESH_INTERVAL_MS = 3000;
 
 // Times on the reader's wall clock; the exact instant in UTC stays the title.
 function localTimes(root) {
@@ -14,20 +14,20 @@ function localTimes(root) {
 
 // Who has come somewhere with the keyboard stays there when the part around it is replaced: by where a link
 // leads, or what a control is called, and its place among those alike.
-function focusHeld() {
-  const held = document.activeElement;
-  if (!held?.matches("main *")) return () => {};
+function saveFocus() {
+  const focused = document.activeElement;
+  if (!focused?.matches("main *")) return () => {};
   const alike = (it) => it.getAttribute("href") ?? it.getAttribute("name") ?? it.className;
-  const all = () => [...document.querySelectorAll(`main ${held.tagName}`)].filter((it) => alike(it) === alike(held));
-  const place = all().indexOf(held);
+  const all = () => [...document.querySelectorAll(`main ${focused.tagName}`)].filter((it) => alike(it) === alike(focused));
+  const place = all().indexOf(focused);
   return () => {
-    if (!held.isConnected) all()[place]?.focus({ preventScroll: true });
+    if (!focused.isConnected) all()[place]?.focus({ preventScroll: true });
   };
 }
 
 // A task that goes on is sent by the server as it does. While nobody can see it, it is not: a browser opens
 // only a few connections to one server. Where the server has no seat left, the page is asked for again.
-function watch(wanted, ask) {
+function taskEvents(enabled, refresh) {
   let events = null;
   let refused = false;
   const close = () => {
@@ -36,20 +36,20 @@ function watch(wanted, ask) {
   };
   const open = (source) => {
     events = new EventSource(source);
-    events.addEventListener("now", (event) => {
-      const now = document.getElementById("now");
+    events.addEventListener("status", (event) => {
+      const now = document.getElementById("status");
       const selection = getSelection();
       const reading = selection && !selection.isCollapsed && now?.contains(selection.anchorNode);
       if (!now || reading) return;
-      const giveBack = focusHeld();
+      const restoreFocus = saveFocus();
       now.innerHTML = event.data;
       localTimes(now);
-      giveBack();
+      restoreFocus();
     });
-    events.addEventListener("changed", ask);
+    events.addEventListener("changed", refresh);
     events.addEventListener("end", () => {
       close();
-      ask();
+      refresh();
     });
     events.addEventListener("error", () => {
       if (events?.readyState !== EventSource.CLOSED) return;
@@ -59,9 +59,9 @@ function watch(wanted, ask) {
   };
   return {
     open: () => events?.readyState === EventSource.OPEN,
-    keep: () => {
-      const source = document.getElementById("now")?.dataset.events;
-      const want = source && wanted() && !document.hidden && !refused;
+    sync: () => {
+      const source = document.getElementById("status")?.dataset.events;
+      const want = source && enabled() && !document.hidden && !refused;
       if (want && !events) open(source);
       if (!want && events) close();
     },
@@ -73,7 +73,7 @@ function live() {
   const button = document.getElementById("refresh");
   if (!document.getElementById("live") || !button) return;
   let on = localStorage.getItem("pgmill-live") !== "off";
-  const tell = () => {
+  const renderButton = () => {
     button.setAttribute("aria-pressed", String(on));
     button.title = on ? "refreshed every 3 s; click to pause" : "paused; click to go on";
     button.textContent = on ? "live" : "paused";
@@ -82,22 +82,22 @@ function live() {
   button.addEventListener("click", () => {
     on = !on;
     localStorage.setItem("pgmill-live", on ? "on" : "off");
-    tell();
+    renderButton();
   });
-  tell();
-  const ask = () => document.body.dispatchEvent(new Event("tick"));
-  const events = watch(() => on, ask);
+  renderButton();
+  const refresh = () => document.body.dispatchEvent(new Event("tick"));
+  const events = taskEvents(() => on, refresh);
   const tick = () => {
     const part = document.getElementById("live");
-    events.keep();
+    events.sync();
     if (events.open()) return;
     // What somebody types into, or has opened, stays as it is.
     const typing = part && part.contains(document.activeElement) && document.activeElement.matches("input, select, button");
     const busy = typing || part?.querySelector("details[open]");
-    if (on && !document.hidden && part && !busy) ask();
+    if (on && !document.hidden && part && !busy) refresh();
   };
-  events.keep();
-  setInterval(tick, PACE_MS);
+  events.sync();
+  setInterval(tick, REFRESH_INTERVAL_MS);
   document.addEventListener("visibilitychange", tick);
 }
 
@@ -119,7 +119,7 @@ function keys() {
   if (location.hash === "#filter") document.getElementById("filter")?.focus();
 }
 
-function ticks() {
+function selectAll() {
   const all = document.getElementById("all");
   if (!all) return;
   all.hidden = false;
@@ -132,13 +132,13 @@ document.addEventListener("DOMContentLoaded", () => {
   localTimes(document);
   live();
   keys();
-  ticks();
-  let giveBack = () => {};
+  selectAll();
+  let restoreFocus = () => {};
   document.body.addEventListener("htmx:beforeSwap", () => {
-    giveBack = focusHeld();
+    restoreFocus = saveFocus();
   });
   document.body.addEventListener("htmx:afterSwap", () => {
     localTimes(document);
-    giveBack();
+    restoreFocus();
   });
 });

@@ -29,13 +29,13 @@ function widthOf(text) {
   return context.measureText(text).width;
 }
 
-function placed(data) {
+function layout(data) {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 14, ranksep: 44, marginx: 8, marginy: 8 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const node of data.nodes) {
-    const width = Math.max(widthOf(shortened(node.label)), widthOf(second(node))) + 26;
-    graph.setNode(node.id, { width, height: second(node) ? BOX_HEIGHT : 28 });
+    const width = Math.max(widthOf(shortened(node.label)), widthOf(subtitle(node))) + 26;
+    graph.setNode(node.id, { width, height: subtitle(node) ? BOX_HEIGHT : 28 });
   }
   for (const edge of data.edges) {
     const label = edge.label ? { width: widthOf(edge.label) + 8, height: 16, labelpos: "c" } : {};
@@ -45,8 +45,8 @@ function placed(data) {
   return graph;
 }
 
-function second(node) {
-  if (!node.state || node.state === "here") return "";
+function subtitle(node) {
+  if (!node.state || node.state === "current") return "";
   return node.note ? `${node.state}, ${node.note}` : node.state;
 }
 
@@ -72,7 +72,7 @@ function arrows() {
   return defs;
 }
 
-function drawnEdge(edge, at) {
+function edgeElement(edge, at) {
   const group = element("g", { class: edge.critical ? "edge critical" : "edge" });
   const end = edge.critical ? "url(#arrow-critical)" : "url(#arrow)";
   group.append(element("path", { d: path(at.points), "marker-end": end }));
@@ -80,16 +80,16 @@ function drawnEdge(edge, at) {
   return group;
 }
 
-function drawnNode(node, at, base) {
+function nodeElement(node, at, base) {
   const [left, top] = [at.x - at.width / 2, at.y - at.height / 2];
   const group = element("g", { class: `node ${stateClass(node.state)}${node.critical ? " critical" : ""}` });
   group.append(
-    element("title", {}, [node.label, second(node), node.critical ? "on the critical path" : ""].filter(Boolean).join("\n")),
+    element("title", {}, [node.label, subtitle(node), node.critical ? "on the critical path" : ""].filter(Boolean).join("\n")),
     element("rect", { x: left, y: top, width: at.width, height: at.height, rx: 6 }),
     element("rect", { class: "stripe", x: left, y: top, width: 6, height: at.height, rx: 3 }),
     element("text", { x: left + 15, y: top + 18 }, shortened(node.label)),
   );
-  if (second(node)) group.append(element("text", { class: "note", x: left + 15, y: top + 33 }, second(node)));
+  if (subtitle(node)) group.append(element("text", { class: "note", x: left + 15, y: top + 33 }, subtitle(node)));
   if (!node.path?.startsWith("/")) return group;
   const link = element("a", { href: base + node.path });
   link.append(group);
@@ -100,8 +100,8 @@ function picture(figure, data, graph) {
   const { width, height } = graph.graph();
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
   svg.append(arrows());
-  for (const edge of data.edges) svg.append(drawnEdge(edge, graph.edge(edge.from, edge.to)));
-  for (const node of data.nodes) svg.append(drawnNode(node, graph.node(node.id), figure.dataset.base));
+  for (const edge of data.edges) svg.append(edgeElement(edge, graph.edge(edge.from, edge.to)));
+  for (const node of data.nodes) svg.append(nodeElement(node, graph.node(node.id), figure.dataset.base));
   return svg;
 }
 
@@ -117,7 +117,7 @@ async function draw(figure) {
   figure.hidden = false;
   const canvas = figure.querySelector(".canvas");
   const { scrollLeft, scrollTop } = canvas;
-  canvas.replaceChildren(picture(figure, data, placed(data)));
+  canvas.replaceChildren(picture(figure, data, layout(data)));
   canvas.scrollTo(scrollLeft, scrollTop);
   const fit = figure.querySelector("[data-fit]");
   fit.hidden = canvas.scrollWidth <= canvas.clientWidth && canvas.scrollHeight <= canvas.clientHeight && !figure.classList.contains("fitted");

@@ -12,32 +12,32 @@ const DASHES = [5, 5];
 
 // `least`: what the axis shows at least.
 const PLOTS = {
-  ends: {
-    least: 1,
+  finished: {
+    minimum: 1,
     series: [
       { label: "succeeded", colour: "--bar", of: column("succeeded") },
       { label: "failed", colour: "--bar-bad", of: column("failed") },
     ],
   },
-  waiting: {
-    least: 1,
+  backlog: {
+    minimum: 1,
     series: [
       { label: "waiting", colour: "--accent", of: (columns) => waiting(columns, false) },
       { label: "at least", colour: "--accent", dash: DASHES, of: (columns) => waiting(columns, true) },
     ],
   },
-  waits: {
-    least: 0.01,
+  waitTime: {
+    minimum: 0.01,
     series: [
-      { label: "half", colour: "--odd", dash: DASHES, of: column("wait_p50_seconds") },
-      { label: "95 of 100", colour: "--odd", of: column("wait_p95_seconds") },
+      { label: "half", colour: "--warning", dash: DASHES, of: column("wait_p50_seconds") },
+      { label: "95 of 100", colour: "--warning", of: column("wait_p95_seconds") },
     ],
   },
-  runs: {
-    least: 0.01,
+  duration: {
+    minimum: 0.01,
     series: [
-      { label: "half", colour: "--accent", dash: DASHES, of: column("run_p50_seconds") },
-      { label: "95 of 100", colour: "--accent", of: column("run_p95_seconds") },
+      { label: "half", colour: "--accent", dash: DASHES, of: column("duration_p50_seconds") },
+      { label: "95 of 100", colour: "--accent", of: column("duration_p95_seconds") },
     ],
   },
 };
@@ -53,7 +53,7 @@ function draw(box, data) {
     width: box.clientWidth,
     height: 200,
     cursor: { y: false },
-    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, kind.least)] } },
+    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, kind.minimum)] } },
     axes: [axis, { ...axis, size: 60 }],
     series: [
       {},

@@ -33,7 +33,7 @@ fn instructions(shop: &Shop, stop: &Path) -> String {
     for (name, example) in
         [("enqueue", "--wait 'SELECT count(*) FROM shop.orders'"), ("pgmill", "status")]
     {
-        if let Ok(program) = cluster::beside(name) {
+        if let Ok(program) = cluster::sibling_program(name) {
             lines.push(format!("  {} {example}", program.display()));
         }
     }

@@ -5,18 +5,18 @@
 //! the end is compared with totals that no SQL took part in.
 //!
 //! The way through the files: `shop` makes the database, `data` the orders, `fleet` starts the
-//! workers, `workload` enqueues, `watch` looks on through `snapshot` and tells `screen`, `report`
-//! prints and checks, `keep` leaves it all running if asked. `story` has them in order.
+//! workers, `workload` enqueues, `monitor` looks on through `snapshot` and tells `screen`, `report`
+//! prints and checks, `keep` leaves it all running if asked. `scenario` has them in order.
 
 mod data;
 mod fleet;
 mod keep;
+mod monitor;
 mod report;
+mod scenario;
 mod screen;
 mod shop;
 mod snapshot;
-mod story;
-mod watch;
 mod workload;
 
 use std::path::PathBuf;
@@ -25,13 +25,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use cluster::{Binaries, Cluster, Options, Signals, beside, by_signal};
+use cluster::{Binaries, Cluster, Options, Signals, sibling_program, signal_exit_code};
 use queue::exit;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::scenario::run as run_scenario;
 use crate::screen::Screen;
-use crate::story::tell;
 
 /// Shows a fleet at work on a private cluster, and checks what it did
 #[derive(Parser)]
@@ -57,7 +57,7 @@ Exit codes: 0 everything as it should be; 1 a check was wrong, or something fail
 2 usage; 128 + n ended by signal n";
 
 /// Past the limit of the watching, for whatever hangs elsewhere.
-const LAST_RESORT: Duration = Duration::from_secs(90);
+const HARD_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The program: reads the command line, shows the fleet, says how it went.
 #[must_use]
@@ -76,7 +76,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<u8> {
-    let program = beside("worker")?;
+    let program = sibling_program("worker")?;
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -95,18 +95,19 @@ fn run(args: &Args) -> Result<u8> {
                 // What it has begun, it has to end: then the cluster is dropped and gone.
                 screen.event("interrupted, cleaning up");
                 let _ = starting.await;
-                return Ok(by_signal(signal.as_raw()));
+                return Ok(signal_exit_code(signal.as_raw()));
             }
             started = &mut starting => started??,
         };
-        let told = timeout(LAST_RESORT, tell(program, args.keep, &mut cluster, &mut screen));
+        let text =
+            timeout(HARD_TIMEOUT, run_scenario(program, args.keep, &mut cluster, &mut screen));
         let ended = tokio::select! {
             signal = signals.next() => {
                 screen.clear();
                 screen.event("interrupted, cleaning up");
-                Ok(by_signal(signal.as_raw()))
+                Ok(signal_exit_code(signal.as_raw()))
             }
-            told = told => told.context("it hangs").flatten().map(|()| exit::OK),
+            text = text => text.context("it hangs").flatten().map(|()| exit::OK),
         };
         screen.clear();
         ended

@@ -36,7 +36,8 @@ pub(crate) fn tasks(snapshot: &Snapshot, fleet: &Fleet) -> String {
     let mut table = table(&["id", "name", "mode", "attempts, on worker", "outcome", "wait", "run"]);
     for attempts in by_task(snapshot) {
         let Some(last) = attempts.last() else { continue };
-        let story: Vec<String> = attempts.iter().map(|attempt| told(attempt, fleet)).collect();
+        let story: Vec<String> =
+            attempts.iter().map(|attempt| outcome_text(attempt, fleet)).collect();
         table.add_row([
             last.task.to_string(),
             last.name.clone(),
@@ -119,7 +120,7 @@ fn by_task(snapshot: &Snapshot) -> Vec<Vec<&Attempt>> {
 }
 
 /// `lost on 2`.
-fn told(attempt: &Attempt, fleet: &Fleet) -> String {
+fn outcome_text(attempt: &Attempt, fleet: &Fleet) -> String {
     let worker = fleet.workers().iter().find(|worker| worker.pid == attempt.worker_pid);
     let number = worker.map_or_else(|| "?".to_owned(), |worker| worker.number.to_string());
     format!("{} on {number}", attempt.outcome)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::fleet::Fleet;
-use crate::snapshot::{Holding, Snapshot};
+use crate::snapshot::{RunningTask, Snapshot};
 use crate::workload;
 
 /// Between two lines of state where there is no terminal.
@@ -59,14 +59,14 @@ impl Screen {
 
     /// Brings the block up to date.
     pub(crate) fn show(&mut self, snapshot: &Snapshot, fleet: &Fleet) {
-        let Snapshot { pending, running, scheduled, holdings, .. } = snapshot;
+        let Snapshot { pending, running, scheduled, running_tasks, .. } = snapshot;
         let ended = snapshot.ended();
         let states = format!("pending {pending}, running {running}, scheduled {scheduled}");
         match &mut self.block {
             Some(block) => {
                 block.bar.set_position(ended as u64);
                 block.bar.set_message(states);
-                block.show_workers(holdings, fleet);
+                block.show_workers(running_tasks, fleet);
             }
             None if self.last_line.elapsed() >= LINE_EVERY => {
                 self.last_line = Instant::now();
@@ -97,7 +97,7 @@ impl Block {
         Self { all, bar, workers: Vec::new() }
     }
 
-    fn show_workers(&mut self, holdings: &[Holding], fleet: &Fleet) {
+    fn show_workers(&mut self, running_tasks: &[RunningTask], fleet: &Fleet) {
         while self.workers.len() < fleet.workers().len() {
             let line = self.all.add(ProgressBar::new_spinner());
             if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
@@ -106,10 +106,10 @@ impl Block {
             self.workers.push(line);
         }
         for (worker, line) in fleet.workers().iter().zip(&self.workers) {
-            let held: Vec<&str> = holdings
+            let held: Vec<&str> = running_tasks
                 .iter()
-                .filter(|holding| holding.worker_pid == worker.pid)
-                .map(|holding| holding.name.as_str())
+                .filter(|running_task| running_task.worker_pid == worker.pid)
+                .map(|running_task| running_task.name.as_str())
                 .collect();
             let state = match (worker.killed, held.is_empty()) {
                 (false, true) => "idle".to_owned(),

@@ -19,7 +19,7 @@ SELECT r.name, r.worker_pid FROM mill.running r ORDER BY r.id";
 
 const ATTEMPTS: &str = "/* demo.attempts */
 SELECT h.task_id, h.name, h.mode::text, h.attempt, h.final, h.outcome::text, h.worker_pid,
-    extract(epoch FROM h.wait)::float8, extract(epoch FROM h.run)::float8, h.message
+    extract(epoch FROM h.wait_duration)::float8, extract(epoch FROM h.duration)::float8, h.message
 FROM mill.history h ORDER BY h.task_id, h.attempt";
 
 const TOTALS: &str = "/* demo.totals */
@@ -42,14 +42,14 @@ pub(crate) struct Snapshot {
     pub(crate) pending: i64,
     pub(crate) running: i64,
     pub(crate) scheduled: i64,
-    pub(crate) holdings: Vec<Holding>,
+    pub(crate) running_tasks: Vec<RunningTask>,
     /// By task and number.
     pub(crate) attempts: Vec<Attempt>,
 }
 
 /// A running task.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct RunningTask {
     pub(crate) name: String,
     pub(crate) worker_pid: i32,
 }
@@ -87,13 +87,13 @@ pub(crate) struct Totals {
 impl Snapshot {
     pub(crate) async fn take(client: &Client) -> Result<Self> {
         let counts = client.query_typed(COUNTS, &[]).await?;
-        let holdings = client.query_typed(RUNNING, &[]).await?;
+        let running_tasks = client.query_typed(RUNNING, &[]).await?;
         let attempts = client.query_typed(ATTEMPTS, &[]).await?;
         Ok(Self {
             pending: counts[0].try_get(0)?,
             running: counts[0].try_get(1)?,
             scheduled: counts[0].try_get(2)?,
-            holdings: holdings.iter().map(Holding::read).collect::<Result<_>>()?,
+            running_tasks: running_tasks.iter().map(RunningTask::read).collect::<Result<_>>()?,
             attempts: attempts.iter().map(Attempt::read).collect::<Result<_>>()?,
         })
     }
@@ -104,7 +104,7 @@ impl Snapshot {
     }
 }
 
-impl Holding {
+impl RunningTask {
     fn read(row: &Row) -> Result<Self> {
         let name: Option<String> = row.try_get(0)?;
         let name = name.unwrap_or_default();

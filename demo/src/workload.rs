@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, ring};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
 use queue::{Backoff, Mode, Outcome};
 use serde_json::json;
 use tokio_postgres::Client;
@@ -34,7 +34,7 @@ pub(crate) async fn enqueue_loads(client: &Client, shop: &Shop) -> Result<()> {
     enqueue_many(client, &loads, &in_queue("load")).await?;
     let again = retried(2, Duration::from_millis(1500));
     enqueue(client, &named(FLAKY, EXCHANGE_RATES), &again, None).await?;
-    ring(client).await?;
+    notify(client).await?;
     Ok(())
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn enqueue_reports(client: &Client) -> Result<()> {
     enqueue(client, &named(DOOMED, doomed), &twice, None).await?;
     let vacuum = named("vacuum orders", "VACUUM (ANALYZE) shop.orders");
     enqueue(client, &vacuum, &autocommit, None).await?;
-    ring(client).await?;
+    notify(client).await?;
     Ok(())
 }
 

@@ -7,14 +7,14 @@ mod grafana;
 mod helm;
 mod image;
 mod kubernetes;
+mod lint;
+mod man_pages;
 mod manifests;
 mod objects;
-mod pages;
 mod prometheus;
 mod rules;
 mod runbooks;
 mod systemd;
-mod texts;
 
 pub(crate) use rules::write;
 
@@ -29,9 +29,9 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "grafana", run: grafana::run },
     Subject { name: "runbooks", run: runbooks::run },
     Subject { name: "systemd", run: systemd::run },
-    Subject { name: "pages", run: pages::run },
+    Subject { name: "man-pages", run: man_pages::run },
     Subject { name: "debian", run: debian::run },
-    Subject { name: "texts", run: texts::run },
+    Subject { name: "lint", run: lint::run },
     Subject { name: "flags", run: flags::run },
     Subject { name: "containers", run: containers::run },
     Subject { name: "image", run: image::run },

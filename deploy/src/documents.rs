@@ -25,11 +25,11 @@ pub(crate) struct Documents {
 /// # Errors
 /// It is no YAML, or gives a key twice.
 pub(crate) fn parse(tools: &Tools, name: &str, text: &str) -> Result<Option<Documents>> {
-    let Some(said) = tools.python("documents.py", &[], text)? else { return Ok(None) };
-    if !said.success {
-        bail!("{name}: {}", said.err.trim());
+    let Some(output) = tools.python("documents.py", &[], text)? else { return Ok(None) };
+    if !output.success {
+        bail!("{name}: {}", output.err.trim());
     }
-    let objects = serde_json::from_str(&said.out).with_context(|| format!("{name} as JSON"))?;
+    let objects = serde_json::from_str(&output.out).with_context(|| format!("{name} as JSON"))?;
     Ok(Some(Documents { name: name.to_owned(), text: text.to_owned(), objects }))
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn short(path: &Path) -> String {
 ///
 /// # Errors
 /// The tool does not start, or there is no room for its input.
-pub(crate) fn against(
+pub(crate) fn validate(
     tools: &Tools,
     schema: &str,
     objects: &[&Value],
@@ -87,8 +87,8 @@ pub(crate) fn against(
         std::fs::write(&path, object.to_string())?;
         command.arg(path);
     }
-    let Some(said) = tools.run(&mut command, "")? else { return Ok(None) };
-    Ok(Some(if said.success { Vec::new() } else { vec![scratch.without(&said.all())] }))
+    let Some(output) = tools.run(&mut command, "")? else { return Ok(None) };
+    Ok(Some(if output.success { Vec::new() } else { vec![scratch.without(&output.combined())] }))
 }
 
 /// The value at a path of keys; null where there is none.

@@ -3,9 +3,9 @@
 
 mod checks;
 pub mod dashboard;
+pub mod dashboard_svg;
 mod documents;
-pub mod pages;
-pub mod picture;
+pub mod man_pages;
 mod report;
 pub mod rules;
 mod scratch;
@@ -19,7 +19,7 @@ use anyhow::Result;
 use clap::Parser;
 
 pub use report::{Check, Outcome};
-pub use tools::{Said, Tools};
+pub use tools::{CommandOutput, Tools};
 
 /// One subject of `deploy/`, and how it is checked.
 pub struct Subject {
@@ -100,5 +100,9 @@ pub fn main() -> ExitCode {
         checks.extend(found.unwrap_or_else(|error| vec![Check::broken(subject.name, &error)]));
     }
     report::print(&checks, arguments.json);
-    if report::well(&checks, arguments.strict) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if report::all_passed(&checks, arguments.strict) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

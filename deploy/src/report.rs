@@ -39,11 +39,11 @@ impl Check {
         Self { subject, what: what.into(), tool: tool.into(), outcome: Outcome::Passed, detail }
     }
 
-    /// A check that found mistakes, one a line; none of them is a pass.
+    /// A check that found errors, one a line; none of them is a pass.
     #[must_use]
-    pub fn found(subject: &'static str, what: &str, tool: &str, mistakes: &[String]) -> Self {
-        let outcome = if mistakes.is_empty() { Outcome::Passed } else { Outcome::Failed };
-        let detail = mistakes.join("\n");
+    pub fn found(subject: &'static str, what: &str, tool: &str, errors: &[String]) -> Self {
+        let outcome = if errors.is_empty() { Outcome::Passed } else { Outcome::Failed };
+        let detail = errors.join("\n");
         Self { subject, what: what.into(), tool: tool.into(), outcome, detail }
     }
 
@@ -68,7 +68,7 @@ impl Check {
 }
 
 /// Whether nothing failed and, if strict, nothing was skipped.
-pub(crate) fn well(checks: &[Check], strict: bool) -> bool {
+pub(crate) fn all_passed(checks: &[Check], strict: bool) -> bool {
     let bad = |check: &Check| match check.outcome {
         Outcome::Passed | Outcome::Unavailable => false,
         Outcome::Failed => true,
@@ -110,12 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_bad_only_where_it_is_said_so() {
+    fn a_missing_tool_fails_only_in_strict_mode() {
         let skipped = [Check::skipped("a", "b", "c", "install it")];
-        assert!(well(&skipped, false) && !well(&skipped, true));
+        assert!(all_passed(&skipped, false) && !all_passed(&skipped, true));
         let failed = [Check::found("a", "b", "c", &["wrong".into()])];
-        assert!(!well(&failed, false));
-        assert!(well(&[Check::unavailable("a", "b", "c", "none")], true));
-        assert!(well(&[Check::found("a", "b", "c", &[])], true));
+        assert!(!all_passed(&failed, false));
+        assert!(all_passed(&[Check::unavailable("a", "b", "c", "none")], true));
+        assert!(all_passed(&[Check::found("a", "b", "c", &[])], true));
     }
 }

@@ -25,8 +25,8 @@ impl Scratch {
     }
 
     /// What a tool says, without this folder's name in it.
-    pub(crate) fn without(&self, said: &str) -> String {
-        said.replace(&format!("{}/", self.0.display()), "")
+    pub(crate) fn without(&self, output: &str) -> String {
+        output.replace(&format!("{}/", self.0.display()), "")
     }
 }
 

@@ -70,15 +70,15 @@ pub(crate) fn unknown(texts: &[(String, String)]) -> Result<Vec<String>> {
             else {
                 continue;
             };
-            for mistake in mistakes(inside, &labels, &documented.values) {
-                unknown.insert(format!("{file}: {name}{{{inside}}}: {mistake}"));
+            for error in errors(inside, &labels, &documented.values) {
+                unknown.insert(format!("{file}: {name}{{{inside}}}: {error}"));
             }
         }
     }
     Ok(unknown.into_iter().collect())
 }
 
-fn mistakes(
+fn errors(
     inside: &str,
     labels: &BTreeSet<String>,
     values: &BTreeMap<String, BTreeSet<String>>,

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 /// Folders that PATH does not always lead to.
-const FURTHER: &[&str] = &["/usr/sbin", "/sbin"];
+const EXTRA_PATHS: &[&str] = &["/usr/sbin", "/sbin"];
 
 /// Finds programs.
 pub struct Tools {
@@ -17,7 +17,7 @@ pub struct Tools {
 
 /// What a tool answered.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     /// It ended with 0.
     pub success: bool,
     /// Standard output.
@@ -26,10 +26,10 @@ pub struct Said {
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// Both outputs, trimmed.
     #[must_use]
-    pub fn all(&self) -> String {
+    pub fn combined(&self) -> String {
         format!("{}\n{}", self.out.trim(), self.err.trim()).trim().to_owned()
     }
 }
@@ -53,8 +53,8 @@ impl Tools {
     #[must_use]
     pub fn command(&self, name: &str) -> Command {
         let own = self.folder.join("bin").join(name);
-        let further = FURTHER.iter().map(|folder| Path::new(folder).join(name));
-        match std::iter::once(own).chain(further).find(|path| path.is_file()) {
+        let extra_paths = EXTRA_PATHS.iter().map(|folder| Path::new(folder).join(name));
+        match std::iter::once(own).chain(extra_paths).find(|path| path.is_file()) {
             Some(path) => Command::new(path),
             None => Command::new(name),
         }
@@ -69,19 +69,19 @@ impl Tools {
         script: &str,
         arguments: &[&str],
         input: &str,
-    ) -> Result<Option<Said>> {
+    ) -> Result<Option<CommandOutput>> {
         let own = self.folder.join("bin/python");
         let mut command = Command::new(if own.is_file() { own } else { "python3".into() });
         command.arg("-B").arg(crate::root().join("deploy/check").join(script)).args(arguments);
-        let said = self.run(&mut command, input)?;
-        Ok(said.filter(|said| !said.err.contains("ModuleNotFoundError")))
+        let output = self.run(&mut command, input)?;
+        Ok(output.filter(|output| !output.err.contains("ModuleNotFoundError")))
     }
 
     /// The program's name with the version that it says; the name alone if it is not there.
     #[must_use]
     pub fn version(&self, name: &str) -> String {
-        let said = self.run(self.command(name).arg("--version"), "").ok().flatten();
-        let all = said.map(|said| said.all()).unwrap_or_default();
+        let output = self.run(self.command(name).arg("--version"), "").ok().flatten();
+        let all = output.map(|output| output.combined()).unwrap_or_default();
         let word =
             |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         let number = all.split([' ', '\n', 'v']).find(word);
@@ -92,7 +92,7 @@ impl Tools {
     ///
     /// # Errors
     /// It cannot be started for another reason, or its answer not read.
-    pub fn run(&self, command: &mut Command, input: &str) -> Result<Option<Said>> {
+    pub fn run(&self, command: &mut Command, input: &str) -> Result<Option<CommandOutput>> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = match command.spawn() {
@@ -109,7 +109,7 @@ impl Tools {
             child.wait_with_output()
         });
         let output = output.with_context(|| format!("no answer of {name}"))?;
-        Ok(Some(Said {
+        Ok(Some(CommandOutput {
             success: output.status.success(),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn a_program_answers_or_is_not_there() {
         let tools = Tools::new(Path::new("nowhere"), None);
-        let said = tools.run(&mut tools.command("cat"), "a").unwrap().unwrap();
-        assert!(said.success && said.out == "a" && said.all() == "a");
+        let output = tools.run(&mut tools.command("cat"), "a").unwrap().unwrap();
+        assert!(output.success && output.out == "a" && output.combined() == "a");
         assert!(tools.run(&mut tools.command("no such program"), "").unwrap().is_none());
     }
 }

@@ -7,12 +7,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use queue::connect::{Given, Layer, Names};
+use queue::connect::{ConnectionSource, Layer, SourceNames};
 use queue::{Backoff, Mode, Priority};
 use serde_json::Value;
 use terminal::{label, queue_name};
 
-use crate::when::{self, Moment};
+use crate::time_args::{self, Moment};
 
 const TEMPLATE: &str = "\
 {about-with-newline}
@@ -57,10 +57,10 @@ PGUSER, PGSERVICE, PGPASSFILE and so on.";
 #[command(max_term_width = 100)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) what: What,
+    pub(crate) input: Input,
     /// Wait until the task has ended, at most DURATION, and show its outcome, notices and first rows
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
-    #[arg(value_parser = when::span, conflicts_with_all = ["lines"])]
+    #[arg(value_parser = time_args::duration, conflicts_with_all = ["lines"])]
     pub(crate) wait: Option<Option<Duration>>,
     /// Print one JSON object for each task; with --wait it has the fields of mill.history
     #[arg(long)]
@@ -73,16 +73,16 @@ pub(crate) struct Args {
     database_url_file: Option<PathBuf>,
     /// What counts of these two; in arguments every user of the machine can read it.
     #[arg(skip)]
-    pub(crate) given: Option<(Given, Layer)>,
+    pub(crate) given: Option<(ConnectionSource, Layer)>,
     // Last: its heading holds for every argument behind it.
     #[command(flatten)]
-    pub(crate) how: How,
+    pub(crate) task: TaskFlags,
 }
 
 /// A value for a statement, or for a run.
 #[derive(Clone, Debug)]
 pub(crate) enum Param {
-    Next(Value),
+    Positional(Value),
     Named(String, Value),
 }
 
@@ -90,14 +90,14 @@ impl Param {
     fn named(&self) -> Option<(&str, &Value)> {
         match self {
             Self::Named(name, value) => Some((name, value)),
-            Self::Next(_) => None,
+            Self::Positional(_) => None,
         }
     }
 }
 
 /// What to run.
 #[derive(Debug, clap::Args)]
-pub(crate) struct What {
+pub(crate) struct Input {
     /// The SQL to run; - reads it from standard input
     #[arg(value_name = "SQL")]
     pub(crate) statement: Option<String>,
@@ -109,7 +109,7 @@ pub(crate) struct What {
     pub(crate) lines: bool,
     /// Start a run of these jobs, merged into one
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = label)]
-    #[arg(conflicts_with_all = ["statement", "file", "lines", "How"])]
+    #[arg(conflicts_with_all = ["statement", "file", "lines", "TaskFlags"])]
     pub(crate) job: Vec<String>,
     /// Value of the next of $1, $2, …, in JSON: 7, '"text"', null; with --job NAME=VALUE, a parameter
     /// of the run, as JSON or as it is; may be repeated
@@ -121,7 +121,7 @@ pub(crate) struct What {
 /// How to run it.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "How the task is run")]
-pub(crate) struct How {
+pub(crate) struct TaskFlags {
     /// The queue [default: default]
     #[arg(long, value_name = "NAME", value_parser = queue_name)]
     pub(crate) queue: Option<String>,
@@ -132,13 +132,13 @@ pub(crate) struct How {
     #[arg(long, value_parser = label, conflicts_with = "lines")]
     pub(crate) key: Option<String>,
     /// How urgent it is [default: its group's, or else normal]
-    #[arg(long, value_parser = word::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     pub(crate) priority: Option<Priority>,
     /// Run it at TIME: "2026-12-01 03:00" (local), "03:00", "tomorrow 03:00", RFC 3339
     #[arg(long, value_name = "TIME", conflicts_with = "in")]
     pub(crate) at: Option<Moment>,
     /// Run it after DURATION: 90s, "1h 30m", "2 days"
-    #[arg(long, value_name = "DURATION", value_parser = when::span)]
+    #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) r#in: Option<Duration>,
     /// Attempts that may fail, in all [default: 3]
@@ -146,11 +146,11 @@ pub(crate) struct How {
     #[arg(allow_negative_numbers = true)]
     pub(crate) max_attempts: Option<i32>,
     /// Wait before the second attempt [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = when::span)]
+    #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) retry_interval: Option<Duration>,
     /// How the wait grows with each failure: not at all, or twofold [default: exponential]
-    #[arg(long, value_parser = word::<Backoff>(Backoff::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Backoff>(Backoff::ALL.iter().map(|it| it.as_str())))]
     pub(crate) backoff: Option<Backoff>,
     /// Wait a random part of it, so that tasks that failed together do not come back together
     /// [default: true]
@@ -158,12 +158,12 @@ pub(crate) struct How {
     #[arg(default_missing_value = "true")]
     pub(crate) jitter: Option<bool>,
     /// The longest an attempt may run [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = when::span_above_zero)]
+    #[arg(long, value_name = "DURATION", value_parser = time_args::positive_duration)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) timeout: Option<Duration>,
     /// transaction: exactly once; autocommit: at least once, for VACUUM, CREATE INDEX CONCURRENTLY
     /// and procedures that commit [default: transaction]
-    #[arg(long, value_parser = word::<Mode>(Mode::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Mode>(Mode::ALL.iter().map(|it| it.as_str())))]
     pub(crate) mode: Option<Mode>,
     /// Never start the statement twice; needs --mode autocommit
     #[arg(long)]
@@ -207,7 +207,7 @@ impl Args {
         };
         let text = args.database_url.take().map(|text| (text, layer("database_url")));
         let file = args.database_url_file.take().map(|file| (file, layer("database_url_file")));
-        args.given = Given::choose(Names::DATABASE, text, file)
+        args.given = ConnectionSource::choose(SourceNames::DATABASE, text, file)
             .map_err(|error| Self::command().error(ErrorKind::ArgumentConflict, error))?;
         args.check()?;
         Ok(args)
@@ -216,9 +216,9 @@ impl Args {
     /// What no single argument shows.
     fn check(&self) -> Result<(), clap::Error> {
         let wrong = |kind, message: &str| Err(Self::command().error(kind, message));
-        let named = self.what.params.iter().filter_map(Param::named).next();
-        if !self.what.job.is_empty() {
-            return match named.is_none() && !self.what.params.is_empty() {
+        let named = self.input.params.iter().filter_map(Param::named).next();
+        if !self.input.job.is_empty() {
+            return match named.is_none() && !self.input.params.is_empty() {
                 true => wrong(ErrorKind::InvalidValue, "--param of a run is written NAME=VALUE"),
                 false => Ok(()),
             };
@@ -227,33 +227,33 @@ impl Args {
             let message = format!("--param '{name}=…' is not JSON; NAME=VALUE goes with --job");
             return wrong(ErrorKind::InvalidValue, &message);
         }
-        if self.what.statement.is_none() && self.what.file.is_empty() && !self.what.lines {
+        if self.input.statement.is_none() && self.input.file.is_empty() && !self.input.lines {
             return wrong(
                 ErrorKind::MissingRequiredArgument,
                 "nothing to submit: give it SQL, --file FILE, --job NAME, or - for standard input",
             );
         }
-        if self.what.lines && self.what.statement.as_deref().is_some_and(|it| it != "-") {
+        if self.input.lines && self.input.statement.as_deref().is_some_and(|it| it != "-") {
             return wrong(
                 ErrorKind::ArgumentConflict,
                 "--lines reads standard input or --file, not the argument SQL",
             );
         }
-        let many = self.what.file.len() > 1;
-        if many && self.how.key.is_some() {
+        let many = self.input.file.len() > 1;
+        if many && self.task.key.is_some() {
             return wrong(ErrorKind::ArgumentConflict, "--key is for one task, not several files");
         }
         if many && self.wait.is_some() {
             return wrong(ErrorKind::ArgumentConflict, "--wait is for one task, not several files");
         }
-        if self.how.at_most_once && self.how.mode != Some(Mode::Autocommit) {
+        if self.task.at_most_once && self.task.mode != Some(Mode::Autocommit) {
             return wrong(
                 ErrorKind::MissingRequiredArgument,
                 "--at-most-once needs --mode autocommit: in a transaction the statement and its \
                  completion commit together anyway",
             );
         }
-        if self.how.at_most_once && self.how.max_attempts.is_some_and(|attempts| attempts > 1) {
+        if self.task.at_most_once && self.task.max_attempts.is_some_and(|attempts| attempts > 1) {
             return wrong(
                 ErrorKind::ArgumentConflict,
                 "--at-most-once runs once: leave --max-attempts out",
@@ -263,7 +263,7 @@ impl Args {
     }
 }
 
-fn word<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+fn enum_value<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
     T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
 {
@@ -272,7 +272,7 @@ where
 
 fn param(text: &str) -> Result<Param, String> {
     let error = match serde_json::from_str(text) {
-        Ok(value) => return Ok(Param::Next(value)),
+        Ok(value) => return Ok(Param::Positional(value)),
         Err(error) => error,
     };
     let is_name = |name: &str| {
@@ -307,16 +307,18 @@ mod tests {
     #[test]
     fn numbers_pass_through_a_parameter_digit_by_digit() {
         let args = parse(&["--param", "-12345678901234567890.10", "SELECT $1"]).unwrap();
-        let Param::Next(value) = &args.what.params[0] else { panic!("{:?}", args.what.params) };
+        let Param::Positional(value) = &args.input.params[0] else {
+            panic!("{:?}", args.input.params)
+        };
         assert_eq!(value.to_string(), "-12345678901234567890.10");
     }
 
     #[test]
     fn a_run_takes_named_parameters_and_nothing_of_a_single_task() {
         let args = parse(&["--job", "daily,sunday", "--param", "day=2026-12-01", "--param", "n=7"]);
-        let what = args.unwrap().what;
-        assert_eq!(what.job, ["daily", "sunday"]);
-        let named: Vec<_> = what.params.iter().filter_map(Param::named).collect();
+        let input = args.unwrap().input;
+        assert_eq!(input.job, ["daily", "sunday"]);
+        let named: Vec<_> = input.params.iter().filter_map(Param::named).collect();
         assert_eq!(named, [("day", &Value::from("2026-12-01")), ("n", &Value::from(7))]);
         for wrong in [
             &["--job", "daily", "SELECT 1"][..],
@@ -333,11 +335,11 @@ mod tests {
     fn an_option_without_its_value_does_not_take_the_statement() {
         let args = parse(&["--wait", "--jitter", "SELECT 1"]).unwrap();
         assert_eq!(args.wait, Some(None));
-        assert_eq!(args.how.jitter, Some(true));
-        assert_eq!(args.what.statement.as_deref(), Some("SELECT 1"));
+        assert_eq!(args.task.jitter, Some(true));
+        assert_eq!(args.input.statement.as_deref(), Some("SELECT 1"));
         let args = parse(&["--wait=5s", "--jitter=false", "SELECT 1"]).unwrap();
         assert_eq!(args.wait, Some(Some(Duration::from_secs(5))));
-        assert_eq!(args.how.jitter, Some(false));
+        assert_eq!(args.task.jitter, Some(false));
     }
 
     #[test]
@@ -354,6 +356,6 @@ mod tests {
     #[test]
     fn a_password_in_the_arguments_is_noticed() {
         let args = parse(&["--database-url", "postgresql://u:p@h/d", "x"]).unwrap();
-        assert!(matches!(args.given, Some((Given::Text(_), Layer::Arguments))));
+        assert!(matches!(args.given, Some((ConnectionSource::Text(_), Layer::Arguments))));
     }
 }

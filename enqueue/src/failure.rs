@@ -23,16 +23,16 @@ pub(crate) enum Failure {
     Database(#[from] QueueError),
     /// The connection broke before the answer to the submission.
     #[error("the connection broke, and it is not known whether the task was submitted: {0}")]
-    Unsure(QueueError),
+    InDoubt(QueueError),
     /// The connection broke while waiting and did not come back.
     #[error("task {id} goes on, but its end cannot be awaited: {reason}")]
-    LostSight { id: TaskId, reason: String },
+    LostTask { id: TaskId, reason: String },
     /// The connection broke while waiting and did not come back.
     #[error("run {id} goes on, but its end cannot be awaited: {reason}")]
     LostRun { id: RunId, reason: String },
     /// The task is neither live nor in the history.
     #[error("task {0} has left no trace: it was deleted, not finished")]
-    NoTrace(TaskId),
+    TaskGone(TaskId),
     /// Standard output takes no more; nothing is written there before the submission.
     #[error("submitted, but standard output takes no more: {0}")]
     Output(#[from] io::Error),
@@ -60,13 +60,13 @@ impl Failure {
                 _ if matches!(error, ConnectError::Authentication { .. }) => exit::REFUSED,
                 _ => exit::UNREACHABLE,
             },
-            Self::Database(error) if error.refused() || lacks_right(error) => exit::REFUSED,
+            Self::Database(error) if error.refused() || lacks_privilege(error) => exit::REFUSED,
             Self::Database(error) if error.temporary() => exit::UNREACHABLE,
             Self::Database(_)
-            | Self::Unsure(_)
-            | Self::LostSight { .. }
+            | Self::InDoubt(_)
+            | Self::LostTask { .. }
             | Self::LostRun { .. }
-            | Self::NoTrace(_)
+            | Self::TaskGone(_)
             | Self::Output(_) => exit::FAILURE,
         }
     }
@@ -93,28 +93,28 @@ impl Failure {
                 )
             }
             // What the schema itself refuses says what would help.
-            Self::Database(error) if lacks_right(error) && error.hint().is_none() => Some(
+            Self::Database(error) if lacks_privilege(error) && error.hint().is_none() => Some(
                 "submitting takes the role mill_producer; --wait reads tasks and history and \
                  takes mill_viewer, too"
                     .to_owned(),
             ),
             Self::Database(error) => error.hint(),
-            Self::Unsure(_) => Some(
+            Self::InDoubt(_) => Some(
                 "with --key the command can be repeated safely as long as the task is live"
                     .to_owned(),
             ),
-            Self::LostSight { id, .. } => Some(format!("pgmill task show {id}")),
+            Self::LostTask { id, .. } => Some(format!("pgmill task show {id}")),
             Self::LostRun { id, .. } => Some(format!("pgmill run show {id}")),
-            Self::NoTrace(_) | Self::Output(_) => None,
+            Self::TaskGone(_) | Self::Output(_) => None,
         }
     }
 }
 
-fn lacks_right(error: &QueueError) -> bool {
+fn lacks_privilege(error: &QueueError) -> bool {
     error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
 }
 
 /// Whether the server may have done the work without saying so.
-pub(crate) fn unanswered(error: &QueueError) -> bool {
+pub(crate) fn commit_in_doubt(error: &QueueError) -> bool {
     matches!(error, QueueError::Database(database) if database.as_db_error().is_none())
 }

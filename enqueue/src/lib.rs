@@ -2,7 +2,7 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | the command line | `args`, times and spans in `when` |
+//! | the command line | `args`, times and durations in `time_args` |
 //! | where the SQL comes from, and what is refused at once | `source` |
 //! | the connection | `session` |
 //! | SQL → tasks | `submit` |
@@ -21,8 +21,8 @@ mod run;
 mod session;
 mod source;
 mod submit;
+pub mod time_args;
 mod wait;
-pub mod when;
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};
@@ -33,9 +33,9 @@ use queue::attempt::Attempt;
 use queue::enqueue::{self, Due, Enqueued, NewTask, TaskOptions};
 use queue::{Outcome, TaskId, exit};
 use serde::Serialize;
-use terminal::tell;
+use terminal::print_stderr;
 
-use args::{Args, How, Param};
+use args::{Args, Param, TaskFlags};
 use failure::Failure;
 use output::print;
 use session::Session;
@@ -66,7 +66,7 @@ pub fn main() -> ExitCode {
     let ended = match runtime {
         Ok(runtime) => runtime.block_on(run(&args)),
         Err(error) => {
-            tell(format_args!("error: cannot start: {error}"));
+            print_stderr(format_args!("error: cannot start: {error}"));
             return ExitCode::from(exit::FAILURE);
         }
     };
@@ -74,18 +74,18 @@ pub fn main() -> ExitCode {
 }
 
 fn report(failure: &Failure) -> ExitCode {
-    tell(format_args!("error: {}", terminal::visible(&failure.to_string())));
+    print_stderr(format_args!("error: {}", terminal::visible(&failure.to_string())));
     if let Some(detail) = failure.detail() {
-        tell(format_args!("detail: {}", terminal::visible(detail)));
+        print_stderr(format_args!("detail: {}", terminal::visible(detail)));
     }
     if let Some(hint) = failure.hint() {
-        tell(format_args!("hint: {}", terminal::visible(&hint)));
+        print_stderr(format_args!("hint: {}", terminal::visible(&hint)));
     }
     ExitCode::from(failure.exit_code())
 }
 
 /// What all tasks of one command share.
-struct Order {
+struct TaskTemplate {
     /// Name and parameters; the statement is still missing.
     pattern: NewTask,
     options: TaskOptions,
@@ -94,39 +94,39 @@ struct Order {
 }
 
 async fn run(args: &Args) -> Result<u8, Failure> {
-    if !args.what.job.is_empty() {
+    if !args.input.job.is_empty() {
         return run::start(args).await;
     }
-    let mut sources = Source::locate(&args.what)?;
+    let mut sources = Source::locate(&args.input)?;
     let mut session =
         Session::open(terminal::target(args.given.as_ref())?.with_application_name("enqueue"))
             .await?;
     if args.wait.is_some() {
         wait::check_rights(&session).await?;
     }
-    let values = args.what.params.iter().filter_map(|param| match param {
-        Param::Next(value) => Some(value.clone()),
+    let values = args.input.params.iter().filter_map(|param| match param {
+        Param::Positional(value) => Some(value.clone()),
         Param::Named(..) => None,
     });
-    let params = (!args.what.params.is_empty()).then(|| values.collect());
-    let order = Order {
-        pattern: NewTask { statement: String::new(), params, name: args.how.name.clone() },
-        options: options(&args.how, &session).await?,
+    let params = (!args.input.params.is_empty()).then(|| values.collect());
+    let template = TaskTemplate {
+        pattern: NewTask { statement: String::new(), params, name: args.task.name.clone() },
+        options: options(&args.task, &session).await?,
         limit_bytes: enqueue::statement_limit(&session.client).await?,
     };
     match sources.pop() {
-        Some(source) if sources.is_empty() && !args.what.lines => {
-            submit_one(args, &mut session, source, order).await
+        Some(source) if sources.is_empty() && !args.input.lines => {
+            submit_one(args, &mut session, source, template).await
         }
         last => {
             sources.extend(last);
-            submit_many(args, &mut session, sources, &order).await
+            submit_many(args, &mut session, sources, &template).await
         }
     }
 }
 
-async fn options(how: &How, session: &Session) -> Result<TaskOptions, Failure> {
-    let due = match (&how.at, how.r#in) {
+async fn options(flags: &TaskFlags, session: &Session) -> Result<TaskOptions, Failure> {
+    let due = match (&flags.at, flags.r#in) {
         (Some(moment), _) => {
             let now = enqueue::database_now(&session.client).await?;
             let at = moment.resolve(&now.to_zoned(TimeZone::system()));
@@ -136,22 +136,22 @@ async fn options(how: &How, session: &Session) -> Result<TaskOptions, Failure> {
         (None, None) => Due::Now,
     };
     Ok(TaskOptions {
-        queue: how.queue.clone(),
-        priority: how.priority,
+        queue: flags.queue.clone(),
+        priority: flags.priority,
         due,
-        max_attempts: how.max_attempts,
-        retry_interval: how.retry_interval,
-        backoff: how.backoff,
-        jitter: how.jitter,
-        timeout: how.timeout,
-        mode: how.mode,
-        at_most_once: how.at_most_once,
-        explain: how.explain,
-        external: how.external,
-        group: how.group.clone(),
-        concurrency_key: how.concurrency_key.clone(),
-        concurrency: how.concurrency,
-        run_as: how.run_as.clone(),
+        max_attempts: flags.max_attempts,
+        retry_interval: flags.retry_interval,
+        backoff: flags.backoff,
+        jitter: flags.jitter,
+        timeout: flags.timeout,
+        mode: flags.mode,
+        at_most_once: flags.at_most_once,
+        explain: flags.explain,
+        external: flags.external,
+        group: flags.group.clone(),
+        concurrency_key: flags.concurrency_key.clone(),
+        concurrency: flags.concurrency,
+        run_as: flags.run_as.clone(),
     })
 }
 
@@ -159,28 +159,28 @@ async fn submit_many(
     args: &Args,
     session: &mut Session,
     sources: Vec<Source>,
-    order: &Order,
+    template: &TaskTemplate,
 ) -> Result<u8, Failure> {
     let progress = render::bar(sources.iter().map(Source::size_bytes).sum());
     let batch = Batch {
-        pattern: order.pattern.clone(),
-        options: &order.options,
-        by_line: args.what.lines,
-        limit_bytes: order.limit_bytes,
+        pattern: template.pattern.clone(),
+        options: &template.options,
+        by_line: args.input.lines,
+        limit_bytes: template.limit_bytes,
         progress: &progress,
     };
     let submitted = submit::many(&mut session.client, sources, &batch).await;
     progress.finish_and_clear();
     let ids = submitted.inspect_err(|failure| {
-        if !matches!(failure, Failure::Unsure(_)) {
-            tell("no task was submitted");
+        if !matches!(failure, Failure::InDoubt(_)) {
+            print_stderr("no task was submitted");
         }
     })?;
     if ids.count() == 0 {
-        tell("no task was submitted: the input holds no SQL");
+        print_stderr("no task was submitted: the input holds no SQL");
         return Ok(exit::OK);
     }
-    ring(session).await;
+    notify_workers(session).await;
     print_ids(&ids, args.json)?;
     Ok(exit::OK)
 }
@@ -189,7 +189,7 @@ fn print_ids(ids: &Ids, json: bool) -> Result<(), Failure> {
     print(|out| {
         for id in ids.iter() {
             if json {
-                writeln!(out, "{}", Answer::submitted(Enqueued { id, created: true }))?;
+                writeln!(out, "{}", JsonOutput::submitted(Enqueued { id, created: true }))?;
             } else {
                 writeln!(out, "{id}")?;
             }
@@ -202,40 +202,40 @@ async fn submit_one(
     args: &Args,
     session: &mut Session,
     source: Source,
-    order: Order,
+    template: TaskTemplate,
 ) -> Result<u8, Failure> {
-    let task = NewTask { statement: source.statement(order.limit_bytes)?, ..order.pattern };
-    let key = args.how.key.as_deref();
-    let enqueued = submit::one(&session.client, &task, &order.options, key).await?;
+    let task = NewTask { statement: source.statement(template.limit_bytes)?, ..template.pattern };
+    let key = args.task.key.as_deref();
+    let enqueued = submit::one(&session.client, &task, &template.options, key).await?;
     drop(task);
     if enqueued.created {
-        ring(session).await;
-        tell_due(enqueued.id, &order.options);
+        notify_workers(session).await;
+        print_due_time(enqueued.id, &template.options);
     } else {
         let key = key.unwrap_or_default();
-        tell(format_args!("task {} is live with key \"{key}\", no new task", enqueued.id));
+        print_stderr(format_args!("task {} is live with key \"{key}\", no new task", enqueued.id));
     }
-    let Some(patience) = args.wait else {
-        print_answer(enqueued, args.json)?;
+    let Some(timeout) = args.wait else {
+        print_enqueued(enqueued, args.json)?;
         return Ok(exit::OK);
     };
     if !args.json {
-        print_answer(enqueued, false)?;
+        print_enqueued(enqueued, false)?;
     }
-    let ended = wait::until_end(session, enqueued.id, patience).await;
-    if args.json && !matches!(ended, Ok(Ended::With(_))) {
-        print_answer(enqueued, true)?;
+    let ended = wait::until_end(session, enqueued.id, timeout).await;
+    if args.json && !matches!(ended, Ok(Ended::Finished(_))) {
+        print_enqueued(enqueued, true)?;
     }
     let id = enqueued.id;
     match ended? {
-        Ended::With(attempt) => show_end(enqueued, *attempt, args.json),
+        Ended::Finished(attempt) => show_end(enqueued, *attempt, args.json),
         Ended::TimedOut(why) => {
             let why = why.map(|why| format!(": {}", terminal::visible(&why))).unwrap_or_default();
-            tell(format_args!("task {id} has not ended in time and goes on{why}"));
+            print_stderr(format_args!("task {id} has not ended in time and goes on{why}"));
             Ok(exit::TIMED_OUT)
         }
         Ended::Interrupted => {
-            tell(format_args!("task {id} goes on; pgmill task cancel {id} ends it"));
+            print_stderr(format_args!("task {id} goes on; pgmill task cancel {id} ends it"));
             Ok(INTERRUPTED)
         }
     }
@@ -243,44 +243,44 @@ async fn submit_one(
 
 /// A lost bell costs the fleet one poll interval: not worth a failure, let alone one that looks as
 /// if nothing had been submitted.
-async fn ring(session: &Session) {
-    drop(enqueue::ring(&session.client).await);
+async fn notify_workers(session: &Session) {
+    drop(enqueue::notify(&session.client).await);
 }
 
 /// Which instant `tomorrow 03:00` turned out to be. For people only.
-fn tell_due(id: TaskId, options: &TaskOptions) {
+fn print_due_time(id: TaskId, options: &TaskOptions) {
     if let Due::At(at) = options.due
         && io::stderr().is_terminal()
     {
-        let at = when::local_text(&at.to_zoned(TimeZone::system()));
-        tell(format_args!("task {id} is due at {at}"));
+        let at = time_args::local_text(&at.to_zoned(TimeZone::system()));
+        print_stderr(format_args!("task {id} is due at {at}"));
     }
 }
 
 /// What --json prints.
 #[derive(Serialize)]
-struct Answer {
+struct JsonOutput {
     id: TaskId,
     created: bool,
     #[serde(flatten)]
     attempt: Option<Attempt>,
 }
 
-impl Answer {
+impl JsonOutput {
     fn submitted(enqueued: Enqueued) -> Self {
         Self { id: enqueued.id, created: enqueued.created, attempt: None }
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for JsonOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
 
-fn print_answer(enqueued: Enqueued, json: bool) -> Result<(), Failure> {
+fn print_enqueued(enqueued: Enqueued, json: bool) -> Result<(), Failure> {
     if json {
-        print(|out| writeln!(out, "{}", Answer::submitted(enqueued)))
+        print(|out| writeln!(out, "{}", JsonOutput::submitted(enqueued)))
     } else {
         print(|out| writeln!(out, "{}", enqueued.id))
     }
@@ -289,16 +289,16 @@ fn print_answer(enqueued: Enqueued, json: bool) -> Result<(), Failure> {
 fn show_end(enqueued: Enqueued, attempt: Attempt, json: bool) -> Result<u8, Failure> {
     let succeeded = attempt.outcome == Outcome::Succeeded;
     if json {
-        let answer = Answer { attempt: Some(attempt), ..Answer::submitted(enqueued) };
+        let answer = JsonOutput { attempt: Some(attempt), ..JsonOutput::submitted(enqueued) };
         print(|out| writeln!(out, "{answer}"))?;
     } else {
         for notice in attempt.notices.iter().flat_map(terminal::notices) {
-            tell(notice);
+            print_stderr(notice);
         }
         if let Some(rows) = attempt.result.as_ref().and_then(render::rows) {
             print(|out| writeln!(out, "{rows}"))?;
         }
-        tell(render::outcome(&attempt));
+        print_stderr(render::outcome(&attempt));
     }
     Ok(if succeeded { exit::OK } else { exit::TASK_FAILED })
 }

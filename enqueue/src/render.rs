@@ -9,7 +9,7 @@ use jiff::{SignedDuration, SignedDurationRound, Unit};
 use queue::attempt::Attempt;
 use queue::{Outcome, TaskId};
 use serde_json::Value;
-use terminal::{fault, value, visible};
+use terminal::{format_error, value, visible};
 
 /// On standard error, and nothing if that is no terminal.
 pub(crate) fn spinner(id: TaskId) -> ProgressBar {
@@ -34,7 +34,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 /// To the millisecond: `1m 5s 20ms`.
-pub(crate) fn span(seconds: f64) -> String {
+pub(crate) fn format_duration(seconds: f64) -> String {
     let exact = SignedDuration::try_from_secs_f64(seconds).unwrap_or_default();
     let unit = if seconds < 60.0 { Unit::Millisecond } else { Unit::Second };
     let rounded = exact.round(SignedDurationRound::new().smallest(unit)).unwrap_or(exact);
@@ -43,27 +43,27 @@ pub(crate) fn span(seconds: f64) -> String {
 
 /// How the task ended: a line of facts, then the error as psql shows it.
 pub(crate) fn outcome(attempt: &Attempt) -> String {
-    let mut text = format!("task {} {}", attempt.task_id, words(attempt.outcome));
+    let mut text = format!("task {} {}", attempt.task_id, outcome_text(attempt.outcome));
     if attempt.attempt > 1 {
         let _ = write!(text, " on attempt {}", attempt.attempt);
     }
     if let Some(rows) = attempt.rows.filter(|_| attempt.outcome == Outcome::Succeeded) {
         let _ = write!(text, ", {rows} row{}", if rows == 1 { "" } else { "s" });
     }
-    let _ = write!(text, "; it waited {}", span(attempt.wait_seconds));
-    if let Some(seconds) = attempt.run_seconds {
-        let _ = write!(text, " and ran {}", span(seconds));
+    let _ = write!(text, "; it waited {}", format_duration(attempt.wait_seconds));
+    if let Some(seconds) = attempt.duration_seconds {
+        let _ = write!(text, " and ran {}", format_duration(seconds));
     }
     if let Some(host) = &attempt.worker_host {
         let _ = write!(text, " on {}", visible(host));
     }
-    if let Some(fault) = fault(attempt) {
-        let _ = write!(text, "\nerror: {fault}");
+    if let Some(error) = format_error(attempt) {
+        let _ = write!(text, "\nerror: {error}");
     }
     text
 }
 
-fn words(outcome: Outcome) -> &'static str {
+fn outcome_text(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Succeeded => "succeeded",
         Outcome::Failed => "failed",

@@ -3,28 +3,28 @@
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use queue::graph::{self, Run, RunTask};
 use queue::run::{self, RunId, RunState};
+use queue::run_queries::{self, Run, RunTask};
 use queue::{QueueError, exit};
 use serde_json::{Map, Value, json};
-use terminal::{move_bar, run_bar, run_outcome, tell, visible};
+use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 
 use crate::args::{Args, Param};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::session::Session;
-use crate::wait::run_out;
-use crate::{INTERRUPTED, ring};
+use crate::wait::deadline;
+use crate::{INTERRUPTED, notify_workers};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Names next to the bar.
 const RUNNING_SHOWN: i64 = 3;
 /// Tasks that did not succeed, named at the end.
-const TROUBLES_SHOWN: i64 = 20;
+const UNSUCCESSFUL_SHOWN: i64 = 20;
 
 enum Ended {
-    With(Box<Run>),
+    Finished(Box<Run>),
     TimedOut,
     Interrupted,
 }
@@ -39,24 +39,27 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
             .await?;
     if args.wait.is_some() {
         // Who may start a run need not see it: better said before there is one.
-        graph::run(&session.client, RunId(0)).await?;
+        run_queries::run(&session.client, RunId(0)).await?;
     }
     let params: Map<String, Value> = args
-        .what
+        .input
         .params
         .iter()
         .filter_map(|param| match param {
             Param::Named(name, value) => Some((name.clone(), value.clone())),
-            Param::Next(_) => None,
+            Param::Positional(_) => None,
         })
         .collect();
-    let started = run::start(&session.client, &args.what.job, &params).await?;
-    ring(&session).await;
+    let started = run::start(&session.client, &args.input.job, &params).await?;
+    notify_workers(&session).await;
     for edge in &started.dropped {
-        tell(format_args!("left out, its parent is in none of these jobs: {}", visible(edge)));
+        print_stderr(format_args!(
+            "left out, its parent is in none of these jobs: {}",
+            visible(edge)
+        ));
     }
-    let Some(patience) = args.wait else {
-        let answer = json!({ "run": started.run, "dropped": started.dropped });
+    let Some(timeout) = args.wait else {
+        let answer = json!({ "run_id": started.run, "dropped": started.dropped });
         print(|out| match args.json {
             true => writeln!(out, "{answer}"),
             false => writeln!(out, "{}", started.run),
@@ -68,19 +71,22 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     }
     let bar = run_bar(started.run.0);
     let ended = tokio::select! {
-        run = until_end(&mut session, started.run, &bar) => Ended::With(Box::new(run?)),
-        () = run_out(patience) => Ended::TimedOut,
+        run = until_end(&mut session, started.run, &bar) => Ended::Finished(Box::new(run?)),
+        () = deadline(timeout) => Ended::TimedOut,
         _ = tokio::signal::ctrl_c() => Ended::Interrupted,
     };
     bar.finish_and_clear();
     match ended {
-        Ended::With(run) => show_end(&session, &run, args.json).await,
+        Ended::Finished(run) => show_end(&session, &run, args.json).await,
         Ended::TimedOut => {
-            tell(format_args!("run {} has not ended in time and goes on", started.run));
+            print_stderr(format_args!("run {} has not ended in time and goes on", started.run));
             Ok(exit::TIMED_OUT)
         }
         Ended::Interrupted => {
-            tell(format_args!("run {0} goes on; pgmill run cancel {0} ends it", started.run));
+            print_stderr(format_args!(
+                "run {0} goes on; pgmill run cancel {0} ends it",
+                started.run
+            ));
             Ok(INTERRUPTED)
         }
     }
@@ -88,11 +94,11 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
 
 /// Polls, as the wait for a task does. A connection that is lost is made anew.
 async fn until_end(session: &mut Session, id: RunId, bar: &ProgressBar) -> Result<Run, Failure> {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = MIN_POLL_INTERVAL;
     loop {
-        match look(session, id).await {
+        match poll(session, id).await {
             Ok(Some((run, _))) if run.state != RunState::Running => return Ok(run),
-            Ok(Some((run, running))) => move_bar(bar, &run, &running),
+            Ok(Some((run, running))) => update_run_bar(bar, &run, &running),
             Ok(None) => {
                 return Err(Failure::refused(format!("run {id} is gone"), "pgmill run list"));
             }
@@ -104,23 +110,24 @@ async fn until_end(session: &mut Session, id: RunId, bar: &ProgressBar) -> Resul
             Err(error) => return Err(Failure::LostRun { id, reason: error.to_string() }),
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_POLL_INTERVAL);
     }
 }
 
-async fn look(session: &Session, id: RunId) -> Result<Option<(Run, Vec<String>)>, QueueError> {
-    let Some(run) = graph::run(&session.client, id).await? else { return Ok(None) };
-    let running = graph::running(&session.client, id, RUNNING_SHOWN).await?;
+async fn poll(session: &Session, id: RunId) -> Result<Option<(Run, Vec<String>)>, QueueError> {
+    let Some(run) = run_queries::run(&session.client, id).await? else { return Ok(None) };
+    let running = run_queries::running(&session.client, id, RUNNING_SHOWN).await?;
     Ok(Some((run, running)))
 }
 
 async fn show_end(session: &Session, run: &Run, json: bool) -> Result<u8, Failure> {
-    let troubles: Vec<RunTask> = graph::troubles(&session.client, run.id, TROUBLES_SHOWN).await?;
+    let unsuccessful: Vec<RunTask> =
+        run_queries::unsuccessful_tasks(&session.client, run.id, UNSUCCESSFUL_SHOWN).await?;
     if json {
-        let answer = json!({ "run": run, "troubles": troubles });
+        let answer = json!({ "run": run, "unsuccessful_tasks": unsuccessful });
         print(|out| writeln!(out, "{answer}"))?;
     } else {
-        tell(run_outcome(run, &troubles));
+        print_stderr(run_outcome(run, &unsuccessful));
     }
     Ok(if run.state == RunState::Succeeded { exit::OK } else { exit::TASK_FAILED })
 }

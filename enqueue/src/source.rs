@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use queue::scan::{self, Forbidden};
 
-use crate::args::What;
+use crate::args::Input;
 use crate::failure::Failure;
 
 const ENCODING_HINT: &str = "the statement goes to the server in UTF-8; convert the file, for \
@@ -25,17 +25,17 @@ impl Source {
     ///
     /// # Errors
     /// A file that is not there; an argument that is no task.
-    pub(crate) fn locate(what: &What) -> Result<Vec<Self>, Failure> {
-        match &what.statement {
+    pub(crate) fn locate(input: &Input) -> Result<Vec<Self>, Failure> {
+        match &input.statement {
             Some(statement) if statement != "-" => {
                 check(statement, &place_of(None))?;
                 return Ok(vec![Self::Argument(statement.clone())]);
             }
             Some(_) => return Ok(vec![Self::StandardInput]),
-            None if what.file.is_empty() => return Ok(vec![Self::StandardInput]),
+            None if input.file.is_empty() => return Ok(vec![Self::StandardInput]),
             None => {}
         }
-        what.file.iter().map(|path| Self::file(path)).collect()
+        input.file.iter().map(|path| Self::file(path)).collect()
     }
 
     fn file(path: &Path) -> Result<Self, Failure> {

@@ -8,7 +8,7 @@ use queue::enqueue::{self, Enqueued, NewTask, TaskOptions};
 use queue::{QueueError, TaskId};
 use tokio_postgres::Client;
 
-use crate::failure::{Failure, unanswered};
+use crate::failure::{Failure, commit_in_doubt};
 use crate::source::{Lines, Source};
 
 /// Tasks in one statement. 200,000 short lines to a local server took 9.9 s with 10, 4.6 s with 100,
@@ -28,7 +28,7 @@ pub(crate) async fn one(
     key: Option<&str>,
 ) -> Result<Enqueued, Failure> {
     enqueue::enqueue(client, task, options, key).await.map_err(|error| match error {
-        error if unanswered(&error) => Failure::Unsure(error),
+        error if commit_in_doubt(&error) => Failure::InDoubt(error),
         error => Failure::Database(error),
     })
 }
@@ -73,7 +73,7 @@ pub(crate) async fn many(
         chunk = statements.chunk()?;
     }
     transaction.commit().await.map_err(|error| match QueueError::from(error) {
-        error if unanswered(&error) => Failure::Unsure(error),
+        error if commit_in_doubt(&error) => Failure::InDoubt(error),
         error => Failure::Database(error),
     })?;
     Ok(ids)

@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use queue::attempt::{self, Attempt};
-use queue::{QueueError, State, TaskId, show};
+use queue::{QueueError, State, TaskId, task_queries};
 
 use crate::failure::Failure;
 use crate::render;
 use crate::session::Session;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// The sentence why a task waits counts the tasks before it: once in this many looks will do.
-const LOOKS_PER_REASON: u32 = 4;
-/// A task may be retried, and end, between two looks; not time after time.
-const LOOKS_WITHOUT_TRACE: u32 = 5;
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The sentence why a task waits counts the tasks before it: once in this many polls will do.
+const POLLS_PER_REASON: u32 = 4;
+/// A task may be retried, and end, between two polls; not time after time.
+const MAX_POLLS_WITHOUT_TRACE: u32 = 5;
 /// For the reason why the time ran out, when it already has.
-const LAST_WORD: Duration = Duration::from_secs(2);
+const REASON_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How the waiting ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// The task has ended.
-    With(Box<Attempt>),
+    Finished(Box<Attempt>),
     /// The time ran out; why, if the database would say.
     TimedOut(Option<String>),
     /// Somebody pressed Ctrl-C.
@@ -44,19 +44,19 @@ pub(crate) async fn check_rights(session: &Session) -> Result<(), QueueError> {
     Ok(())
 }
 
-/// Waits until the task has ended, at most `patience`. A connection that is lost is made anew.
+/// Waits until the task has ended, at most `timeout`. A connection that is lost is made anew.
 ///
 /// # Errors
 /// The database stayed away; the task was deleted by hand.
 pub(crate) async fn until_end(
     session: &mut Session,
     id: TaskId,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Result<Ended, Failure> {
     let progress = render::spinner(id);
     let ended = tokio::select! {
-        ended = watch(session, id, &progress) => ended.map(|attempt| Ended::With(Box::new(attempt))),
-        () = run_out(patience) => Ok(Ended::TimedOut(None)),
+        ended = poll_until_end(session, id, &progress) => ended.map(|attempt| Ended::Finished(Box::new(attempt))),
+        () = deadline(timeout) => Ok(Ended::TimedOut(None)),
         _ = tokio::signal::ctrl_c() => Ok(Ended::Interrupted),
     };
     progress.finish_and_clear();
@@ -66,58 +66,58 @@ pub(crate) async fn until_end(
     }
 }
 
-pub(crate) async fn run_out(patience: Option<Duration>) {
-    match patience {
-        Some(patience) => tokio::time::sleep(patience).await,
+pub(crate) async fn deadline(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
         None => std::future::pending().await,
     }
 }
 
 async fn reason(session: &Session, id: TaskId) -> Option<String> {
-    let asked = tokio::time::timeout(LAST_WORD, show::why(&session.client, id)).await;
+    let asked = tokio::time::timeout(REASON_TIMEOUT, task_queries::why(&session.client, id)).await;
     asked.ok()?.ok()?
 }
 
-async fn watch(
+async fn poll_until_end(
     session: &mut Session,
     id: TaskId,
     progress: &ProgressBar,
 ) -> Result<Attempt, Failure> {
-    let mut pause = FIRST_PAUSE;
-    let mut looks = 0_u32;
+    let mut pause = MIN_POLL_INTERVAL;
+    let mut polls = 0_u32;
     let mut without_trace = 0;
     loop {
-        match look(session, id).await {
-            Ok(Look::Ended(attempt)) => return Ok(*attempt),
-            Ok(Look::Live(state)) => {
+        match poll(session, id).await {
+            Ok(Poll::Ended(attempt)) => return Ok(*attempt),
+            Ok(Poll::Live(state)) => {
                 without_trace = 0;
-                if !progress.is_hidden() && looks.is_multiple_of(LOOKS_PER_REASON) {
-                    let why = show::why(&session.client, id).await.ok().flatten();
+                if !progress.is_hidden() && polls.is_multiple_of(POLLS_PER_REASON) {
+                    let why = task_queries::why(&session.client, id).await.ok().flatten();
                     progress.set_message(why.unwrap_or_else(|| state.to_string()));
                 }
             }
-            Ok(Look::Nothing) => {
+            Ok(Poll::Nothing) => {
                 without_trace += 1;
-                if without_trace == LOOKS_WITHOUT_TRACE {
-                    return Err(Failure::NoTrace(id));
+                if without_trace == MAX_POLLS_WITHOUT_TRACE {
+                    return Err(Failure::TaskGone(id));
                 }
             }
             Err(error) if session.lost(&error) => {
                 progress.set_message(format!("connecting again: {error}"));
                 session.reopen().await.map_err(|error| {
                     let reason = error.to_string();
-                    Failure::LostSight { id, reason }
+                    Failure::LostTask { id, reason }
                 })?;
             }
-            Err(error) => return Err(Failure::LostSight { id, reason: error.to_string() }),
+            Err(error) => return Err(Failure::LostTask { id, reason: error.to_string() }),
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-        looks += 1;
+        pause = (pause * 2).min(MAX_POLL_INTERVAL);
+        polls += 1;
     }
 }
 
-enum Look {
+enum Poll {
     Live(State),
     Ended(Box<Attempt>),
     Nothing,
@@ -125,10 +125,10 @@ enum Look {
 
 /// The history is looked into only after the task has left the live table: planning the statement
 /// over its partitions costs more than the look at the live table.
-async fn look(session: &Session, id: TaskId) -> Result<Look, QueueError> {
+async fn poll(session: &Session, id: TaskId) -> Result<Poll, QueueError> {
     if let Some(state) = attempt::live_state(&session.client, id).await? {
-        return Ok(Look::Live(state));
+        return Ok(Poll::Live(state));
     }
     let ended = attempt::final_attempt(&session.client, id).await?;
-    Ok(ended.map_or(Look::Nothing, |attempt| Look::Ended(Box::new(attempt))))
+    Ok(ended.map_or(Poll::Nothing, |attempt| Poll::Ended(Box::new(attempt))))
 }

@@ -24,11 +24,11 @@ fn enqueue(arguments: &[&str], input: &[u8]) -> Output {
 /// Runs it, and expects an exit code, nothing on standard output, and a text on standard error.
 fn refuses(arguments: &[&str], code: i32, expected: &str) {
     let output = enqueue(arguments, b"");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+    let error_text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error_text}");
     assert_eq!(output.stdout, b"", "{arguments:?}");
-    assert!(told.contains(expected), "{arguments:?}: {told}");
-    assert!(!told.contains("panicked"), "{arguments:?}: {told}");
+    assert!(error_text.contains(expected), "{arguments:?}: {error_text}");
+    assert!(!error_text.contains("panicked"), "{arguments:?}: {error_text}");
 }
 
 #[test]
@@ -93,6 +93,6 @@ fn an_unreachable_database_exits_with_75() {
 fn a_password_on_the_command_line_is_warned_about_and_not_shown() {
     let conninfo = "postgresql://u:hunter2@127.0.0.1:1/d";
     let output = enqueue(&["--database-url", conninfo, "SELECT 1"], b"");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("PGPASSFILE") && !told.contains("hunter2"), "{told}");
+    let error_text = String::from_utf8(output.stderr).unwrap();
+    assert!(error_text.contains("PGPASSFILE") && !error_text.contains("hunter2"), "{error_text}");
 }

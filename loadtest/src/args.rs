@@ -52,7 +52,7 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     /// What to measure; `all` is everything `loadtest list` names
     #[arg(value_name = "SCENARIO", required = true, value_parser = scenario)]
-    pub(crate) scenarios: Vec<Wanted>,
+    pub(crate) scenarios: Vec<ScenarioArg>,
     /// Tasks that each worker runs at once [default: 16; `idle`, `schedules`: 8; `fleet`: 64 over all
     /// workers]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
@@ -97,7 +97,7 @@ pub(crate) struct Run {
 
 /// One word of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ScenarioArg {
     All,
     One(Kind),
 }
@@ -106,10 +106,10 @@ impl Run {
     /// The scenarios in the order they were named, each once.
     pub(crate) fn kinds(&self) -> Vec<Kind> {
         let mut kinds = Vec::new();
-        for wanted in &self.scenarios {
-            let named = match wanted {
-                Wanted::All => Kind::value_variants().to_vec(),
-                Wanted::One(kind) => vec![*kind],
+        for argument in &self.scenarios {
+            let named = match argument {
+                ScenarioArg::All => Kind::value_variants().to_vec(),
+                ScenarioArg::One(kind) => vec![*kind],
             };
             for kind in named {
                 if !kinds.contains(&kind) {
@@ -121,12 +121,12 @@ impl Run {
     }
 }
 
-fn scenario(text: &str) -> Result<Wanted, String> {
+fn scenario(text: &str) -> Result<ScenarioArg, String> {
     if text == "all" {
-        return Ok(Wanted::All);
+        return Ok(ScenarioArg::All);
     }
     Kind::from_str(text, false)
-        .map(Wanted::One)
+        .map(ScenarioArg::One)
         .map_err(|_| "no such scenario; see `loadtest list`".to_owned())
 }
 

@@ -18,7 +18,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::Database;
 use crate::drain::{CEILING, Drained, done, throughput};
 use crate::sample::Sampler;
@@ -73,16 +73,16 @@ impl Ceiling {
     /// Runs it on `bare.tasks`, which holds tasks 1 to `last`.
     pub(crate) async fn run(
         self,
-        bench: &Bench,
+        context: &RunContext,
         database: &Database,
         round: usize,
     ) -> Result<Drained> {
         database.has_room(self.connections).await?;
         let mut lanes = Vec::new();
         for _ in 0..self.connections {
-            lanes.push(Lane::open(bench, database, self.group).await?);
+            lanes.push(Lane::open(context, database, self.group).await?);
         }
-        let sampler = Sampler::start(bench, database, Vec::new()).await?;
+        let sampler = Sampler::start(context, database, Vec::new()).await?;
         let next = Arc::new(AtomicI64::new(1));
         let begun_at = database_now(&*database.session).await?;
         let mut running = JoinSet::new();
@@ -93,7 +93,7 @@ impl Ceiling {
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 let done = next.load(Ordering::Relaxed).min(self.last);
-                bench.progress.state(&format!("about {done} of {}", self.last));
+                context.progress.state(&format!("about {done} of {}", self.last));
             }
         };
         let all = async {
@@ -122,8 +122,8 @@ struct Lane {
 }
 
 impl Lane {
-    async fn open(bench: &Bench, database: &Database, group: usize) -> Result<Self> {
-        let session = bench.connect(database.url()).await?;
+    async fn open(context: &RunContext, database: &Database, group: usize) -> Result<Self> {
+        let session = context.connect(database.url()).await?;
         let (delete, insert) = if group == 1 {
             let types = [Type::INT8, Type::TEXT, Type::UUID];
             (session.prepare(DELETE).await?, session.prepare_typed(INSERT, &types).await?)

@@ -8,9 +8,9 @@ use std::io;
 
 use comfy_table::Cell;
 
-use crate::figure::{figure, percent, ratio};
+use crate::goal_check::GoalCheck;
+use crate::number_format::{figure, percent, ratio};
 use crate::result::{Better, Case, Results, Scenario};
-use crate::standing::Standing;
 use crate::table::{self, Tone};
 
 /// No change below this share is told from noise, however small the spread of three rounds.
@@ -65,7 +65,7 @@ pub(crate) fn compare(old: &Results, new: &Results) -> Comparison {
     let mut remarks = differences(old, new);
     for (scenario, case) in cases(new) {
         match find(old, scenario, case) {
-            Some(before) => changes.push(change(&before, &Standing::new(scenario, case))),
+            Some(before) => changes.push(change(&before, &GoalCheck::new(scenario, case))),
             None => remarks.push(format!("new: {}, {}", scenario.name, case.name)),
         }
     }
@@ -81,16 +81,16 @@ fn cases(results: &Results) -> impl Iterator<Item = (&Scenario, &Case)> {
         .flat_map(|scenario| scenario.cases.iter().map(move |it| (scenario, it)))
 }
 
-fn find<'a>(results: &'a Results, scenario: &Scenario, case: &Case) -> Option<Standing<'a>> {
+fn find<'a>(results: &'a Results, scenario: &Scenario, case: &Case) -> Option<GoalCheck<'a>> {
     let mut all = cases(results);
     // A case that is counted in something else now is another case.
     all.find(|(there, it)| {
         there.name == scenario.name && it.name == case.name && it.unit == case.unit
     })
-    .map(|(there, it)| Standing::new(there, it))
+    .map(|(there, it)| GoalCheck::new(there, it))
 }
 
-fn change(old: &Standing<'_>, new: &Standing<'_>) -> Change {
+fn change(old: &GoalCheck<'_>, new: &GoalCheck<'_>) -> Change {
     let ratio = (old.scenario.ratio(old.case), new.scenario.ratio(new.case));
     let ratio = (finite(ratio.0), finite(ratio.1));
     let median = (finite(old.case.median()), finite(new.case.median()));
@@ -103,7 +103,7 @@ fn change(old: &Standing<'_>, new: &Standing<'_>) -> Change {
     let gain = before.zip(after).and_then(|(before, after)| gain(new.case.better, before, after));
     let judgement = match gain {
         // A ceiling that is lower on a slow day.
-        _ if !judged(new) => Judgement::Same,
+        _ if !judgement_of(new) => Judgement::Same,
         Some(gain) if gain < -noise => Judgement::Worse,
         Some(gain) if gain > noise => Judgement::Better,
         // There is no share of zero. What can be said is that the goal is no longer met.
@@ -122,8 +122,8 @@ fn change(old: &Standing<'_>, new: &Standing<'_>) -> Change {
     }
 }
 
-fn judged(standing: &Standing<'_>) -> bool {
-    let Standing { scenario, case, .. } = standing;
+fn judgement_of(goal_check: &GoalCheck<'_>) -> bool {
+    let GoalCheck { scenario, case, .. } = goal_check;
     case.reference.is_some()
         || case.goal.is_some()
         || scenario.cases.iter().all(|case| case.reference.is_none())
@@ -238,10 +238,10 @@ pub(crate) fn signed(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::example;
+    use crate::sample_report;
 
     /// The judgement of a case whose rounds go from `old` to `new` beside a reference of 100.
-    fn judged(old: &[f64], new: &[f64], better: Better) -> Judgement {
+    fn judgement_of(old: &[f64], new: &[f64], better: Better) -> Judgement {
         let results = |rounds: &[f64]| {
             let reference = vec![100.0; rounds.len()];
             let reference = Case { name: "ceiling".into(), rounds: reference, ..Case::default() };
@@ -261,22 +261,22 @@ mod tests {
     #[test]
     fn less_than_a_tenth_is_noise() {
         let old = [80.0, 80.0, 80.0];
-        assert_eq!(judged(&old, &[73.0, 73.0, 73.0], Better::Higher), Judgement::Same);
-        assert_eq!(judged(&old, &[71.0, 71.0, 71.0], Better::Higher), Judgement::Worse);
-        assert_eq!(judged(&old, &[89.0, 89.0, 89.0], Better::Higher), Judgement::Better);
-        assert_eq!(judged(&old, &[89.0, 89.0, 89.0], Better::Lower), Judgement::Worse);
+        assert_eq!(judgement_of(&old, &[73.0, 73.0, 73.0], Better::Higher), Judgement::Same);
+        assert_eq!(judgement_of(&old, &[71.0, 71.0, 71.0], Better::Higher), Judgement::Worse);
+        assert_eq!(judgement_of(&old, &[89.0, 89.0, 89.0], Better::Higher), Judgement::Better);
+        assert_eq!(judgement_of(&old, &[89.0, 89.0, 89.0], Better::Lower), Judgement::Worse);
     }
 
     #[test]
     fn the_greater_spread_of_both_is_noise() {
         let (calm, wild) = ([80.0, 80.0, 80.0], [55.0, 65.0, 85.0]);
-        assert_eq!(judged(&calm, &wild, Better::Higher), Judgement::Same);
-        assert_eq!(judged(&wild, &calm, Better::Higher), Judgement::Same);
+        assert_eq!(judgement_of(&calm, &wild, Better::Higher), Judgement::Same);
+        assert_eq!(judgement_of(&wild, &calm, Better::Higher), Judgement::Same);
     }
 
     #[test]
     fn a_slow_day_is_no_regression() {
-        let old = example::results();
+        let old = sample_report::results();
         let mut new = old.clone();
         for case in &mut new.scenarios[0].cases {
             case.rounds.iter_mut().for_each(|value| *value /= 3.0);
@@ -292,30 +292,30 @@ mod tests {
 
     #[test]
     fn zero_has_no_shares() {
-        let mut new = example::results();
+        let mut new = sample_report::results();
         new.scenarios[3].cases[1].rounds = vec![9.0];
-        let judged = |new: &Results| compare(&example::results(), new).exit_code();
-        assert_eq!(judged(&new), queue::exit::OK);
+        let judgement_of = |new: &Results| compare(&sample_report::results(), new).exit_code();
+        assert_eq!(judgement_of(&new), queue::exit::OK);
         new.scenarios[3].cases[1].rounds = vec![11.0];
-        assert_eq!(judged(&new), queue::exit::FAILURE);
+        assert_eq!(judgement_of(&new), queue::exit::FAILURE);
     }
 
     #[test]
-    fn what_is_not_comparable_is_said() {
-        let old = example::results();
+    fn what_is_not_comparable_is_reported() {
+        let old = sample_report::results();
         let mut new = old.clone();
         new.machine.cores = 64;
         new.server.settings[0].1 = "off".into();
         new.scenarios[0].cases.truncate(2);
         new.scenarios[4].cases[0].unit = "tasks/min".into();
-        let said = compare(&old, &new).text();
+        let comparison = compare(&old, &new).text();
         for remark in [
             "processors: 2 before, 64 now",
             "fsync: on before, off now",
             "gone: drain, pgmill, shared",
             "new: fleet, 1 worker",
         ] {
-            assert!(said.contains(remark), "{said}");
+            assert!(comparison.contains(remark), "{comparison}");
         }
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use queue::operate::share_commits;
 use queue::schema;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::session::Session;
 
 /// Effects, and tables of the same shape as the queue's with nothing around them. LIKE copies
@@ -68,17 +68,17 @@ pub(crate) struct Database {
 
 impl Database {
     /// Makes it; with the schema in it.
-    pub(crate) async fn create(bench: &Bench, name: String) -> Result<Self> {
-        let admin = bench.admin().await?;
+    pub(crate) async fn create(context: &RunContext, name: String) -> Result<Self> {
+        let admin = context.admin().await?;
         admin
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .await
             .context("could not make a database")?;
-        let url = bench.url(&name);
-        let session = bench.connect(&url).await?;
+        let url = context.url(&name);
+        let session = context.connect(&url).await?;
         schema::init(&session).await.context("could not apply the schema")?;
         session.batch_execute(TABLES).await.context("could not make the tables")?;
-        share_commits(&*session, QUEUE, bench.run.share_commits).await?;
+        share_commits(&*session, QUEUE, context.run.share_commits).await?;
         let counts_statements = session.batch_execute(EXTENSION).await.is_ok()
             && session.query_typed(PROBE, &[]).await.is_ok();
         Ok(Self { name, url, counts_statements, session })
@@ -114,26 +114,26 @@ impl Database {
     /// Puts tasks numbered `first` to `last` into the queue; `statement` has %s for the number.
     pub(crate) async fn fill(
         &self,
-        bench: &Bench,
+        context: &RunContext,
         range: (i64, i64),
         statement: &str,
     ) -> Result<()> {
-        self.fill_table(bench, FILL, range, statement).await
+        self.fill_table(context, FILL, range, statement).await
     }
 
     /// The same for the ceiling's table, with the numbers for ids.
     pub(crate) async fn fill_bare(
         &self,
-        bench: &Bench,
+        context: &RunContext,
         range: (i64, i64),
         statement: &str,
     ) -> Result<()> {
-        self.fill_table(bench, FILL_BARE, range, statement).await
+        self.fill_table(context, FILL_BARE, range, statement).await
     }
 
     async fn fill_table(
         &self,
-        bench: &Bench,
+        context: &RunContext,
         sql: &str,
         (first, last): (i64, i64),
         statement: &str,
@@ -144,14 +144,18 @@ impl Database {
             self.session.execute(sql, &[&from, &to, &statement]).await.context("could not fill")?;
             from = to + 1;
             if last - first >= CHUNK {
-                bench.progress.state(&format!("filled {} of {}", to - first + 1, last - first + 1));
+                context.progress.state(&format!(
+                    "filled {} of {}",
+                    to - first + 1,
+                    last - first + 1
+                ));
             }
         }
         Ok(())
     }
 
     /// What every round begins with: pages on disk, statistics fresh, nothing dead.
-    pub(crate) async fn settle(&self) -> Result<()> {
+    pub(crate) async fn vacuum_and_checkpoint(&self) -> Result<()> {
         for sql in [
             "/* loadtest.vacuum */ VACUUM (ANALYZE) mill.tasks, mill.attempts, bare.tasks, \
              bare.attempts, loadtest.effects",

@@ -13,9 +13,9 @@ use queue::operate::{pause, resume};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, QUEUE};
-use crate::fleet::{Crew, Fleet};
+use crate::fleet::{Fleet, FleetSpec};
 use crate::result::Series;
 use crate::rounds::Measured;
 use crate::sample::Sampler;
@@ -54,9 +54,9 @@ pub(crate) const FLEET: &str = "mill.attempts";
 pub(crate) const CEILING: &str = "bare.attempts";
 
 /// Nothing has moved for this long: something hangs.
-const STANDSTILL: Duration = Duration::from_secs(120);
+const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// When a round is over.
 #[derive(Clone, Copy, Debug)]
@@ -93,18 +93,18 @@ impl From<Drained> for Measured {
 
 /// Runs a fleet on what stands in the paused queue. The workers are started, and ended, in here.
 pub(crate) async fn drain(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
-    crew: &Crew,
+    fleet_spec: &FleetSpec,
     until: Until,
     round: usize,
 ) -> Result<Drained> {
-    let mut fleet = Fleet::start(bench, database, crew).await?;
-    let sampler = Sampler::start(bench, database, fleet.pids()).await?;
+    let mut fleet = Fleet::start(context, database, fleet_spec).await?;
+    let sampler = Sampler::start(context, database, fleet.pids()).await?;
     let opened_at = open_queue(database).await?;
     let length = match until {
         Until::Empty => {
-            until_empty(bench, database, &mut fleet).await?;
+            until_empty(context, database, &mut fleet).await?;
             None
         }
         Until::Passed(length) => {
@@ -136,13 +136,13 @@ pub(crate) async fn open_queue(database: &Database) -> Result<Timestamp> {
 
 /// Returns once no task is pending or running.
 pub(crate) async fn until_empty(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
     fleet: &mut Fleet<'_>,
 ) -> Result<()> {
-    let session = bench.connect(database.url()).await?;
+    let session = context.connect(database.url()).await?;
     session.batch_execute(BY_INDEX).await?;
-    let mut gauge = Gauge::new(bench, &session).await?;
+    let mut gauge = DrainProgress::new(context, &session).await?;
     let newest: i64 = session.query_one(NEWEST, &[]).await?.get(0);
     let last = session.prepare(LAST).await?;
     let mut near = false;
@@ -154,45 +154,56 @@ pub(crate) async fn until_empty(
             return Ok(());
         }
         fleet.check()?;
-        gauge.look().await.map_err(|error| error.context(fleet.tails()))?;
-        sleep(LOOK_EVERY).await;
+        gauge.refresh().await.map_err(|error| error.context(fleet.tails()))?;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Tells how far it is, and notices when nothing moves.
-pub(crate) struct Gauge<'a> {
-    bench: &'a Bench,
+pub(crate) struct DrainProgress<'a> {
+    context: &'a RunContext,
     session: &'a Client,
     at_first: i64,
     gone: i64,
     begun: Instant,
-    looked: Instant,
+    refreshed_at: Instant,
     moved: Instant,
 }
 
-impl<'a> Gauge<'a> {
-    pub(crate) async fn new(bench: &'a Bench, session: &'a Client) -> Result<Gauge<'a>> {
+impl<'a> DrainProgress<'a> {
+    pub(crate) async fn new(
+        context: &'a RunContext,
+        session: &'a Client,
+    ) -> Result<DrainProgress<'a>> {
         let at_first = session.query_typed(GONE, &[]).await?[0].get(0);
         let now = Instant::now();
-        Ok(Self { bench, session, at_first, gone: at_first, begun: now, looked: now, moved: now })
+        Ok(Self {
+            context,
+            session,
+            at_first,
+            gone: at_first,
+            begun: now,
+            refreshed_at: now,
+            moved: now,
+        })
     }
 
     /// Once a second.
     #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
-    pub(crate) async fn look(&mut self) -> Result<()> {
-        if self.looked.elapsed() < Duration::from_secs(1) {
+    pub(crate) async fn refresh(&mut self) -> Result<()> {
+        if self.refreshed_at.elapsed() < Duration::from_secs(1) {
             return Ok(());
         }
-        self.looked = Instant::now();
+        self.refreshed_at = Instant::now();
         let gone: i64 = self.session.query_typed(GONE, &[]).await?[0].get(0);
         if gone > self.gone {
             self.gone = gone;
             self.moved = Instant::now();
         }
-        ensure!(self.moved.elapsed() < STANDSTILL, "no task has ended for {STANDSTILL:?}");
+        ensure!(self.moved.elapsed() < STALL_TIMEOUT, "no task has ended for {STALL_TIMEOUT:?}");
         let done = gone - self.at_first;
         let rate = done as f64 / self.begun.elapsed().as_secs_f64();
-        self.bench.progress.state(&format!("about {done} tasks, {rate:.0} tasks/s"));
+        self.context.progress.state(&format!("about {done} tasks, {rate:.0} tasks/s"));
         Ok(())
     }
 }

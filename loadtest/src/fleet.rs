@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 
-use crate::bench::{Bench, name_of};
+use crate::context::{RunContext, name_of};
 use crate::database::Database;
 
 /// Sessions of workers: a reader that is connected is about to ask for a task.
@@ -33,7 +33,7 @@ WHERE s.pid = ANY ($1)";
 const CONTROL_SESSIONS: u32 = 8;
 
 /// How long workers may take to be ready, and to end after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// If the load test itself is killed, nobody stops the workers: they end when there is nothing to do
 /// for longer than any scenario lets them rest.
@@ -43,22 +43,22 @@ static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 /// How workers are started.
 #[derive(Clone, Debug)]
-pub(crate) struct Crew {
+pub(crate) struct FleetSpec {
     pub(crate) workers: u32,
     /// Of each.
     pub(crate) readers: u32,
     pub(crate) flags: Vec<String>,
 }
 
-impl Crew {
+impl FleetSpec {
     /// What throughput is measured with: one process of 16 readers, unless the user wants another.
-    pub(crate) fn usual(bench: &Bench) -> Self {
-        let run = &bench.run;
-        Self::of(run.workers.unwrap_or(1), run.readers.unwrap_or(16))
+    pub(crate) fn from_options(context: &RunContext) -> Self {
+        let run = &context.run;
+        Self::new(run.workers.unwrap_or(1), run.readers.unwrap_or(16))
     }
 
     /// So many processes of so many readers.
-    pub(crate) fn of(workers: u32, readers: u32) -> Self {
+    pub(crate) fn new(workers: u32, readers: u32) -> Self {
         Self { workers, readers, flags: Vec::new() }
     }
 
@@ -68,7 +68,7 @@ impl Crew {
     }
 
     /// `1 worker with 16 readers`, for titles.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let s = if self.workers == 1 { "" } else { "s" };
         let each = if self.workers == 1 { "" } else { " each" };
         format!("{} worker{s} with {} readers{each}", self.workers, self.readers)
@@ -77,9 +77,9 @@ impl Crew {
 
 /// Running workers.
 pub(crate) struct Fleet<'a> {
-    bench: &'a Bench,
+    context: &'a RunContext,
     database: &'a Database,
-    crew: Crew,
+    fleet_spec: FleetSpec,
     workers: Vec<Worker>,
 }
 
@@ -93,14 +93,15 @@ pub(crate) struct Worker {
 impl<'a> Fleet<'a> {
     /// Starts the workers and returns when all readers are connected.
     pub(crate) async fn start(
-        bench: &'a Bench,
+        context: &'a RunContext,
         database: &'a Database,
-        crew: &Crew,
+        fleet_spec: &FleetSpec,
     ) -> Result<Fleet<'a>> {
-        let sessions = crew.workers * (crew.readers + CONTROL_SESSIONS);
-        database.has_room(sessions).await.with_context(|| crew.words())?;
-        let mut fleet = Self { bench, database, crew: crew.clone(), workers: Vec::new() };
-        for _ in 0..crew.workers {
+        let sessions = fleet_spec.workers * (fleet_spec.readers + CONTROL_SESSIONS);
+        database.has_room(sessions).await.with_context(|| fleet_spec.describe())?;
+        let mut fleet =
+            Self { context, database, fleet_spec: fleet_spec.clone(), workers: Vec::new() };
+        for _ in 0..fleet_spec.workers {
             fleet.start_one()?;
         }
         fleet.ready().await?;
@@ -110,13 +111,13 @@ impl<'a> Fleet<'a> {
     /// Starts one more worker, which is ready some moments later.
     pub(crate) fn start_one(&mut self) -> Result<u32> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let log = self.bench.directory.join(format!("worker-{number}.log"));
+        let log = self.context.directory.join(format!("worker-{number}.log"));
         let file = File::create(&log)?;
-        let program = self.bench.program("worker");
+        let program = self.context.program("worker");
         let child = Command::new(&program)
-            .args([IDLE, "--readers", &self.crew.readers.to_string()])
+            .args([IDLE, "--readers", &self.fleet_spec.readers.to_string()])
             .args(["--log-format", "text", "--log", "warn"])
-            .args(&self.crew.flags)
+            .args(&self.fleet_spec.flags)
             .env("DATABASE_URL", self.database.url())
             .env("PGMILL_ALLOW_SUPERUSER", "true")
             .process_group(0)
@@ -134,7 +135,7 @@ impl<'a> Fleet<'a> {
     /// Returns when every worker is in the fleet's list and every reader is connected.
     pub(crate) async fn ready(&mut self) -> Result<()> {
         let workers = i64::try_from(self.workers.len())?;
-        let readers = i64::from(self.crew.readers) * workers;
+        let readers = i64::from(self.fleet_spec.readers) * workers;
         let pids: Vec<i32> = self.workers.iter().map(|worker| worker.pid.cast_signed()).collect();
         let begun = Instant::now();
         loop {
@@ -147,8 +148,8 @@ impl<'a> Fleet<'a> {
             }
             self.check()?;
             ensure!(
-                begun.elapsed() < PATIENCE,
-                "{connected} of {readers} readers are connected after {PATIENCE:?}{}",
+                begun.elapsed() < TIMEOUT,
+                "{connected} of {readers} readers are connected after {TIMEOUT:?}{}",
                 self.tails()
             );
             sleep(Duration::from_millis(20)).await;
@@ -187,8 +188,8 @@ impl<'a> Fleet<'a> {
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         for worker in &mut self.workers {
-            let Ok(status) = timeout(PATIENCE, worker.child.wait()).await else {
-                bail!("a worker still runs {PATIENCE:?} after SIGTERM{}", worker.tail());
+            let Ok(status) = timeout(TIMEOUT, worker.child.wait()).await else {
+                bail!("a worker still runs {TIMEOUT:?} after SIGTERM{}", worker.tail());
             };
             let status: ExitStatus = status?;
             ensure!(status.success(), "a worker ended with {status}{}", worker.tail());

@@ -1,4 +1,4 @@
-//! Times of single events, and the curve of them.
+//! LatencyHistogram of single events, and the curve of them.
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
@@ -9,11 +9,11 @@ use crate::result::Percentiles;
 const LONGEST_MICROSECONDS: u64 = 3_600_000_000;
 
 /// Microseconds, three digits kept.
-pub(crate) struct Times {
+pub(crate) struct LatencyHistogram {
     histogram: Histogram<u64>,
 }
 
-impl Times {
+impl LatencyHistogram {
     pub(crate) fn new() -> Result<Self> {
         let histogram = Histogram::new_with_bounds(1, LONGEST_MICROSECONDS, 3);
         Ok(Self { histogram: histogram.context("no histogram of three digits")? })
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_events() {
-        let mut times = Times::new().unwrap();
+        let mut times = LatencyHistogram::new().unwrap();
         for n in 1..=1000 {
             times.add(f64::from(n) / 10.0);
         }

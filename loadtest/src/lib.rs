@@ -1,6 +1,6 @@
 //! How fast a fleet of real worker processes runs tasks, beside the same SQL without a queue.
 //!
-//! The way through the files: `args` says what is wanted, `measure` goes through it, `bench` has a
+//! The way through the files: `args` says what is wanted, `measure` goes through it, `context` has a
 //! server and the programs, `scenarios` has a file for each thing that is measured. They use
 //! `database` (tables, fills), `fleet` (worker processes), `drain` (a timed round of the fleet),
 //! `ceiling` (the same round without a queue), `rounds` (cases take turns), `sample` (what is looked
@@ -9,19 +9,19 @@
 //! one by `compare`. METHODOLOGY.md says what each number means.
 
 mod args;
-mod bench;
 mod ceiling;
 mod compare;
+mod context;
 mod database;
 mod drain;
 pub mod effects;
-#[cfg(test)]
-mod example;
-mod figure;
 mod fleet;
+mod format;
+mod goal_check;
 mod latency;
 mod machine;
 mod measure;
+mod number_format;
 mod peers;
 mod plot;
 mod process;
@@ -30,18 +30,18 @@ mod report;
 pub mod result;
 mod rounds;
 mod sample;
+#[cfg(test)]
+mod sample_report;
 mod scenarios;
 mod session;
-mod standing;
 mod table;
-mod words;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use queue::exit;
-use terminal::tell;
+use terminal::print_stderr;
 
 use crate::args::{Args, Command};
 use crate::scenarios::Kind;
@@ -62,7 +62,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            tell(format_args!("loadtest: {error:#}"));
+            print_stderr(format_args!("loadtest: {error:#}"));
             ExitCode::from(exit::FAILURE)
         }
     }

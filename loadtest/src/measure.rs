@@ -1,4 +1,4 @@
-//! One run: every scenario that was asked for, or the contest with other queues, one after the other,
+//! One run: every scenario that was asked for, or the peer_scenario with other queues, one after the other,
 //! and what came of it.
 //!
 //! Hours may go into a run. So a scenario that breaks off is part of the results, as a check that
@@ -6,18 +6,18 @@
 //! the run with the results of what was measured until then.
 
 use anyhow::{Context, Result};
-use cluster::{Signals, by_signal};
+use cluster::{Signals, signal_exit_code};
 use queue::enqueue::database_now;
 use queue::exit;
 use rustix::process::Signal;
-use terminal::tell;
+use terminal::print_stderr;
 use tokio::task::spawn_blocking;
 
 use crate::args::Run;
-use crate::bench::Bench;
 use crate::compare::compare;
+use crate::context::RunContext;
 use crate::machine;
-use crate::peers::{Contest, Peers};
+use crate::peers::{PeerScenario, Peers};
 use crate::report;
 use crate::result::{Check, FORMAT, Results, Scenario};
 use crate::table;
@@ -33,13 +33,13 @@ pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
     runtime.block_on(async {
         // Before the start: from here on, a signal no longer ends this process without clean-up.
         let mut signals = Signals::new()?;
-        let mut opening = spawn_blocking(|| Bench::open(run));
-        let bench = tokio::select! {
+        let mut opening = spawn_blocking(|| RunContext::open(run));
+        let context = tokio::select! {
             biased;
             signal = signals.next() => {
                 // What it has begun, it has to end: then the cluster is dropped and gone.
                 let _ = opening.await;
-                return Ok(by_signal(signal.as_raw()));
+                return Ok(signal_exit_code(signal.as_raw()));
             }
             opened = &mut opening => opened??,
         };
@@ -47,27 +47,27 @@ pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
         // A measurement that is dropped kills its workers.
         let ended = tokio::select! {
             signal = signals.next() => Ok(Some(signal)),
-            ended = all(&bench, peers, &mut results) => ended.map(|()| None),
+            ended = all(&context, peers, &mut results) => ended.map(|()| None),
         };
-        bench.progress.clear();
+        context.progress.clear();
         // A cluster of its own goes away as a whole.
-        if bench.cluster().is_none() {
-            bench.clean_up().await;
+        if context.cluster().is_none() {
+            context.clean_up().await;
         }
         let signal = ended?;
         if let Some(signal) = signal {
-            interrupted(&bench, &mut results, signal);
+            interrupted(&context, &mut results, signal);
         }
-        let code = show(&bench, &results, before.as_ref())?;
-        Ok(signal.map_or(code, |signal| by_signal(signal.as_raw())))
+        let code = show(&context, &results, before.as_ref())?;
+        Ok(signal.map_or(code, |signal| signal_exit_code(signal.as_raw())))
     })
 }
 
 /// Fills the results as it goes.
-async fn all(bench: &Bench, peers: Option<&Peers>, results: &mut Results) -> Result<()> {
-    bench.progress.stage("a look at the server");
+async fn all(context: &RunContext, peers: Option<&Peers>, results: &mut Results) -> Result<()> {
+    context.progress.stage("a look at the server");
     // A database of its own: a commit is measured with a table.
-    let database = bench.database("place").await?;
+    let database = context.database("place").await?;
     *results = Results {
         format: FORMAT,
         started_at: database_now(&*database.session).await?.to_string(),
@@ -77,43 +77,43 @@ async fn all(bench: &Bench, peers: Option<&Peers>, results: &mut Results) -> Res
         server: machine::server(&database.session).await?,
         scenarios: Vec::new(),
     };
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     let Some(peers) = peers else {
-        for kind in bench.run.kinds() {
-            part(bench, results, (kind.name(), kind.title()), kind.run(bench)).await;
+        for kind in context.run.kinds() {
+            part(context, results, (kind.name(), kind.title()), kind.run(context)).await;
         }
         return Ok(());
     };
-    let field = peers.gather(bench).await?;
-    for contest in Contest::ALL {
-        let run = contest.run(bench, &field, peers.tasks());
-        part(bench, results, (contest.name(), contest.title()), run).await;
+    let field = peers.gather(context).await?;
+    for peer_scenario in PeerScenario::ALL {
+        let run = peer_scenario.run(context, &field, peers.tasks());
+        part(context, results, (peer_scenario.name(), peer_scenario.title()), run).await;
     }
     Ok(())
 }
 
 /// One scenario, with its name and title. It is part of the results whatever comes of it.
 async fn part(
-    bench: &Bench,
+    context: &RunContext,
     results: &mut Results,
     (name, title): (&str, &str),
     run: impl Future<Output = Result<Scenario>>,
 ) {
-    bench.begin(name, title);
+    context.begin(name, title);
     let scenario = match run.await {
         Ok(scenario) => Scenario { name: name.to_owned(), title: title.to_owned(), ..scenario },
         Err(error) => {
-            bench.progress.line(&format!("{name} broke off: {error:#}"));
-            bench.clean_up().await;
-            broken_off(bench.so_far().unwrap_or_default(), format!("{error:#}"))
+            context.progress.line(&format!("{name} broke off: {error:#}"));
+            context.clean_up().await;
+            broken_off(context.so_far().unwrap_or_default(), format!("{error:#}"))
         }
     };
-    results.scenarios.push(noted(bench, scenario));
+    results.scenarios.push(noted(context, scenario));
 }
 
-fn noted(bench: &Bench, mut scenario: Scenario) -> Scenario {
+fn noted(context: &RunContext, mut scenario: Scenario) -> Scenario {
     keep_numbers(&mut scenario);
-    scenario.notes.push(bench.settings_note());
+    scenario.notes.push(context.settings_note());
     if cfg!(debug_assertions) {
         scenario.notes.push("debug build: these figures say nothing about speed".to_owned());
     }
@@ -128,13 +128,13 @@ fn broken_off(mut scenario: Scenario, reason: String) -> Scenario {
 }
 
 /// The scenario that was under way becomes one of the results.
-fn interrupted(bench: &Bench, results: &mut Results, signal: Signal) {
-    let Some(scenario) = bench.so_far() else { return };
+fn interrupted(context: &RunContext, results: &mut Results, signal: Signal) {
+    let Some(scenario) = context.so_far() else { return };
     if results.scenarios.iter().any(|known| known.name == scenario.name) {
         return;
     }
     let reason = format!("interrupted by signal {}", signal.as_raw());
-    results.scenarios.push(noted(bench, broken_off(scenario, reason)));
+    results.scenarios.push(noted(context, broken_off(scenario, reason)));
 }
 
 /// JSON knows no infinity, and an average over it says nothing: a case with such a round has none.
@@ -176,16 +176,16 @@ fn command(arguments: impl Iterator<Item = String>) -> String {
 
 /// Prints the results, and beside an earlier run what changed since; the exit code says whether every
 /// check passed and nothing got worse.
-fn show(bench: &Bench, results: &Results, before: Option<&Results>) -> Result<u8> {
+fn show(context: &RunContext, results: &Results, before: Option<&Results>) -> Result<u8> {
     if results.scenarios.is_empty() {
         return Ok(exit::FAILURE);
     }
     let comparison = before.map(|before| compare(before, results));
-    if bench.run.json {
+    if context.run.json {
         let text = serde_json::to_string_pretty(results)?;
         table::write(&text).context("could not print the results")?;
         if let Some(comparison) = &comparison {
-            tell(format_args!("{}", comparison.text()));
+            print_stderr(format_args!("{}", comparison.text()));
         }
     } else {
         table::print(results).context("could not print the results")?;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_told_and_left_out() {
+    fn an_invalid_number_is_reported_and_left_out() {
         let points = vec![(0.0, 1.0), (1.0, f64::NAN)];
         let case = Case {
             name: "divided by nothing".into(),

@@ -8,9 +8,9 @@
 mod adapter;
 mod backlog;
 mod catalog;
+mod enqueue;
 mod install;
-mod pickup;
-mod submit;
+mod latency;
 mod turns;
 
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 
 use crate::args::Run;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::Database;
 use crate::result::{Case, Scenario};
 
-use adapter::{Adapter, Done, PATIENCE, Place};
+use adapter::{Adapter, Done, Place, TIMEOUT};
 use catalog::{PEERS, Variant};
 
 const AFTER_HELP: &str = "\
@@ -37,7 +37,7 @@ They come from npm (Node.js with them), PyPI and crates.io, with npm, python3 an
 scratch folder that stays for the next run and may be deleted at any time. One that cannot be
 installed is reported as such. How they are set up: README.md in the source's folder loadtest/peers.";
 
-/// Beside the tables of the other scenarios. Times are the server's, and every row gets one, of
+/// Beside the tables of the other scenarios. LatencyHistogram are the server's, and every row gets one, of
 /// pgmill's tasks as of the peers'.
 const TABLES: &str = "/* loadtest.peer_tables */
 ALTER TABLE loadtest.effects ADD at timestamptz NOT NULL DEFAULT clock_timestamp();
@@ -87,7 +87,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// What the bench has to know of it.
+    /// What the context has to know of it.
     pub(crate) fn run(&self) -> Run {
         Run {
             readers: self.readers,
@@ -110,31 +110,31 @@ impl Peers {
     ///
     /// # Errors
     /// The scratch folder has no path. What befalls a peer is part of the result.
-    pub(crate) async fn gather(&self, bench: &Bench) -> Result<Field> {
+    pub(crate) async fn gather(&self, context: &RunContext) -> Result<Participants> {
         let scratch = self.scratch.clone().unwrap_or_else(install::default_scratch);
         let scratch = std::path::absolute(scratch)?;
-        let mut field = Field { adapters: Vec::new(), missing: Vec::new() };
+        let mut participants = Participants { adapters: Vec::new(), missing: Vec::new() };
         for peer in PEERS {
             if !self.peer.is_empty() && !self.peer.iter().any(|name| name == peer.name) {
                 continue;
             }
             let name = format!("{} {}", peer.name, peer.version);
-            bench.progress.stage(&format!("installing {name} into {}", scratch.display()));
+            context.progress.stage(&format!("installing {name} into {}", scratch.display()));
             match install::install(&scratch, peer).await {
-                Ok(adapter) => field.adapters.push(adapter),
+                Ok(adapter) => participants.adapters.push(adapter),
                 Err(error) => {
                     let reason = format!("{error:#}");
-                    bench.progress.line(&format!("{name} is not installed: {reason}"));
-                    field.missing.push((name, reason));
+                    context.progress.line(&format!("{name} is not installed: {reason}"));
+                    participants.missing.push((name, reason));
                 }
             }
         }
-        Ok(field)
+        Ok(participants)
     }
 }
 
 /// The peers that could be installed, and why the others could not.
-pub(crate) struct Field {
+pub(crate) struct Participants {
     adapters: Vec<Adapter>,
     /// Name with version, reason.
     missing: Vec<(String, String)>,
@@ -142,21 +142,21 @@ pub(crate) struct Field {
 
 /// What they are compared in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Contest {
+pub(crate) enum PeerScenario {
     Backlog,
-    Pickup,
-    Submit,
+    Latency,
+    Enqueue,
 }
 
-impl Contest {
-    pub(crate) const ALL: [Self; 3] = [Self::Backlog, Self::Pickup, Self::Submit];
+impl PeerScenario {
+    pub(crate) const ALL: [Self; 3] = [Self::Backlog, Self::Latency, Self::Enqueue];
 
     /// For the results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Backlog => "peers",
-            Self::Pickup => "peers-latency",
-            Self::Submit => "peers-enqueue",
+            Self::Latency => "peers-latency",
+            Self::Enqueue => "peers-enqueue",
         }
     }
 
@@ -164,8 +164,8 @@ impl Contest {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Backlog => "a backlog, each task one INSERT, through other job queues",
-            Self::Pickup => "from the enqueue's commit to the statement's start, idle worker",
-            Self::Submit => "submitting tasks: singly from 1 and 10 connections, and in bulk",
+            Self::Latency => "from the enqueue's commit to the statement's start, idle worker",
+            Self::Enqueue => "submitting tasks: singly from 1 and 10 connections, and in bulk",
         }
     }
 
@@ -173,13 +173,18 @@ impl Contest {
     ///
     /// # Errors
     /// Database trouble, or trouble with pgmill's own worker. That of a peer is part of the result.
-    pub(crate) async fn run(self, bench: &Bench, field: &Field, tasks: i64) -> Result<Scenario> {
+    pub(crate) async fn run(
+        self,
+        context: &RunContext,
+        participants: &Participants,
+        tasks: i64,
+    ) -> Result<Scenario> {
         let mut scenario = match self {
-            Self::Backlog => backlog::run(bench, field, tasks).await,
-            Self::Pickup => pickup::run(bench, field).await,
-            Self::Submit => submit::run(bench, field, tasks).await,
+            Self::Backlog => backlog::run(context, participants, tasks).await,
+            Self::Latency => latency::run(context, participants).await,
+            Self::Enqueue => enqueue::run(context, participants, tasks).await,
         }?;
-        for (name, reason) in &field.missing {
+        for (name, reason) in &participants.missing {
             scenario.cases.push(Case { name: format!("{name}: not installed"), ..Case::default() });
             scenario.notes.push(format!("{name} is not installed: {reason}"));
         }
@@ -188,8 +193,8 @@ impl Contest {
 }
 
 /// A database of its own, for one round.
-async fn fresh_database(bench: &Bench, label: &str) -> Result<Database> {
-    let database = bench.database(&format!("peers_{label}")).await?;
+async fn fresh_database(context: &RunContext, label: &str) -> Result<Database> {
+    let database = context.database(&format!("peers_{label}")).await?;
     database.session.batch_execute(TABLES).await?;
     Ok(database)
 }
@@ -197,11 +202,11 @@ async fn fresh_database(bench: &Bench, label: &str) -> Result<Database> {
 /// The same with the peer's own schema in it.
 async fn set_up(database: &Database, adapter: &Adapter, variant: &Variant) -> Result<()> {
     let place = Place { url: database.url(), settings: variant.settings };
-    let Done {} = adapter.step(place, "setup", PATIENCE).await?;
+    let Done {} = adapter.step(place, "setup", TIMEOUT).await?;
     Ok(())
 }
 
-async fn settle(database: &Database) -> Result<()> {
+async fn vacuum_and_checkpoint(database: &Database) -> Result<()> {
     for sql in SETTLE {
         database.session.batch_execute(sql).await?;
     }

@@ -18,15 +18,15 @@ use drawing::Drawing;
 const SHORT_NAME: usize = 12;
 /// Looks there are: colour, dash and marker, in `page.css` and `marker`. The first is for what
 /// others are compared with.
-pub(crate) const LOOKS: usize = 8;
+pub(crate) const STYLES: usize = 8;
 
 /// One thing shown: a thick line, and thin ones that it stands for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     /// Beside the line, or in the legend.
     pub(crate) name: String,
-    /// Which of the [`LOOKS`].
-    pub(crate) look: usize,
+    /// Which of the [`STYLES`].
+    pub(crate) style: usize,
     /// Rising in x.
     pub(crate) points: Vec<(f64, f64)>,
     /// What `points` is the middle of.
@@ -52,16 +52,16 @@ impl Plot {
     /// The figure: title, note, legend if the lines cannot be named beside them, drawing.
     #[must_use]
     pub(crate) fn render(&self) -> Markup {
-        let said =
-            format!("{}: {} by {}. {}", self.title, self.y.label, self.x.label, self.spoken());
+        let caption =
+            format!("{}: {} by {}. {}", self.title, self.y.label, self.x.label, self.aria_label());
         html! {
             figure.plot {
                 figcaption {
                     strong { (self.title) }
                     @if !self.note.is_empty() { span.note { (self.note) } }
                 }
-                @if !self.named_beside() { (self.legend()) }
-                svg.plot viewBox={"0 0 " (drawing::WIDTH) " " (drawing::HEIGHT)} role="img" aria-label=(said) {
+                @if !self.labels_at_lines() { (self.legend()) }
+                svg.plot viewBox={"0 0 " (drawing::WIDTH) " " (drawing::HEIGHT)} role="img" aria-label=(caption) {
                     (Drawing::new(self))
                 }
             }
@@ -69,16 +69,21 @@ impl Plot {
     }
 
     /// Names stand beside their lines if they are short and few.
-    fn named_beside(&self) -> bool {
+    fn labels_at_lines(&self) -> bool {
         let short = |line: &Line| line.name.chars().count() <= SHORT_NAME;
         self.lines.len() <= 6 && self.lines.iter().all(short)
     }
 
     /// For those who do not see it: how each line ends.
-    fn spoken(&self) -> String {
+    fn aria_label(&self) -> String {
         let ends = self.lines.iter().filter_map(|line| {
             let (x, y) = line.points.last()?;
-            Some(format!("{} ends at {} ({})", line.name, self.y.say(*y), self.x.say(*x)))
+            Some(format!(
+                "{} ends at {} ({})",
+                line.name,
+                self.y.format_value(*y),
+                self.x.format_value(*x)
+            ))
         });
         ends.collect::<Vec<_>>().join("; ")
     }
@@ -87,28 +92,28 @@ impl Plot {
         html! {
             ul.legend {
                 @for line in &self.lines {
-                    li class={"look" (line.look)} { (swatch(line.look)) (line.name) }
+                    li class={"style" (line.style)} { (swatch(line.style)) (line.name) }
                 }
             }
         }
     }
 }
 
-/// How the lines of this look are drawn, for a legend or a table.
+/// How the lines of this style are drawn, for a legend or a table.
 #[must_use]
-pub(crate) fn swatch(look: usize) -> Markup {
+pub(crate) fn swatch(style: usize) -> Markup {
     html! {
-        svg class={"swatch look" (look)} viewBox="0 0 28 12" aria-hidden="true" {
+        svg class={"swatch style" (style)} viewBox="0 0 28 12" aria-hidden="true" {
             path.middle d="M1 6H27" {}
-            path.marker d=(marker(look, 14.0, 6.0)) {}
+            path.marker d=(marker(style, 14.0, 6.0)) {}
         }
     }
 }
 
-/// The outline of a look's marker around a point.
-fn marker(look: usize, x: f64, y: f64) -> String {
+/// The outline of a style's marker around a point.
+fn marker(style: usize, x: f64, y: f64) -> String {
     let (x, y) = (tenths(x), tenths(y));
-    let shape = match look % LOOKS {
+    let shape = match style % STYLES {
         0 => "m-3.5 0h7",
         1 => "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
         2 => "m-3.6-3.6h7.2v7.2h-7.2z",

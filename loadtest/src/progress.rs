@@ -6,15 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use terminal::tell;
+use terminal::print_stderr;
 
 /// Where lines stay, so often is said how it goes.
-const SELDOM: Duration = Duration::from_secs(30);
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What is being measured.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    told: Mutex<Instant>,
+    last_line: Mutex<Instant>,
 }
 
 impl Progress {
@@ -25,7 +25,7 @@ impl Progress {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_secs(1));
-        Self { bar, told: Mutex::new(Instant::now()) }
+        Self { bar, last_line: Mutex::new(Instant::now()) }
     }
 
     /// What begins now.
@@ -33,27 +33,27 @@ impl Progress {
         self.bar.set_message("");
         self.bar.set_prefix(text.to_owned());
         if self.bar.is_hidden() {
-            self.tell(text);
+            self.write(text);
         }
     }
 
     /// How it goes.
     pub(crate) fn state(&self, text: &str) {
         self.bar.set_message(text.to_owned());
-        let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.bar.is_hidden() && told.elapsed() >= SELDOM {
-            self.tell(&format!("{}: {text}", self.bar.prefix()));
+        let last_line = *self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.bar.is_hidden() && last_line.elapsed() >= LOG_INTERVAL {
+            self.write(&format!("{}: {text}", self.bar.prefix()));
         }
     }
 
     /// A result, or something worth a line that stays.
     pub(crate) fn line(&self, text: &str) {
-        self.bar.suspend(|| self.tell(text));
+        self.bar.suspend(|| self.write(text));
     }
 
-    fn tell(&self, text: &str) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        tell(format_args!("loadtest: {text}"));
+    fn write(&self, text: &str) {
+        *self.last_line.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        print_stderr(format_args!("loadtest: {text}"));
     }
 
     /// Takes the changing line away.

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
 
-use crate::figure::{bytes, figure};
+use crate::number_format::{bytes, figure};
 use crate::result::{FORMAT, Results};
 use crate::table;
 
@@ -54,7 +54,7 @@ impl ReportArgs {
             return Ok(table::write(&text)?);
         }
         fs::write(&output, text + "\n").with_context(|| format!("writing {}", output.display()))?;
-        terminal::tell(format_args!("wrote {}", output.display()));
+        terminal::print_stderr(format_args!("wrote {}", output.display()));
         Ok(())
     }
 }

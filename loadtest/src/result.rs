@@ -92,7 +92,7 @@ pub enum Better {
     /// Rates.
     #[default]
     Higher,
-    /// Times, bytes, statements.
+    /// LatencyHistogram, bytes, statements.
     Lower,
 }
 

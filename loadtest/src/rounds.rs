@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::result::{Better, Case, Series};
 
 /// What one round of one case gave.
@@ -31,12 +31,12 @@ pub(crate) fn against(case: Case, reference: &str, goal: Option<f64>) -> Case {
 /// in the course of a run then weighs on all of them alike. `measure` gets the case's place and the
 /// round, from 1.
 pub(crate) async fn alternate(
-    bench: &Bench,
+    context: &RunContext,
     scenario: &str,
     cases: &mut [Case],
     mut measure: impl AsyncFnMut(usize, usize) -> Result<Measured>,
 ) -> Result<()> {
-    let rounds = bench.rounds();
+    let rounds = context.rounds();
     for round in 1..=rounds {
         let mut order: Vec<usize> = (0..cases.len()).collect();
         if round % 2 == 0 {
@@ -45,12 +45,12 @@ pub(crate) async fn alternate(
         for n in order {
             let case = &mut cases[n];
             let stage = format!("{scenario}: {}, round {round} of {rounds}", case.name);
-            bench.progress.stage(&stage);
+            context.progress.stage(&stage);
             let measured = measure(n, round).await?;
-            bench.progress.line(&format!("{stage}: {:.1} {}", measured.value, case.unit));
+            context.progress.line(&format!("{stage}: {:.1} {}", measured.value, case.unit));
             case.rounds.push(measured.value);
             case.series.extend(measured.series);
-            bench.keep(cases);
+            context.keep(cases);
         }
     }
     Ok(())

@@ -10,13 +10,13 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::Database;
 use crate::process::{children, cpu_time, resident_bytes};
 use crate::result::Series;
 use crate::session::Session;
 
-const EVERY: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 const TABLES: &str = "/* loadtest.sample */
 SELECT (pg_current_wal_insert_lsn() - '0/0')::float8, s.n_dead_tup::float8,
@@ -61,19 +61,23 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     /// Begins. `pids` are the workers; of one that goes away the curves just end.
-    pub(crate) async fn start(bench: &Bench, database: &Database, pids: Vec<u32>) -> Result<Self> {
-        let session = bench.connect(database.url()).await?;
-        let looker = Looker {
+    pub(crate) async fn start(
+        context: &RunContext,
+        database: &Database,
+        pids: Vec<u32>,
+    ) -> Result<Self> {
+        let session = context.connect(database.url()).await?;
+        let sampling = SamplingTask {
             session,
             counts_statements: database.counts_statements,
             pids,
-            postmaster: bench.postmaster(),
+            postmaster: context.postmaster(),
             begun: Instant::now(),
             curves: Arc::default(),
         };
-        let curves = Arc::clone(&looker.curves);
+        let curves = Arc::clone(&sampling.curves);
         let mut task = JoinSet::new();
-        task.spawn(looker.run());
+        task.spawn(sampling.run());
         Ok(Self { curves, _task: task })
     }
 
@@ -93,7 +97,7 @@ impl Sampler {
     }
 }
 
-struct Looker {
+struct SamplingTask {
     session: Session,
     counts_statements: bool,
     pids: Vec<u32>,
@@ -112,22 +116,22 @@ struct Before {
     claims: Claims,
 }
 
-impl Looker {
+impl SamplingTask {
     /// An error ends the curves, not the measurement: the measurement meets it too if it matters.
     async fn run(self) {
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut before = None;
         loop {
             ticks.tick().await;
-            match self.look(before).await {
+            match self.sample(before).await {
                 Ok(seen) => before = Some(seen),
                 Err(_) => return,
             }
         }
     }
 
-    async fn look(&self, before: Option<Before>) -> Result<Before> {
+    async fn sample(&self, before: Option<Before>) -> Result<Before> {
         let row = self.session.query_typed(TABLES, &[]).await?;
         let (wal, dead, size, indexes): (f64, f64, f64, f64) =
             (row[0].get(0), row[0].get(1), row[0].get(2), row[0].get(3));

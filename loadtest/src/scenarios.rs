@@ -3,14 +3,14 @@
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::result::Scenario;
 
 mod backlog;
-mod beside;
 mod capped;
 mod chaos;
 mod console;
+mod control_case;
 pub(crate) mod drain;
 mod enqueue;
 mod fleet;
@@ -108,27 +108,27 @@ impl Kind {
     }
 
     /// Measures it.
-    pub(crate) async fn run(self, bench: &Bench) -> Result<Scenario> {
+    pub(crate) async fn run(self, context: &RunContext) -> Result<Scenario> {
         let scenario = match self {
-            Self::Drain => drain::run(bench).await,
-            Self::Noop => noop::run(bench).await,
-            Self::Enqueue => enqueue::run(bench).await,
-            Self::Latency => latency::run(bench).await,
-            Self::Backlog => backlog::run(bench).await,
-            Self::History => history::run(bench).await,
-            Self::Pinned => pinned::run(bench).await,
-            Self::Scheduled => scheduled::run(bench).await,
-            Self::Capped => capped::run(bench).await,
-            Self::Runs => runs::run(bench).await,
-            Self::Schedules => schedules::run(bench).await,
-            Self::Fleet => fleet::run(bench).await,
-            Self::Idle => idle::run(bench).await,
-            Self::Scale => scale::run(bench).await,
-            Self::Recovery => recovery::run(bench).await,
-            Self::Memory => memory::run(bench).await,
-            Self::Console => console::run(bench).await,
-            Self::Chaos => chaos::run(bench).await,
-            Self::Soak => soak::run(bench).await,
+            Self::Drain => drain::run(context).await,
+            Self::Noop => noop::run(context).await,
+            Self::Enqueue => enqueue::run(context).await,
+            Self::Latency => latency::run(context).await,
+            Self::Backlog => backlog::run(context).await,
+            Self::History => history::run(context).await,
+            Self::Pinned => pinned::run(context).await,
+            Self::Scheduled => scheduled::run(context).await,
+            Self::Capped => capped::run(context).await,
+            Self::Runs => runs::run(context).await,
+            Self::Schedules => schedules::run(context).await,
+            Self::Fleet => fleet::run(context).await,
+            Self::Idle => idle::run(context).await,
+            Self::Scale => scale::run(context).await,
+            Self::Recovery => recovery::run(context).await,
+            Self::Memory => memory::run(context).await,
+            Self::Console => console::run(context).await,
+            Self::Chaos => chaos::run(context).await,
+            Self::Soak => soak::run(context).await,
         }?;
         Ok(Scenario { name: self.name().to_owned(), title: self.title().to_owned(), ..scenario })
     }

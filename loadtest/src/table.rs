@@ -7,9 +7,9 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 use terminal::visible;
 
-use crate::figure::{count, figure, goal, percent, ratio, with_unit};
+use crate::goal_check::{GoalCheck, checks_passed, goals, goals_met};
+use crate::number_format::{count, figure, goal, percent, ratio, with_unit};
 use crate::result::{Case, Check, Percentiles, Results, Scenario};
-use crate::standing::{Standing, checks_passed, goals, goals_met};
 
 /// What a word means to the reader; on a terminal, its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) fn text(results: &Results) -> String {
             text += "\n\n";
         }
         for check in &scenario.checks {
-            let _ = writeln!(text, "{}", told(check));
+            let _ = writeln!(text, "{}", check_line(check));
         }
         for note in &scenario.notes {
             let _ = writeln!(text, "note: {}", visible(note));
@@ -82,20 +82,20 @@ fn cases(scenario: &Scenario) -> String {
     headings.extend(goals.then_some(["goal", ""]).into_iter().flatten());
     let mut table = plain(&headings, if ratios { &[1, 2, 3] } else { &[1, 2] });
     for case in &scenario.cases {
-        let standing = Standing::new(scenario, case);
+        let goal_check = GoalCheck::new(scenario, case);
         let mut texts = vec![
             case.name.clone(),
             case.median().map(|it| with_unit(it, &case.unit)).unwrap_or_default(),
             case.spread().map(percent).unwrap_or_default(),
         ];
         if ratios {
-            let value = standing.value.filter(|_| case.reference.is_some());
+            let value = goal_check.value.filter(|_| case.reference.is_some());
             texts.push(value.map(ratio).unwrap_or_default());
             texts.push(case.reference.clone().unwrap_or_default());
         }
         let mut row: Vec<Cell> = texts.iter().map(|text| cell(text, Tone::Plain)).collect();
         if goals {
-            let (word, tone) = verdict(&standing);
+            let (word, tone) = verdict(&goal_check);
             row.push(cell(&goal(case).unwrap_or_default(), Tone::Plain));
             row.push(cell(word, tone));
         }
@@ -121,7 +121,7 @@ fn percentiles(scenario: &Scenario) -> String {
     indented(&table)
 }
 
-fn told(check: &Check) -> String {
+fn check_line(check: &Check) -> String {
     let word = painted(if check.passed { "ok" } else { "FAILED" }, check.passed);
     let detail =
         if check.detail.is_empty() { String::new() } else { format!(" ({})", check.detail) };
@@ -135,8 +135,8 @@ fn painted(word: &str, good: bool) -> String {
 
 /// Whether the goal is met, in a word.
 #[must_use]
-pub(crate) fn verdict(standing: &Standing<'_>) -> (&'static str, Tone) {
-    match (standing.case.goal, standing.met) {
+pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> (&'static str, Tone) {
+    match (goal_check.case.goal, goal_check.met) {
         (None, _) => ("", Tone::Plain),
         (Some(_), Some(true)) => ("met", Tone::Good),
         (Some(_), Some(false)) => ("MISSED", Tone::Bad),
@@ -192,9 +192,9 @@ pub(crate) fn markdown(results: &Results) -> String {
         day(&results.started_at),
         results.command.replace('`', "'"),
     );
-    for standing in goals(results) {
-        let Standing { scenario, case, value, .. } = &standing;
-        let mark = match standing.met {
+    for goal_check in goals(results) {
+        let GoalCheck { scenario, case, value, .. } = &goal_check;
+        let mark = match goal_check.met {
             Some(true) => "✓",
             Some(false) => "**missed**",
             None => "not measured",
@@ -246,11 +246,11 @@ pub(crate) fn day(time: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::example;
+    use crate::sample_report;
 
     #[test]
-    fn every_case_check_and_note_is_told() {
-        let results = example::results();
+    fn every_case_check_and_note_is_printed() {
+        let results = sample_report::results();
         let text = text(&results);
         for scenario in &results.scenarios {
             let names = scenario.cases.iter().map(|case| &case.name);
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_row_has_median_spread_ratio_and_goal() {
-        let text = text(&example::results());
+        let text = text(&sample_report::results());
         let row = text.lines().find(|line| line.contains("pgmill,")).unwrap();
         let words: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(
@@ -277,13 +277,13 @@ mod tests {
 
     #[test]
     fn markdown_is_one_table_of_goals() {
-        let text = markdown(&example::results());
+        let text = markdown(&sample_report::results());
         assert!(
             text.contains("| pgmill | 5,402 tasks/s (5.0 %) | 0.90 × ceiling | ≥ 0.85 × | ✓ |")
         );
         assert!(text.contains(r#"\<b>hostile\</b> & "odd""#), "{text}");
         let rows = text.lines().filter(|line| line.starts_with('|')).collect::<Vec<_>>();
-        assert_eq!(rows.len(), 2 + goals(&example::results()).len());
+        assert_eq!(rows.len(), 2 + goals(&sample_report::results()).len());
         assert!(rows.iter().all(|row| row.matches('|').count() == 7), "{text}");
     }
 }

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use queue::{QueueError, enqueue, exit, job, scan};
 use schedule::declare;
-use schedule::kinds::DeclaredIn;
+use schedule::enums::DeclaredIn;
 use serde_json::json;
 use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::{Client, Transaction};
 
+use crate::apply_plan::{ApplyPlan, Definitions};
 use crate::args::ApplyArgs;
 use crate::failure::Failure;
+use crate::format::counted;
 use crate::job_file::{self, JobFile};
 use crate::output::Output;
-use crate::plan::{Declared, Plan};
-use crate::session::end;
-use crate::source::{Mistake, Source};
-use crate::words::counted;
+use crate::session::commit_unless_dry_run;
+use crate::source::{Source, ValidationError};
 
 /// A file that was read.
 enum Input {
@@ -46,21 +46,26 @@ pub(crate) async fn run(
             .hint("It cannot be known which jobs a .sql file declares: apply it by itself."));
     }
     let transaction = client.transaction().await.map_err(QueueError::from)?;
-    let before = declared(&transaction).await?;
+    let before = load_definitions(&transaction).await?;
     apply(&transaction, &inputs, args.prune).await?;
     if args.prune {
         prune(&transaction, &before, &inputs).await?;
     }
-    let plan = Plan::between(&before, &declared(&transaction).await?);
-    end(transaction, args.dry_run).await?;
+    let plan = ApplyPlan::between(&before, &load_definitions(&transaction).await?);
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if runs_sql.is_some() && !args.dry_run {
         // It may have submitted tasks.
-        enqueue::ring(client).await?;
+        enqueue::notify(client).await?;
     }
-    tell(out, &plan, &inputs, args.dry_run)
+    print_plan(out, &plan, &inputs, args.dry_run)
 }
 
-fn tell(out: &Output, plan: &Plan, inputs: &[Input], dry_run: bool) -> Result<u8, Failure> {
+fn print_plan(
+    out: &Output,
+    plan: &ApplyPlan,
+    inputs: &[Input],
+    dry_run: bool,
+) -> Result<u8, Failure> {
     let files = inputs.len();
     if out.json {
         let changed = plan.len() > 0;
@@ -85,13 +90,13 @@ fn tell(out: &Output, plan: &Plan, inputs: &[Input], dry_run: bool) -> Result<u8
     Ok(exit::OK)
 }
 
-async fn declared(transaction: &Transaction<'_>) -> Result<Declared, Failure> {
+async fn load_definitions(transaction: &Transaction<'_>) -> Result<Definitions, Failure> {
     let schedules = declare::declared(transaction).await?.into_iter().map(|it| {
         let mut document = it.definition;
         document["enabled"] = json!(it.enabled);
         document
     });
-    Ok(Declared {
+    Ok(Definitions {
         jobs: job::definitions(transaction).await?,
         dependencies: job::dependencies(transaction).await?,
         schedules: schedules.collect(),
@@ -110,7 +115,7 @@ async fn apply(
         for it in &file.dependencies {
             job::set_dependency(transaction, &it.child, &it.parent, it.expected)
                 .await
-                .map_err(|error| of_dependency(&source.place(it.at), error))?;
+                .map_err(|error| dependency_failure(&source.location(it.at), error))?;
         }
     }
     for input in inputs {
@@ -124,13 +129,13 @@ async fn apply(
                     }
                     job::set(transaction, &document)
                         .await
-                        .map_err(|error| of_job(source, job, error))?;
+                        .map_err(|error| job_failure(source, job, error))?;
                 }
             }
             Input::Sql(source) => transaction
                 .batch_execute(&source.text)
                 .await
-                .map_err(|error| of_sql(source, error.into()))?,
+                .map_err(|error| sql_failure(source, error.into()))?,
         }
     }
     // After all jobs: a schedule names jobs of any file.
@@ -139,13 +144,13 @@ async fn apply(
         for it in &file.schedules {
             declare::put(transaction, &it.document, DeclaredIn::File, None)
                 .await
-                .map_err(|error| Failure::from(error).at(&source.place(it.at)))?;
+                .map_err(|error| Failure::from(error).at(&source.location(it.at)))?;
         }
     }
     Ok(())
 }
 
-fn of_dependency(place: &str, error: QueueError) -> Failure {
+fn dependency_failure(place: &str, error: QueueError) -> Failure {
     let circle = error.refused();
     let failure = Failure::from(error).at(place);
     // The others may be none of these files any more: what a file leaves out stays.
@@ -159,16 +164,16 @@ fn of_dependency(place: &str, error: QueueError) -> Failure {
 }
 
 /// The server names the task in the error's column.
-fn of_job(source: &Source, job: &job_file::Job, error: QueueError) -> Failure {
+fn job_failure(source: &Source, job: &job_file::Job, error: QueueError) -> Failure {
     let task = match &error {
         QueueError::Database(error) => error.as_db_error().and_then(|it| it.column()),
         _ => None,
     };
-    let place = source.place(job.place_of(task));
+    let place = source.location(job.offset_of_task(task));
     Failure::from(error).at(&place)
 }
 
-fn of_sql(source: &Source, error: QueueError) -> Failure {
+fn sql_failure(source: &Source, error: QueueError) -> Failure {
     let QueueError::Database(database) = &error else { return error.into() };
     let Some(db) = database.as_db_error().filter(|_| !error.temporary()) else {
         return Failure::from(error).at(&source.path.display().to_string());
@@ -176,7 +181,7 @@ fn of_sql(source: &Source, error: QueueError) -> Failure {
     let (place, context) = match db.position() {
         Some(ErrorPosition::Original(position)) => {
             let caret = terminal::caret(&source.text, *position);
-            (source.place_of_character(*position), caret.map(|lines| format!("\n{lines}")))
+            (source.location_of_character(*position), caret.map(|lines| format!("\n{lines}")))
         }
         _ => {
             let context = db.where_().map(|lines| format!("\n{lines}"));
@@ -193,7 +198,7 @@ fn of_sql(source: &Source, error: QueueError) -> Failure {
 
 async fn prune(
     transaction: &Transaction<'_>,
-    before: &Declared,
+    before: &Definitions,
     inputs: &[Input],
 ) -> Result<(), Failure> {
     let declared: BTreeSet<String> = inputs
@@ -244,7 +249,7 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
         }
         let source = Source::read(&path)?;
         let input = if ends_in(&path, "toml") {
-            let file = job_file::read(&source).map_err(|mistake| source.wrong(mistake))?;
+            let file = job_file::read(&source).map_err(|error| source.to_failure(error))?;
             Input::Toml(source, file)
         } else {
             Input::Sql(source)
@@ -284,7 +289,7 @@ fn runnable(source: &Source) -> Result<(), Failure> {
             ("COPY through the client is not possible here".to_owned(), "Use INSERT, or psql.")
         }
     };
-    Err(source.wrong(Mistake::new(forbidden.offset(), message).hint(hint)))
+    Err(source.to_failure(ValidationError::new(forbidden.offset(), message).hint(hint)))
 }
 
 /// The files, and whether they were named themselves.

@@ -20,21 +20,21 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use jiff::{Span, SpanRelativeTo};
-use queue::connect::{Given, Layer, Names};
+use queue::connect::{ConnectionSource, Layer, SourceNames};
 use queue::run::RunId;
 use queue::{Outcome, TaskId};
 use terminal::label;
 
 pub(crate) use capacity::{
-    GroupArgs, GroupName, GroupVerb, LimitArgs, LimitVerb, OrOff, PriorityVerb, ReserveArgs,
-    SetArgs, Terms, WeightArgs,
+    GroupArgs, GroupName, GroupVerb, LimitArgs, LimitFlags, LimitVerb, OrOff, PriorityVerb,
+    QueueSetArgs, ReserveArgs, WeightArgs,
 };
 pub(crate) use console::ConsoleArgs;
 pub(crate) use fleet::{DrainArgs, HealthArgs, QueueArgs, QueueVerb, TopArgs, WorkerVerb};
 pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs};
 pub(crate) use job::{
-    ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, JobName, JobVerb, LineageArgs,
-    Picture,
+    ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, GraphFormat, JobName, JobVerb,
+    LineageArgs,
 };
 pub(crate) use profile::{ProfileArgs, ProfileName, ProfileVerb};
 pub(crate) use run::{RunCancel, RunGraph, RunList, RunRestart, RunRetry, RunShow, RunVerb};
@@ -42,7 +42,7 @@ pub(crate) use schedule::{
     ScheduleHistory, ScheduleLog, ScheduleName, ScheduleNext, ScheduleRunNow, ScheduleSet,
     ScheduleVerb, jitter,
 };
-pub(crate) use task::{CancelArgs, Consent, RetryArgs, TaskList, TaskVerb};
+pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskVerb};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -92,7 +92,7 @@ pub(crate) struct Global {
     database_url_file: Option<PathBuf>,
     /// What counts of these two; in arguments every user of the machine can read it.
     #[arg(skip)]
-    pub(crate) given: Option<(Given, Layer)>,
+    pub(crate) given: Option<(ConnectionSource, Layer)>,
     /// Print one JSON document; times are RFC 3339 in UTC
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -117,7 +117,7 @@ impl Args {
         let text = args.global.database_url.take().map(|text| (text, layer("database_url")));
         let file = args.global.database_url_file.take();
         let file = file.map(|file| (file, layer("database_url_file")));
-        args.global.given = Given::choose(Names::DATABASE, text, file)
+        args.global.given = ConnectionSource::choose(SourceNames::DATABASE, text, file)
             .map_err(|error| Self::command().error(ErrorKind::ArgumentConflict, error))?;
         Ok(args)
     }
@@ -183,9 +183,6 @@ mill_operator. When the database goes away, the last look stays and top connects
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill schedule list\n  pgmill schedule test nightly")]
     Schedule(ScheduleVerb),
-    /// Make schedules what the comments of procedures say
-    #[command(after_help = schedule::RECONCILE_HELP)]
-    Reconcile(DryRun),
     /// Make the database's jobs and schedules what files say
     #[command(after_help = job::APPLY_HELP)]
     Apply(ApplyArgs),
@@ -250,7 +247,7 @@ program that could ask.")]
     #[command(after_help = "\
 Examples:
   pgmill doctor
-  pgmill doctor --json | jq '.checks[] | select(.verdict == \"problem\")'
+  pgmill doctor --json | jq '.checks[] | select(.status == \"problem\")'
 
 To compare the schema with what it should be, it is applied under another name inside a transaction
 that is rolled back. That needs CREATE on the database and membership in mill_owner; without them
@@ -305,13 +302,13 @@ impl Command {
             | Self::Limit(LimitVerb::Set(_))
             | Self::Run(RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_))
             | Self::Apply(_)
-            | Self::Reconcile(_)
             | Self::Schedule(
                 ScheduleVerb::Enable(_)
                 | ScheduleVerb::Disable(_)
                 | ScheduleVerb::Set(_)
                 | ScheduleVerb::Remove(_)
-                | ScheduleVerb::RunNow(_),
+                | ScheduleVerb::RunNow(_)
+                | ScheduleVerb::Sync(_),
             )
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))
@@ -346,7 +343,7 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) name: Option<String>,
     /// That ended so
-    #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     pub(crate) outcome: Option<Outcome>,
     /// That ended at most this long ago: 90s, "1h 30m", "2 days" [default without --task: 1 day]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -356,7 +353,7 @@ pub(crate) struct HistoryArgs {
     pub(crate) limit: i64,
 }
 
-fn word<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+fn enum_value<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err = String> + Clone + Send + Sync + 'static,
 {
@@ -371,7 +368,7 @@ fn limit() -> clap::builder::RangedI64ValueParser<i64> {
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Task(TaskId),
-    OfRun(RunId, String),
+    RunTask(RunId, String),
     Schedule(String),
 }
 
@@ -381,7 +378,7 @@ fn subject(text: &str) -> Result<Subject, String> {
     }
     let of_run = text.split_once('/').and_then(|(run, name)| Some((run.parse().ok()?, name)));
     match of_run {
-        Some((run, name)) => Ok(Subject::OfRun(RunId(run), label(name)?)),
+        Some((run, name)) => Ok(Subject::RunTask(RunId(run), label(name)?)),
         None => label(text).map(Subject::Schedule),
     }
 }

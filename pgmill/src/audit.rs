@@ -1,15 +1,15 @@
 //! `pgmill audit`.
 
-use queue::audit::{self, Act, AuditFilter};
+use queue::audit::{self, AuditEntry, AuditFilter};
 use serde_json::Value;
 use terminal::value;
 use tokio_postgres::Client;
 
 use crate::args::AuditArgs;
 use crate::failure::Failure;
+use crate::format::{local_time, one_line};
 use crate::output::{Field, Output};
-use crate::task::{close, cut};
-use crate::words::{local, one_line};
+use crate::task_list::{close, cut};
 
 /// Lists who did what.
 ///
@@ -19,24 +19,24 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Resu
     let filter = AuditFilter {
         subject: args.subject.clone(),
         login: args.login.clone(),
-        act: args.act.clone(),
+        action: args.action.clone(),
         since: args.since,
         before: None,
     };
     // One more than shown, to know whether there are more.
-    let mut acts = audit::acts(client, &filter, args.limit + 1).await?;
+    let mut acts = audit::entries(client, &filter, args.limit + 1).await?;
     let more = cut(&mut acts, args.limit);
     if out.json {
         out.document(&acts)?;
     } else if !acts.is_empty() {
         let rows = acts.iter().map(row).collect();
-        let headings = ["at", "by", "with", "act", "subject", "detail"];
+        let headings = ["at", "by", "with", "action", "subject", "detail"];
         out.text(&out.table(&headings, rows))?;
     }
     close(out, acts.len(), more, "nobody did such a thing")
 }
 
-fn row(act: &Act) -> Vec<Field> {
+fn row(act: &AuditEntry) -> Vec<Field> {
     let mut by = act.login.clone();
     if let Some(role) = &act.role {
         by.push_str(&format!(" as {role}"));
@@ -45,10 +45,10 @@ fn row(act: &Act) -> Vec<Field> {
         by.push_str(&format!(" (for {actor})"));
     }
     vec![
-        Field::new(local(act.at)),
+        Field::new(local_time(act.at)),
         Field::new(by),
         Field::or_blank(act.application.as_deref()),
-        Field::new(&act.act),
+        Field::new(&act.action),
         Field::new(&act.subject),
         Field::new(act.detail.as_ref().map(detail).unwrap_or_default()),
     ]

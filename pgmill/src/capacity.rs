@@ -4,19 +4,19 @@ use queue::limit::{self, Limit, Rate};
 use queue::priority::{self, PriorityStatus};
 use queue::{LimitKind, Priority, exit};
 use serde_json::json;
-use terminal::tell;
+use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{LimitArgs, OrOff, ReserveArgs, Terms, WeightArgs};
+use crate::args::{LimitArgs, LimitFlags, OrOff, ReserveArgs, WeightArgs};
 use crate::failure::Failure;
+use crate::format::span;
 use crate::output::{Field, Output, Tone};
-use crate::words::span;
 
 /// Lists priorities.
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn priorities(client: &Client, out: &Output) -> Result<u8, Failure> {
+pub(crate) async fn list_priorities(client: &Client, out: &Output) -> Result<u8, Failure> {
     let priorities = priority::priorities(client).await?;
     let capacity = priority::reserved_capacity(client).await?;
     if out.json {
@@ -44,7 +44,11 @@ pub(crate) async fn priorities(client: &Client, out: &Output) -> Result<u8, Fail
 ///
 /// # Errors
 /// All of them zero; database trouble.
-pub(crate) async fn weigh(client: &Client, out: &Output, args: &WeightArgs) -> Result<u8, Failure> {
+pub(crate) async fn set_weights(
+    client: &Client,
+    out: &Output,
+    args: &WeightArgs,
+) -> Result<u8, Failure> {
     let mut weights = [None; 5];
     for (priority, weight) in &args.weights {
         let place = Priority::ALL.iter().position(|known| known == priority);
@@ -86,14 +90,14 @@ pub(crate) async fn weigh(client: &Client, out: &Output, args: &WeightArgs) -> R
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn reserve(
+pub(crate) async fn set_reserved_capacity(
     client: &Client,
     out: &Output,
     args: &ReserveArgs,
 ) -> Result<u8, Failure> {
     let was = priority::reserved_capacity(client).await?;
     if !args.dry_run {
-        priority::reserve(client, args.capacity).await?;
+        priority::set_reserved_capacity(client, args.capacity).await?;
     }
     if out.json {
         out.document(&json!({
@@ -110,14 +114,14 @@ pub(crate) async fn reserve(
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn limits(client: &Client, out: &Output) -> Result<u8, Failure> {
+pub(crate) async fn list_limits(client: &Client, out: &Output) -> Result<u8, Failure> {
     let limits = limit::limits(client).await?;
     if out.json {
         out.document(&limits)?;
         return Ok(exit::OK);
     }
     if limits.is_empty() {
-        tell("there is no limit");
+        print_stderr("there is no limit");
         return Ok(exit::OK);
     }
     let row = |limit: &Limit| {
@@ -131,18 +135,18 @@ pub(crate) async fn limits(client: &Client, out: &Output) -> Result<u8, Failure>
                 (false, Some(most)) => most.to_string(),
                 (false, None) => "any".to_owned(),
             }),
-            Field::or_blank(limit.rate.map(rate)),
-            Field::count(limit.running).tone(if full { Tone::Odd } else { Tone::Plain }),
+            Field::or_blank(limit.rate.map(format_rate)),
+            Field::count(limit.running).tone(if full { Tone::Warning } else { Tone::Plain }),
             Field::count(limit.waiting),
         ]
     };
-    let headings = ["kind", "name", "run", "at once", "rate", "permits", "waiting"];
+    let headings = ["kind", "name", "run", "max running", "rate", "permits", "waiting"];
     out.text(&out.table(&headings, limits.iter().map(row).collect()))?;
     Ok(exit::OK)
 }
 
 /// `100 in 1m 0s`.
-pub(crate) fn rate(rate: Rate) -> String {
+pub(crate) fn format_rate(rate: Rate) -> String {
     format!("{} in {}", rate.starts, span(rate.period.as_secs_f64()))
 }
 
@@ -150,14 +154,18 @@ pub(crate) fn rate(rate: Rate) -> String {
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn set(client: &Client, out: &Output, args: &LimitArgs) -> Result<u8, Failure> {
+pub(crate) async fn set_limit(
+    client: &Client,
+    out: &Output,
+    args: &LimitArgs,
+) -> Result<u8, Failure> {
     let on = (LimitKind::Key, args.key.as_str());
-    let changes = apply(client, on, args.dry_run, args.terms).await?;
+    let changes = apply_limits(client, on, args.dry_run, args.limits).await?;
     if out.json {
         out.document(&json!({
             "key": args.key, "dry_run": args.dry_run,
-            "max_running": args.terms.max_running.and_then(|it| it.0),
-            "rate": args.terms.rate.and_then(|it| it.0),
+            "max_running": args.limits.max_running.and_then(|it| it.0),
+            "rate": args.limits.rate.and_then(|it| it.0),
         }))?;
         return Ok(exit::OK);
     }
@@ -170,31 +178,31 @@ pub(crate) async fn set(client: &Client, out: &Output, args: &LimitArgs) -> Resu
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn apply(
+pub(crate) async fn apply_limits(
     client: &Client,
     on: (LimitKind, &str),
     dry_run: bool,
-    terms: Terms,
+    limits: LimitFlags,
 ) -> Result<Vec<String>, Failure> {
     let (kind, name) = on;
-    let mut said = Vec::new();
-    if let Some(OrOff(most)) = terms.max_running {
+    let mut parts = Vec::new();
+    if let Some(OrOff(most)) = limits.max_running {
         if !dry_run {
             limit::set_max_running(client, kind, name, most).await?;
         }
-        said.push(
+        parts.push(
             most.map_or("run in any number".to_owned(), |most| {
                 format!("run at most {most} at once")
             }),
         );
     }
-    if let Some(OrOff(starts)) = terms.rate {
+    if let Some(OrOff(starts)) = limits.rate {
         if !dry_run {
             limit::set_rate(client, kind, name, starts).await?;
         }
-        said.push(starts.map_or("start at any rate".to_owned(), |starts| {
-            format!("start at most {}", rate(starts))
+        parts.push(starts.map_or("start at any rate".to_owned(), |starts| {
+            format!("start at most {}", format_rate(starts))
         }));
     }
-    Ok(said)
+    Ok(parts)
 }

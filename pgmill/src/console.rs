@@ -2,7 +2,7 @@
 
 use console::{Console, StartError};
 use queue::exit;
-use terminal::tell;
+use terminal::print_stderr;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{ConsoleArgs, Global};
@@ -16,7 +16,7 @@ pub(crate) async fn run(global: &Global, args: &ConsoleArgs) -> Result<u8, Failu
     let target = terminal::target(global.given.as_ref())?.with_application_name("pgmill console");
     let options = args.flags.options(args.listen).map_err(failure)?;
     let console = Console::start(&target, options).await.map_err(failure)?;
-    tell(format_args!("the console is at {}", console.url()?));
+    print_stderr(format_args!("the console is at {}", console.url()?));
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let end = async move {

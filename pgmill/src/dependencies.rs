@@ -3,13 +3,13 @@
 use queue::job::{self, Dependency};
 use queue::{QueueError, exit};
 use serde_json::json;
-use terminal::{tell, visible};
+use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::{DependencyArgs, DependencyPair, DependencyVerb};
 use crate::failure::Failure;
 use crate::output::{Field, Output};
-use crate::session::end;
+use crate::session::commit_unless_dry_run;
 
 /// One of the verbs.
 ///
@@ -32,7 +32,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&dependencies)?;
     } else if dependencies.is_empty() {
-        tell("there is no dependency that holds in every job");
+        print_stderr("there is no dependency that holds in every job");
     } else {
         let row = |it: &Dependency| {
             vec![Field::new(&it.child), Field::new(&it.parent), Field::new(it.expected)]
@@ -47,7 +47,7 @@ async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result
     let (pair, expected) = (&args.pair, args.expected);
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let changed = job::set_dependency(&transaction, &pair.child, &pair.parent, expected).await?;
-    end(transaction, pair.dry_run).await?;
+    commit_unless_dry_run(transaction, pair.dry_run).await?;
     if out.json {
         out.document(&json!({
             "child": pair.child, "parent": pair.parent, "expected": expected,
@@ -70,7 +70,7 @@ async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result
 async fn remove(client: &mut Client, out: &Output, args: &DependencyPair) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let removed = job::drop_dependency(&transaction, &args.child, &args.parent).await?;
-    end(transaction, args.dry_run).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {
         let message = format!("there is no dependency {} < {}", args.child, args.parent);
         return Err(Failure::not_found(message).hint("pgmill dependency list"));

@@ -1,18 +1,18 @@
 //! `pgmill doctor`: gathers the facts and shows what `judge` thinks of them.
 
 use queue::drift::Difference;
-use queue::schema::Found;
-use queue::{doctor, drift, exit, priority, roster, schema};
-use schedule::show::{Health, health};
+use queue::schema::InstalledSchema;
+use queue::{doctor, drift, exit, priority, schema, workers};
+use schedule::queries::{Health, health};
 use serde_json::json;
-use terminal::judge::{self, Finding, Verdict};
+use terminal::doctor_checks::{self, CheckStatus, Finding};
 use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
+use crate::format::{counted, one_line, span};
 use crate::output::{Output, Tone};
 use crate::session::Session;
-use crate::words::{counted, one_line, span};
 
 /// Characters of a definition that differs.
 const DEFINITION_CHARS: usize = 160;
@@ -23,24 +23,25 @@ const DEFINITION_CHARS: usize = 160;
 /// Database trouble. What this role may not look at is a finding, not an error.
 pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> {
     let client = &session.client;
-    let mut findings = vec![judge::server(&doctor::server(client).await?)];
-    let found = match schema::found(client).await {
+    let mut findings = vec![doctor_checks::server(&doctor::server(client).await?)];
+    let found = match schema::installed(client).await {
         Ok(found) => found,
         Err(error) => {
-            let failure = Failure::from(error).lacking(Some("mill_viewer"), session.user());
+            let failure =
+                Failure::from(error).with_missing_role(Some("mill_viewer"), session.user());
             return Err(failure);
         }
     };
-    findings.push(judge::schema_version(found));
+    findings.push(doctor_checks::schema_version(found));
     let mut differences = None;
     if found.is_some_and(|found| found.version == schema::VERSION) {
         let compared = drift::differences(client).await;
-        findings.push(judge::drift(compared.as_ref()));
+        findings.push(doctor_checks::drift(compared.as_ref()));
         differences = compared.ok().flatten();
     }
-    findings.extend(judge::settings(&doctor::settings(client).await?));
-    findings.extend(surroundings(client, found).await?);
-    let code = if findings.iter().any(|finding| finding.verdict == Verdict::Problem) {
+    findings.extend(doctor_checks::settings(&doctor::settings(client).await?));
+    findings.extend(environment_checks(client, found).await?);
+    let code = if findings.iter().any(|finding| finding.status == CheckStatus::Problem) {
         exit::FAILURE
     } else {
         exit::OK
@@ -53,24 +54,27 @@ pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> 
     Ok(code)
 }
 
-async fn surroundings(client: &Client, schema: Option<Found>) -> Result<Vec<Finding>, Failure> {
+async fn environment_checks(
+    client: &Client,
+    schema: Option<InstalledSchema>,
+) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     if let Some(found) = schema {
-        let workers = roster::workers(client).await?;
-        findings.push(judge::workers(&workers));
-        findings.extend(judge::built_for(&workers, found));
-        findings.push(judge::connections(&doctor::server(client).await?, &workers));
-        findings.push(judge::priorities(&priority::priorities(client).await?));
+        let workers = workers::workers(client).await?;
+        findings.push(doctor_checks::workers(&workers));
+        findings.extend(doctor_checks::built_for(&workers, found));
+        findings.push(doctor_checks::connections(&doctor::server(client).await?, &workers));
+        findings.push(doctor_checks::priorities(&priority::priorities(client).await?));
         findings.push(schedules(&health(client).await?));
-        findings.extend(judge::overrides(&doctor::overrides(client).await?));
-        findings.extend(judge::memberships(&doctor::memberships(client).await?));
-        findings.extend(judge::session_roles(&doctor::session_roles(client).await?));
+        findings.extend(doctor_checks::overrides(&doctor::overrides(client).await?));
+        findings.extend(doctor_checks::memberships(&doctor::memberships(client).await?));
+        findings.extend(doctor_checks::session_roles(&doctor::session_roles(client).await?));
         if let Some(tables) = doctor::tables(client).await? {
-            findings.push(judge::history(&tables));
-            findings.push(judge::dead_rows(&tables));
+            findings.push(doctor_checks::history(&tables));
+            findings.push(doctor_checks::dead_rows(&tables));
         }
     }
-    findings.push(judge::horizon(&doctor::horizon(client).await?));
+    findings.push(doctor_checks::horizon(&doctor::horizon(client).await?));
     Ok(findings)
 }
 
@@ -85,9 +89,9 @@ fn schedules(health: &Health) -> Finding {
         return Finding::problem(CHECK, format!("{message}; one has waited {overdue} for a tick"))
             .hint("start a worker, or one without --no-scheduler");
     }
-    if health.errors + health.mistakes > 0 {
-        let mistakes = counted(health.mistakes, "mistake");
-        let wrong = format!("{message}; {} in error, {mistakes} in comments", health.errors);
+    if health.errors + health.declaration_errors > 0 {
+        let invalid = counted(health.declaration_errors, "declaration error");
+        let wrong = format!("{message}; {} in error, {invalid}", health.errors);
         return Finding::warning(CHECK, wrong).hint("pgmill schedule list");
     }
     Finding::ok(CHECK, message)
@@ -96,22 +100,22 @@ fn schedules(health: &Health) -> Finding {
 fn report(out: &Output, findings: &[Finding], differences: &[Difference]) -> String {
     let mut lines = Vec::new();
     for finding in findings {
-        let (word, tone) = match finding.verdict {
-            Verdict::Ok => ("ok", Tone::Good),
-            Verdict::NotChecked => ("-", Tone::Plain),
-            Verdict::Warning => ("warning", Tone::Odd),
-            Verdict::Problem => ("problem", Tone::Bad),
+        let (word, tone) = match finding.status {
+            CheckStatus::Ok => ("ok", Tone::Success),
+            CheckStatus::NotChecked => ("-", Tone::Plain),
+            CheckStatus::Warning => ("warning", Tone::Warning),
+            CheckStatus::Problem => ("problem", Tone::Error),
         };
         let padded = format!("{word:<9}");
         let message = visible(&finding.message);
         lines.push(format!("{}{:<17}{message}", out.paint(&padded, tone), finding.check));
-        if finding.check == judge::DRIFT {
+        if finding.check == doctor_checks::DRIFT {
             lines.extend(differences.iter().flat_map(difference));
         }
         lines.extend(finding.hint.as_ref().map(|hint| indented("hint: ", hint)));
     }
-    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
-    let (problems, warnings) = (count(Verdict::Problem), count(Verdict::Warning));
+    let count = |status| findings.iter().filter(|finding| finding.status == status).count();
+    let (problems, warnings) = (count(CheckStatus::Problem), count(CheckStatus::Warning));
     lines.push(format!("\n{} checks, problems: {problems}, warnings: {warnings}", findings.len()));
     lines.join("\n")
 }
@@ -125,7 +129,7 @@ fn difference(difference: &Difference) -> Vec<String> {
     let name = format!("{} {}", difference.kind, difference.name);
     match (&difference.expected, &difference.found) {
         (Some(expected), Some(found)) => {
-            let (expected, found) = parting(expected, found);
+            let (expected, found) = first_difference(expected, found);
             vec![
                 indented("", &format!("{name} differs")),
                 indented("  expected: ", &expected),
@@ -147,7 +151,7 @@ fn difference(difference: &Difference) -> Vec<String> {
 }
 
 /// Both texts from a little before the first character in which they differ.
-fn parting(one: &str, other: &str) -> (String, String) {
+fn first_difference(one: &str, other: &str) -> (String, String) {
     const BEFORE_CHARS: usize = 40;
     let same = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
     let from = if one.chars().count().max(other.chars().count()) <= DEFINITION_CHARS {
@@ -170,9 +174,9 @@ mod tests {
     #[test]
     fn long_definitions_are_shown_where_they_part() {
         let long = "x".repeat(300);
-        let (one, other) = parting(&format!("{long} a"), &format!("{long} b"));
+        let (one, other) = first_difference(&format!("{long} a"), &format!("{long} b"));
         assert_eq!(one, format!("…{} a", "x".repeat(39)));
         assert_eq!(other, format!("…{} b", "x".repeat(39)));
-        assert_eq!(parting("a b", "a c"), ("a b".to_owned(), "a c".to_owned()));
+        assert_eq!(first_difference("a b", "a c"), ("a b".to_owned(), "a c".to_owned()));
     }
 }

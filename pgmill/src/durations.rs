@@ -2,13 +2,13 @@
 
 use queue::exit;
 use queue::insight::{self, Durations};
-use terminal::tell;
+use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::DurationsArgs;
 use crate::failure::Failure;
+use crate::format::{counted, relative_time, span};
 use crate::output::{Field, Output, Tone};
-use crate::words::{counted, distance, span};
 
 /// A trend, or an attempt, from here on stands out.
 const SLOWER: f64 = 1.5;
@@ -26,22 +26,25 @@ pub(crate) async fn run(
     if out.json {
         out.document(&names)?;
     } else if names.is_empty() {
-        tell("no task with a name has run in the last seven days");
+        print_stderr("no task with a name has run in the last seven days");
     } else {
-        let now = queue::show::now(client).await?;
+        let now = queue::task_queries::now(client).await?;
         let row = |it: &Durations| {
-            let tone =
-                if it.trend.is_some_and(|trend| trend >= SLOWER) { Tone::Odd } else { Tone::Plain };
+            let tone = if it.trend.is_some_and(|trend| trend >= SLOWER) {
+                Tone::Warning
+            } else {
+                Tone::Plain
+            };
             vec![
                 Field::new(&it.queue),
                 Field::new(&it.name),
                 Field::new(it.attempts),
-                Field::count(it.failures).tone(Tone::Bad),
+                Field::count(it.failures).tone(Tone::Error),
                 Field::or_blank(it.p50_seconds.map(span)),
                 Field::or_blank(it.p95_seconds.map(span)),
                 Field::or_blank(it.mean_seconds.map(span)),
                 Field::or_blank(it.last_seconds.map(span)),
-                Field::new(distance(it.last_at, now)),
+                Field::new(relative_time(it.last_at, now)),
                 Field::or_blank(it.trend.map(|trend| format!("{trend:.2}"))).tone(tone),
             ]
         };
@@ -53,7 +56,7 @@ pub(crate) async fn run(
 }
 
 /// How this one stands to the others of its name: of `seconds`, if it has run.
-pub(crate) fn beside_others(others: &Durations, seconds: Option<f64>) -> Option<String> {
+pub(crate) fn compared_with_others(others: &Durations, seconds: Option<f64>) -> Option<String> {
     let (p50, p95) = (others.p50_seconds?, others.p95_seconds?);
     let mut text = format!(
         "p50 {}, p95 {} of the last {}",

@@ -4,12 +4,12 @@ use std::{fmt, io};
 
 use queue::connect::ConnectError;
 use queue::{QueueError, exit};
-use terminal::{tell, visible};
+use terminal::{print_stderr, visible};
 use tokio_postgres::error::SqlState;
 
 /// SQLSTATE classes of a connection that is refused later as well: authorization, unknown database,
 /// missing right.
-const NOT_LATER: [&str; 3] = ["28", "3D", "42"];
+const PERMANENT_CLASSES: [&str; 3] = ["28", "3D", "42"];
 
 /// What is told, and the exit code.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub(crate) struct Failure {
     code: u8,
     message: String,
     hint: Option<String>,
-    lacks_right: bool,
+    lacks_privilege: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, lacks_right: false }
+        Self { code, message: message.into(), hint: None, lacks_privilege: false }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -47,9 +47,9 @@ impl Failure {
     }
 
     /// Names the role that has the right that was missing, if one was.
-    pub(crate) fn lacking(self, role: Option<&str>, user: &str) -> Self {
+    pub(crate) fn with_missing_role(self, role: Option<&str>, user: &str) -> Self {
         match role {
-            Some(role) if self.lacks_right && self.hint.is_none() => {
+            Some(role) if self.lacks_privilege && self.hint.is_none() => {
                 self.hint(format!("GRANT {role} TO {};", quoted_name(user)))
             }
             _ => self,
@@ -57,12 +57,12 @@ impl Failure {
     }
 
     /// What to do, if a right was missing.
-    pub(crate) fn hint_if_lacking(self, hint: &str) -> Self {
-        if self.lacks_right { self.hint(hint) } else { self }
+    pub(crate) fn hint_if_unprivileged(self, hint: &str) -> Self {
+        if self.lacks_privilege { self.hint(hint) } else { self }
     }
 
     /// Message and hint on one line.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         match &self.hint {
             Some(hint) => format!("{} ({hint})", self.message),
             None => self.message.clone(),
@@ -71,9 +71,9 @@ impl Failure {
 
     /// Tells it on standard error, and returns the exit code.
     pub(crate) fn report(&self) -> u8 {
-        tell(format_args!("pgmill: {}", visible(&self.message)));
+        print_stderr(format_args!("pgmill: {}", visible(&self.message)));
         if let Some(hint) = &self.hint {
-            tell(format_args!("hint: {}", visible(hint)));
+            print_stderr(format_args!("hint: {}", visible(hint)));
         }
         self.code
     }
@@ -97,9 +97,9 @@ fn quoted_name(name: &str) -> String {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let final_refusal = matches!(error, ConnectError::Authentication { .. })
-            || error
-                .sqlstate()
-                .is_some_and(|code| NOT_LATER.iter().any(|class| code.code().starts_with(class)));
+            || error.sqlstate().is_some_and(|code| {
+                PERMANENT_CLASSES.iter().any(|class| code.code().starts_with(class))
+            });
         let code = match () {
             () if error.is_usage() => exit::USAGE,
             () if final_refusal => exit::REFUSED,
@@ -112,9 +112,9 @@ impl From<ConnectError> for Failure {
 impl From<QueueError> for Failure {
     fn from(error: QueueError) -> Self {
         let state = error.sqlstate();
-        let lacks_right = state == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+        let lacks_privilege = state == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
         let read_only = state == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
-        let code = if error.refused() || lacks_right || read_only {
+        let code = if error.refused() || lacks_privilege || read_only {
             exit::REFUSED
         } else if error.temporary() {
             exit::UNREACHABLE
@@ -126,7 +126,7 @@ impl From<QueueError> for Failure {
         } else {
             error.hint()
         };
-        Self { hint, lacks_right, ..Self::new(code, error.to_string()) }
+        Self { hint, lacks_privilege, ..Self::new(code, error.to_string()) }
     }
 }
 
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn a_missing_right_names_the_role_to_grant() {
-        let failure = Failure { lacks_right: true, ..Failure::new(exit::REFUSED, "denied") };
-        let told = failure.lacking(Some("mill_viewer"), "Ann");
-        assert_eq!(told.hint.as_deref(), Some("GRANT mill_viewer TO \"Ann\";"));
-        let other = Failure::usage("wrong").lacking(Some("mill_viewer"), "ann");
+        let failure = Failure { lacks_privilege: true, ..Failure::new(exit::REFUSED, "denied") };
+        let failure_with_role = failure.with_missing_role(Some("mill_viewer"), "Ann");
+        assert_eq!(failure_with_role.hint.as_deref(), Some("GRANT mill_viewer TO \"Ann\";"));
+        let other = Failure::usage("wrong").with_missing_role(Some("mill_viewer"), "ann");
         assert_eq!(other.hint, None);
     }
 }

@@ -2,14 +2,14 @@
 
 use queue::exit;
 use queue::insight::{self, FailureGroup};
-use terminal::{HIDDEN, tell};
+use terminal::{HIDDEN, print_stderr};
 use tokio_postgres::Client;
 
 use crate::args::FailuresArgs;
 use crate::failure::Failure;
-use crate::history::LOOK_BACK;
+use crate::format::{one_line, outcome_tone, relative_time};
+use crate::history::DEFAULT_SINCE;
 use crate::output::{Field, Output};
-use crate::words::{distance, one_line, outcome_tone};
 
 /// Characters of a message in the list: it is what `task retry --message` takes.
 const MESSAGE_CHARS: usize = 300;
@@ -19,16 +19,16 @@ const MESSAGE_CHARS: usize = 300;
 /// # Errors
 /// Database trouble.
 pub(crate) async fn run(client: &Client, out: &Output, args: &FailuresArgs) -> Result<u8, Failure> {
-    let groups = insight::failures(client, args.since.unwrap_or(LOOK_BACK)).await?;
+    let groups = insight::failures(client, args.since.unwrap_or(DEFAULT_SINCE)).await?;
     if out.json {
         out.document(&groups)?;
     } else if groups.is_empty() {
-        tell(match args.since {
+        print_stderr(match args.since {
             Some(_) => "nothing failed in that time",
             None => "nothing failed in the last day; --since looks further back",
         });
     } else {
-        let now = queue::show::now(client).await?;
+        let now = queue::task_queries::now(client).await?;
         let row = |it: &FailureGroup| {
             let examples: Vec<String> = it.examples.iter().map(ToString::to_string).collect();
             let hidden = it.sqlstate.as_ref().map(|_| HIDDEN);
@@ -38,15 +38,16 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &FailuresArgs) -> R
                 Field::or_blank(it.sqlstate.as_ref()),
                 Field::new(it.attempts),
                 Field::new(it.tasks),
-                Field::new(distance(it.first_at, now)),
-                Field::new(distance(it.last_at, now)),
+                Field::new(relative_time(it.first_at, now)),
+                Field::new(relative_time(it.last_at, now)),
                 Field::new(it.queues.join(", ")),
                 Field::new(examples.join(", ")),
                 Field::new(one_line(message, MESSAGE_CHARS)),
             ]
         };
         const HEADINGS: [&str; 9] = [
-            "outcome", "code", "attempts", "tasks", "first", "last", "queues", "such as", "message",
+            "outcome", "code", "attempts", "tasks", "first", "last", "queues", "examples",
+            "message",
         ];
         out.text(&out.table(&HEADINGS, groups.iter().map(row).collect()))?;
     }

@@ -3,17 +3,17 @@
 use queue::group::{self, ActivePeriod, Group, GroupChange};
 use queue::{QueueError, exit};
 use serde_json::json;
-use terminal::tell;
+use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{GroupArgs, GroupName};
 use crate::failure::Failure;
+use crate::format::local_time;
 use crate::output::{Field, Output, Tone};
-use crate::session::end;
-use crate::words::local;
+use crate::session::commit_unless_dry_run;
 
 const HEADINGS: [&str; 8] =
-    ["group", "priority", "at once", "active", "pending", "running", "blocked", "description"];
+    ["group", "priority", "max running", "active", "pending", "running", "blocked", "description"];
 
 /// Lists groups.
 ///
@@ -24,13 +24,14 @@ pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&groups)?;
     } else if groups.is_empty() {
-        tell("there is no group");
+        print_stderr("there is no group");
     } else {
         let row = |group: &Group| {
             vec![
                 Field::new(&group.name),
                 Field::or_blank(group.priority),
-                Field::new(at_once(group.max_concurrency)).tone(tone(group.max_concurrency == -1)),
+                Field::new(format_max_running(group.max_running))
+                    .tone(tone(group.max_running == -1)),
                 Field::or_blank(active(group)).tone(tone(!group.open)),
                 Field::count(group.pending),
                 Field::count(group.running),
@@ -44,11 +45,11 @@ pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
 }
 
 fn tone(odd: bool) -> Tone {
-    if odd { Tone::Odd } else { Tone::Plain }
+    if odd { Tone::Warning } else { Tone::Plain }
 }
 
-fn at_once(max_concurrency: i32) -> String {
-    match max_concurrency {
+fn format_max_running(max_running: i32) -> String {
+    match max_running {
         -1 => "paused".to_owned(),
         0 => "any".to_owned(),
         most => format!("{most} of a run"),
@@ -57,8 +58,8 @@ fn at_once(max_concurrency: i32) -> String {
 
 fn active(group: &Group) -> Option<String> {
     let period = group.active_period.as_ref()?;
-    let until = group.turns_at.map(|turn| {
-        format!(", {} until {}", if group.open { "open" } else { "closed" }, local(turn))
+    let until = group.next_change_at.map(|turn| {
+        format!(", {} until {}", if group.open { "open" } else { "closed" }, local_time(turn))
     });
     Some(format!(
         "{}-{} {}{}",
@@ -84,7 +85,7 @@ pub(crate) async fn set(
     let change = GroupChange {
         description: args.description.clone(),
         priority: args.priority,
-        max_concurrency: args.max_concurrency,
+        max_running: args.max_running,
     };
     group::set_group(&transaction, &args.name, &change).await?;
     if let Some(active) = args.active {
@@ -93,7 +94,7 @@ pub(crate) async fn set(
         group::set_active_period(&transaction, &args.name, period.as_ref()).await?;
     }
     let groups = group::groups(&transaction).await?;
-    end(transaction, args.dry_run).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     let Some(now) = groups.iter().find(|group| group.name == args.name) else {
         return Err(Failure::not_found(format!("group {} is gone", args.name)));
     };
@@ -111,7 +112,7 @@ pub(crate) async fn set(
     out.text(&format!(
         "group {} {verb}: priority {priority}, at once {}, active {}",
         args.name,
-        at_once(now.max_concurrency),
+        format_max_running(now.max_running),
         active(now).unwrap_or_else(|| "at any time".to_owned())
     ))?;
     Ok(exit::OK)
@@ -128,7 +129,7 @@ pub(crate) async fn remove(
 ) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let removed = group::drop_group(&transaction, &args.name).await?;
-    end(transaction, args.dry_run).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {
         return Err(Failure::not_found(format!("there is no group {}", args.name))
             .hint("pgmill group list"));

@@ -15,11 +15,11 @@ use crate::output::Output;
 /// Longer answers are cut: a worker's is a line.
 const MOST_BYTES: u64 = 64 * 1024;
 /// Asked for if a URL names no page.
-const PAGE: &str = "/readyz";
+const DEFAULT_PATH: &str = "/readyz";
 
 /// Where a worker's page is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Page {
+pub(crate) struct HealthUrl {
     /// HOST:PORT, a v6 address in brackets.
     place: String,
     path: String,
@@ -29,7 +29,7 @@ pub(crate) struct Page {
 ///
 /// # Errors
 /// Another protocol; no host or no port.
-pub(crate) fn page(text: &str) -> Result<Page, String> {
+pub(crate) fn parse_url(text: &str) -> Result<HealthUrl, String> {
     let rest = match text.split_once("://") {
         None => text,
         Some(("http", rest)) => rest,
@@ -43,8 +43,8 @@ pub(crate) fn page(text: &str) -> Result<Page, String> {
     if !known || path.chars().any(|c| !c.is_ascii_graphic()) {
         return Err("write HOST:PORT, http://HOST:PORT or http://HOST:PORT/livez".to_owned());
     }
-    let path = if path.trim_matches('/').is_empty() { PAGE } else { path };
-    Ok(Page { place: place.to_owned(), path: path.to_owned() })
+    let path = if path.trim_matches('/').is_empty() { DEFAULT_PATH } else { path };
+    Ok(HealthUrl { place: place.to_owned(), path: path.to_owned() })
 }
 
 /// Asks, and tells what was answered; exit code 0 if that was 200, else 1.
@@ -52,11 +52,11 @@ pub(crate) fn page(text: &str) -> Result<Page, String> {
 /// # Errors
 /// Nobody answers in time, or in another language than HTTP.
 pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> {
-    let Page { place, path } = &args.page;
+    let HealthUrl { place, path } = &args.page;
     let url = format!("http://{place}{path}");
     let answered = match timeout(args.timeout, ask(&args.page)).await {
         Ok(answered) => answered,
-        Err(_) => Err(format!("no answer in {}", crate::words::span(args.timeout.as_secs_f64()))),
+        Err(_) => Err(format!("no answer in {}", crate::format::span(args.timeout.as_secs_f64()))),
     };
     let (status, text) = match answered {
         Ok(answer) => answer,
@@ -81,7 +81,7 @@ pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> 
 }
 
 /// Status and body; else why there are none.
-async fn ask(page: &Page) -> Result<(u16, String), String> {
+async fn ask(page: &HealthUrl) -> Result<(u16, String), String> {
     let connected = TcpStream::connect(&page.place).await;
     let mut stream = connected.map_err(|error| format!("cannot connect: {error}"))?;
     let request = format!(
@@ -108,16 +108,17 @@ mod tests {
 
     #[test]
     fn a_page_is_a_host_a_port_and_a_path() {
-        let page_of = |place: &str, path: &str| Page { place: place.into(), path: path.into() };
+        let page_of =
+            |place: &str, path: &str| HealthUrl { place: place.into(), path: path.into() };
         for (text, expected) in [
             ("127.0.0.1:9187", page_of("127.0.0.1:9187", "/readyz")),
             ("http://worker:80/", page_of("worker:80", "/readyz")),
             ("http://[::1]:9187/livez", page_of("[::1]:9187", "/livez")),
         ] {
-            assert_eq!(page(text), Ok(expected), "{text}");
+            assert_eq!(parse_url(text), Ok(expected), "{text}");
         }
         for wrong in ["", "9187", "https://a:1", "a:70000", ":1", "a b:1", "u@a:1", "a:1/ x"] {
-            assert!(page(wrong).is_err(), "{wrong}");
+            assert!(parse_url(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use queue::history::{self, Ended, HistoryFilter};
-use queue::roster::place;
-use queue::show;
+use queue::history::{self, AttemptSummary, HistoryFilter};
+use queue::task_queries;
+use queue::workers::worker_label;
 use tokio_postgres::Client;
 
 use crate::args::HistoryArgs;
 use crate::failure::Failure;
+use crate::format::{one_line, outcome_tone, relative_time, span};
 use crate::output::{Field, Output};
-use crate::task::{close, cut, label};
-use crate::words::{distance, one_line, outcome_tone, span};
+use crate::task_list::{close, cut, label};
 
 /// How far a list of history goes back unless somebody says otherwise: history has a partition per
 /// day, and reading all of them may take long.
-pub(crate) const LOOK_BACK: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const DEFAULT_SINCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Characters of a message in a list.
 const MESSAGE_CHARS: usize = 80;
 
-pub(crate) const ATTEMPT_HEADINGS: [&str; 9] =
-    ["id", "outcome", "queue", "attempt", "ended", "waited", "ran", "worker", "task"];
+pub(crate) const ATTEMPT_HEADINGS: [&str; 10] =
+    ["id", "run", "outcome", "queue", "attempt", "ended", "waited", "duration", "worker", "task"];
 
 /// Lists attempts that ended.
 ///
@@ -34,13 +34,13 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
         outcome: args.outcome,
         queue: args.queue.clone(),
         name: args.name.clone(),
-        since: args.since.or_else(|| args.task.is_none().then_some(LOOK_BACK)),
+        since: args.since.or_else(|| args.task.is_none().then_some(DEFAULT_SINCE)),
         ..HistoryFilter::default()
     };
     let mut attempts = history::attempts(client, &filter, args.limit + 1).await?;
     if let Some(id) = args.task
         && attempts.is_empty()
-        && show::task(client, id).await?.is_none()
+        && task_queries::task(client, id).await?.is_none()
     {
         return Err(Failure::not_found(format!("no task {id}, live or in the history")));
     }
@@ -48,12 +48,12 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
     if out.json {
         out.document(&attempts)?;
     } else if !attempts.is_empty() {
-        let now = show::now(client).await?;
+        let now = task_queries::now(client).await?;
         let rows = attempts.iter().map(|attempt| attempt_row(attempt, now)).collect();
         out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
     }
     let nothing = match filter.since {
-        Some(LOOK_BACK) if args.since.is_none() => {
+        Some(DEFAULT_SINCE) if args.since.is_none() => {
             "no such attempt ended in the last day; --since looks further back"
         }
         _ => "no such attempt",
@@ -62,7 +62,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
 }
 
 /// One attempt under [`ATTEMPT_HEADINGS`]; an error stands below the task.
-pub(crate) fn attempt_row(attempt: &Ended, now: Timestamp) -> Vec<Field> {
+pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field> {
     let mut what = label(attempt.name.as_deref(), attempt.statement_head.as_deref());
     if let Some(message) = &attempt.message {
         let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
@@ -75,13 +75,18 @@ pub(crate) fn attempt_row(attempt: &Ended, now: Timestamp) -> Vec<Field> {
     };
     vec![
         Field::new(attempt.task_id),
+        Field::or_blank(attempt.run_id),
         Field::new(attempt.outcome).tone(outcome_tone(attempt.outcome)),
         Field::new(&attempt.queue),
         Field::new(number),
-        Field::new(distance(attempt.finished_at, now)),
+        Field::new(relative_time(attempt.finished_at, now)),
         Field::or_blank(attempt.wait_seconds.map(span)),
-        Field::or_blank(attempt.run_seconds.map(span)),
-        Field::or_blank(place(attempt.host.as_deref(), attempt.worker_pid, attempt.worker_id)),
+        Field::or_blank(attempt.duration_seconds.map(span)),
+        Field::or_blank(worker_label(
+            attempt.host.as_deref(),
+            attempt.worker_pid,
+            attempt.worker_id,
+        )),
         Field::new(what),
     ]
 }

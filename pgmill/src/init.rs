@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use queue::schema::{self, Found, VERSION};
+use queue::schema::{self, InstalledSchema, VERSION};
 use queue::upgrade::{self, MIGRATIONS, Upgrade};
 use queue::{QueueError, exit};
 use serde_json::json;
@@ -17,9 +17,9 @@ use crate::session::Session;
 /// A schema that is too new, or that no migration leads on from; missing rights; database trouble.
 pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Result<u8, Failure> {
     let client = &session.client;
-    let found = schema::found(client)
-        .await
-        .map_err(|error| Failure::from(error).lacking(Some("mill_viewer"), session.user()))?;
+    let found = schema::installed(client).await.map_err(|error| {
+        Failure::from(error).with_missing_role(Some("mill_viewer"), session.user())
+    })?;
     let mut done = Upgrade::default();
     let applied = match found.map(|found| found.version.cmp(&VERSION)) {
         // The functions of this program would be those of yesterday.
@@ -34,20 +34,20 @@ pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Resul
         },
         Some(Ordering::Equal) | None => schema::init(client).await,
     };
-    applied.map_err(lacking_rights)?;
+    applied.map_err(privilege_failure)?;
     report(out, found, dry_run, &done)?;
     Ok(exit::OK)
 }
 
-fn lacking_rights(error: QueueError) -> Failure {
-    Failure::from(error).hint_if_lacking(
+fn privilege_failure(error: QueueError) -> Failure {
+    Failure::from(error).hint_if_unprivileged(
         "apply it as superuser, or as a role with CREATEROLE and with CREATE on the database",
     )
 }
 
 fn report(
     out: &Output,
-    found: Option<Found>,
+    found: Option<InstalledSchema>,
     dry_run: bool,
     done: &Upgrade,
 ) -> Result<(), Failure> {
@@ -57,7 +57,7 @@ fn report(
         let migrations: Vec<&str> = ahead.iter().map(|migration| migration.name).collect();
         return out.document(&json!({
             "dry_run": dry_run, "version": VERSION, "found": was, "migrations": migrations,
-            "gave_way": done.gave_way,
+            "lock_retries": done.lock_retries,
         }));
     }
     let text = match (was, dry_run) {
@@ -74,7 +74,7 @@ fn report(
             "brought the schema from version {was} to {VERSION}: {} (gave way to the fleet {} \
              times)",
             done.applied.join(", "),
-            done.gave_way
+            done.lock_retries
         ),
         (Some(was), true) if was < VERSION => {
             ahead.iter().map(|migration| upgrade::script(migration)).collect::<Vec<_>>().join("\n")

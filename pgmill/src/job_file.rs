@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::source::{Mistake, Source};
+use crate::source::{Source, ValidationError};
 
 pub(crate) use check::check;
 pub(crate) use schedule::Schedule;
@@ -60,7 +60,7 @@ pub(crate) struct Dependency {
 
 impl Job {
     /// Where a task of it stands; of one that is not in the file: where the job does.
-    pub(crate) fn place_of(&self, task: Option<&str>) -> usize {
+    pub(crate) fn offset_of_task(&self, task: Option<&str>) -> usize {
         let found = self.tasks.iter().find(|known| Some(known.name.as_str()) == task);
         found.map_or(self.at, |task| task.at)
     }
@@ -70,10 +70,10 @@ impl Job {
 ///
 /// # Errors
 /// It is no TOML, says something that no job has, or names a statement that cannot be read.
-pub(crate) fn read(source: &Source) -> Result<JobFile, Mistake> {
+pub(crate) fn read(source: &Source) -> Result<JobFile, ValidationError> {
     let table = DeTable::parse(&source.text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        Mistake::new(at, one_sentence(error.message()))
+        ValidationError::new(at, one_sentence(error.message()))
     })?;
     let reader =
         Reader { text: &source.text, folder: source.path.parent().unwrap_or(Path::new("")) };
@@ -98,9 +98,9 @@ pub(crate) fn read(source: &Source) -> Result<JobFile, Mistake> {
 }
 
 /// What is wrong with the text of a file, as far as it alone shows that: place and message.
-pub fn mistake(path: &Path, text: String) -> Option<String> {
+pub fn first_error(path: &Path, text: String) -> Option<String> {
     let source = Source { path: path.to_owned(), text };
-    let read = read(&source).map_err(|mistake| source.wrong(mistake));
+    let read = read(&source).map_err(|error| source.to_failure(error));
     read.and_then(|file| check(&[(&source, &file)]))
         .err()
         .map(|failure| failure.message().to_owned())
@@ -121,9 +121,9 @@ impl Reader<'_> {
         &self,
         key: &Key<'_>,
         value: &Spanned<DeValue<'_>>,
-    ) -> Result<(Job, Vec<PathBuf>), Mistake> {
+    ) -> Result<(Job, Vec<PathBuf>), ValidationError> {
         let at = start(self.text, key);
-        let name = job_name(key.get_ref()).map_err(|reason| Mistake::new(at, reason))?;
+        let name = job_name(key.get_ref()).map_err(|reason| ValidationError::new(at, reason))?;
         let section = Section::of(format!("job \"{name}\""), at, value)?;
         section.only(&["description", "category", "frequency", "priority", "enabled", "task"])?;
         let mut document = Map::new();
@@ -131,7 +131,7 @@ impl Reader<'_> {
         section.put(&mut document, "description", section.text("description")?);
         section.put(&mut document, "category", section.text("category")?);
         section.put(&mut document, "frequency", section.text("frequency")?);
-        section.put(&mut document, "priority", section.word::<Priority>("priority")?);
+        section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
         section.put(&mut document, "enabled", section.boolean("enabled")?);
         let (mut tasks, mut documents, mut files) = (vec![], vec![], vec![]);
         for (key, value) in section.tables("task", self.text)? {
@@ -149,12 +149,12 @@ impl Reader<'_> {
         job: &str,
         key: &Key<'_>,
         value: &Spanned<DeValue<'_>>,
-    ) -> Result<ReadTask, Mistake> {
+    ) -> Result<ReadTask, ValidationError> {
         let (at, name) = (start(self.text, key), key.get_ref().as_ref());
         terminal::label(name)
-            .map_err(|reason| Mistake::new(at, format!("a task's name: {reason}")))?;
+            .map_err(|reason| ValidationError::new(at, format!("a task's name: {reason}")))?;
         let section = Section::of(format!("task \"{name}\" of job \"{job}\""), at, value)?;
-        section.only(&[&KEYS[..], &OPTIONS[..]].concat())?;
+        section.only(&[&TASK_KEYS[..], &TASK_OPTION_KEYS[..]].concat())?;
         let (statement, file) = self.statement(&section)?;
         let (after, parents) = parents(&section)?;
         let mut document = options(&section)?;
@@ -164,32 +164,35 @@ impl Reader<'_> {
         section.put(&mut document, "params", params(&section)?);
         section.put(&mut document, "jitter", section.boolean("jitter")?);
         section.put(&mut document, "ignore_failure", section.boolean("ignore_failure")?);
-        section.put(&mut document, "join", section.word::<JoinMode>("join")?);
+        section.put(&mut document, "join", section.enum_value::<JoinMode>("join")?);
         section.put(&mut document, "after", after);
-        at_most_once(&section, &document)?;
+        check_at_most_once(&section, &document)?;
         let task = Task { name: name.to_owned(), at, parents };
         Ok(ReadTask { task, document: Value::Object(document), file })
     }
 
     /// The statement, and the file that it comes from if that is another one.
-    fn statement(&self, section: &Section<'_>) -> Result<(String, Option<PathBuf>), Mistake> {
+    fn statement(
+        &self,
+        section: &Section<'_>,
+    ) -> Result<(String, Option<PathBuf>), ValidationError> {
         let inline = section.text("statement")?;
         let Some(name) = section.text("statement_file")? else {
-            let at = section.place("statement");
-            let text = inline.ok_or_else(|| section.mistake(at, "no statement"))?;
-            runnable(&text).map_err(|(_, wrong)| section.wrong(at, wrong))?;
+            let at = section.offset_of("statement");
+            let text = inline.ok_or_else(|| section.error_at(at, "no statement"))?;
+            runnable(&text).map_err(|(_, wrong)| section.wrap_error(at, wrong))?;
             return Ok((text, None));
         };
-        let at = section.place("statement_file");
+        let at = section.offset_of("statement_file");
         if inline.is_some() {
-            return Err(section.mistake(at, "both a statement and a statement_file"));
+            return Err(section.error_at(at, "both a statement and a statement_file"));
         }
         let path = self.folder.join(&name);
         let file =
-            Source::read(&path).map_err(|failure| section.mistake(at, failure.to_string()))?;
+            Source::read(&path).map_err(|failure| section.error_at(at, failure.to_string()))?;
         runnable(&file.text).map_err(|(offset, wrong)| {
-            let message = format!("{}: {}", file.place(offset), wrong.message);
-            section.wrong(at, Mistake { message, ..wrong })
+            let message = format!("{}: {}", file.location(offset), wrong.message);
+            section.wrap_error(at, ValidationError { message, ..wrong })
         })?;
         Ok((file.text, Some(path)))
     }
@@ -202,12 +205,12 @@ struct ReadTask {
 }
 
 /// How a statement is run, of a job or of a schedule.
-const OPTIONS: [&str; 12] = [
+const TASK_OPTION_KEYS: [&str; 12] = [
     "queue",
     "priority",
     "group",
     "concurrency_key",
-    "attempts",
+    "max_attempts",
     "retry_interval",
     "backoff",
     "timeout",
@@ -218,7 +221,7 @@ const OPTIONS: [&str; 12] = [
 ];
 
 /// What a task of a job has besides.
-const KEYS: [&str; 8] = [
+const TASK_KEYS: [&str; 8] = [
     "description",
     "statement",
     "statement_file",
@@ -229,17 +232,17 @@ const KEYS: [&str; 8] = [
     "after",
 ];
 
-fn options(section: &Section<'_>) -> Result<Map<String, Value>, Mistake> {
+fn options(section: &Section<'_>) -> Result<Map<String, Value>, ValidationError> {
     let mut document = Map::new();
     section.put(&mut document, "queue", section.queue("queue")?);
-    section.put(&mut document, "priority", section.word::<Priority>("priority")?);
+    section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
     section.put(&mut document, "group", section.label("group")?);
     section.put(&mut document, "concurrency_key", section.label("concurrency_key")?);
-    section.put(&mut document, "attempts", section.whole("attempts", 1..=10_000)?);
+    section.put(&mut document, "max_attempts", section.whole("max_attempts", 1..=10_000)?);
     section.put(&mut document, "retry_interval", section.span("retry_interval", true)?);
-    section.put(&mut document, "backoff", section.word::<Backoff>("backoff")?);
+    section.put(&mut document, "backoff", section.enum_value::<Backoff>("backoff")?);
     section.put(&mut document, "timeout", section.span("timeout", false)?);
-    section.put(&mut document, "mode", section.word::<Mode>("mode")?);
+    section.put(&mut document, "mode", section.enum_value::<Mode>("mode")?);
     section.put(&mut document, "at_most_once", section.boolean("at_most_once")?);
     section.put(&mut document, "external", section.boolean("external")?);
     section.put(&mut document, "run_as", section.label("run_as")?);
@@ -247,9 +250,9 @@ fn options(section: &Section<'_>) -> Result<Map<String, Value>, Mistake> {
 }
 
 /// What no worker would run; with the byte in the statement.
-fn runnable(statement: &str) -> Result<(), (usize, Mistake)> {
+fn runnable(statement: &str) -> Result<(), (usize, ValidationError)> {
     if scan::statements(statement).is_empty() {
-        return Err((0, Mistake::new(0, "the statement holds no SQL")));
+        return Err((0, ValidationError::new(0, "the statement holds no SQL")));
     }
     let Some(forbidden) = scan::forbidden(statement) else { return Ok(()) };
     let hint = match forbidden {
@@ -261,44 +264,49 @@ fn runnable(statement: &str) -> Result<(), (usize, Mistake)> {
             forbidden.hint()
         }
     };
-    Err((forbidden.offset(), Mistake::new(0, forbidden.to_string()).hint(hint)))
+    Err((forbidden.offset(), ValidationError::new(0, forbidden.to_string()).hint(hint)))
 }
 
-fn at_most_once(section: &Section<'_>, document: &Map<String, Value>) -> Result<(), Mistake> {
+fn check_at_most_once(
+    section: &Section<'_>,
+    document: &Map<String, Value>,
+) -> Result<(), ValidationError> {
     if document.get("at_most_once") != Some(&json!(true)) {
         return Ok(());
     }
-    let at = section.place("at_most_once");
+    let at = section.offset_of("at_most_once");
     if document.get("mode") != Some(&json!(Mode::Autocommit.as_str())) {
-        return Err(section.mistake(at, "at_most_once needs mode = \"autocommit\""));
+        return Err(section.error_at(at, "at_most_once needs mode = \"autocommit\""));
     }
-    if document.get("attempts").is_some_and(|attempts| *attempts != json!(1)) {
-        return Err(section.mistake(section.place("attempts"), "at_most_once is one attempt"));
+    if document.get("max_attempts").is_some_and(|attempts| *attempts != json!(1)) {
+        return Err(
+            section.error_at(section.offset_of("max_attempts"), "at_most_once is one attempt")
+        );
     }
     Ok(())
 }
 
 /// `after`: for the document, and with places.
-fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), Mistake> {
+fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), ValidationError> {
     let (mut documents, mut parents) = (vec![], Vec::<Parent>::new());
     for value in section.array("after")? {
         let at = value.span().start;
         let (name, expected) = match value.get_ref() {
             DeValue::String(name) => (name.to_string(), None),
             DeValue::Table(table) => {
-                let edge = Section::new(format!("{}: an edge", section.who), at, table);
+                let edge = Section::new(format!("{}: an edge", section.context), at, table);
                 edge.only(&["task", "expected"])?;
                 let name = edge.label("task")?;
-                let name = name.ok_or_else(|| edge.mistake(at, "no task"))?;
-                (name, edge.word::<Expected>("expected")?)
+                let name = name.ok_or_else(|| edge.error_at(at, "no task"))?;
+                (name, edge.enum_value::<Expected>("expected")?)
             }
             other => {
                 let wrong = format!("waits for a task, not for {}", kind(other));
-                return Err(section.mistake(at, wrong));
+                return Err(section.error_at(at, wrong));
             }
         };
         if parents.iter().any(|known| known.name == name) {
-            return Err(section.mistake(at, format!("waits for \"{name}\" twice")));
+            return Err(section.error_at(at, format!("waits for \"{name}\" twice")));
         }
         documents
             .push(json!({ "task": name, "expected": expected.unwrap_or(Expected::Succeeded) }));
@@ -308,7 +316,7 @@ fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), Mistak
 }
 
 /// Values of `$1`, `$2`, …: a table of nothing but `param`, or `result` and `column`, is a reference.
-fn params(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
+fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
     if section.get("params").is_none() {
         return Ok(None);
     }
@@ -319,7 +327,7 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
             (1, Some(name), ..) => Ok(json!({ "$param": name })),
             (2, _, Some(task), Some(column)) => Ok(json!({ "$result": task, "column": column })),
             (1, _, Some(_), _) => {
-                Err(section.mistake(value.span().start, "a result without a column"))
+                Err(section.error_at(value.span().start, "a result without a column"))
             }
             _ => json_value(section, value),
         }
@@ -328,19 +336,19 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
     values.collect::<Result<Vec<Value>, _>>().map(|values| Some(Value::Array(values)))
 }
 
-fn dependency(text: &str, value: &Spanned<DeValue<'_>>) -> Result<Dependency, Mistake> {
+fn dependency(text: &str, value: &Spanned<DeValue<'_>>) -> Result<Dependency, ValidationError> {
     // The span of a table is its header, or the braces.
     let at = value.span().start.min(text.len());
     let section = Section::of("a dependency".to_owned(), at, value)?;
     section.only(&["child", "parent", "expected"])?;
     let need = |key: &str| {
         let name = section.label(key)?;
-        name.ok_or_else(|| section.mistake(at, format!("no {key}")))
+        name.ok_or_else(|| section.error_at(at, format!("no {key}")))
     };
     Ok(Dependency {
         child: need("child")?,
         parent: need("parent")?,
-        expected: section.word("expected")?.unwrap_or(Expected::Succeeded),
+        expected: section.enum_value("expected")?.unwrap_or(Expected::Succeeded),
         at,
     })
 }

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use queue::job::{self, Job};
-use queue::{QueueError, exit, group, show};
+use queue::{QueueError, exit, group, task_queries};
 use serde_json::{Value, json};
-use terminal::{tell, visible};
+use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::{JobName, JobVerb};
 use crate::failure::Failure;
+use crate::format::{one_line, relative_time};
 use crate::merge::{Merged, MergedTask, merge};
 use crate::output::{Field, Output, Tone};
-use crate::session::end;
-use crate::task::HEAD_CHARS;
-use crate::words::{distance, one_line};
+use crate::session::commit_unless_dry_run;
+use crate::task_list::HEAD_CHARS;
 
 /// One of the verbs.
 ///
@@ -36,15 +36,15 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     if jobs.is_empty() {
-        tell("there is no job");
+        print_stderr("there is no job");
         return Ok(exit::OK);
     }
-    let now = show::now(client).await?;
+    let now = task_queries::now(client).await?;
     let row = |job: &Job| {
         let tone = match job.last_state.as_deref() {
-            Some("failed") => Tone::Bad,
-            Some("cancelled") => Tone::Odd,
-            Some("succeeded") => Tone::Good,
+            Some("failed") => Tone::Error,
+            Some("cancelled") => Tone::Warning,
+            Some("succeeded") => Tone::Success,
             _ => Tone::Plain,
         };
         vec![
@@ -52,12 +52,12 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
             Field::new(if job.enabled { "yes" } else { "no" }).tone(if job.enabled {
                 Tone::Plain
             } else {
-                Tone::Odd
+                Tone::Warning
             }),
             Field::count(job.tasks),
-            Field::or_blank(job.last_run),
+            Field::or_blank(job.last_run_id),
             Field::or_blank(job.last_state.as_deref()).tone(tone),
-            Field::or_blank(job.last_started_at.map(|time| distance(time, now))),
+            Field::or_blank(job.last_started_at.map(|time| relative_time(time, now))),
             Field::or_blank(job.frequency.as_deref()),
             Field::or_blank(job.description.as_deref().map(|text| one_line(text, HEAD_CHARS))),
         ]
@@ -105,12 +105,12 @@ async fn show_merged(client: &Client, out: &Output, names: &[String]) -> Result<
             "dropped": merged.dropped, "params": merged.params,
         }))?;
     } else {
-        out.text(&told(out, &jobs, &merged))?;
+        out.text(&format_merged(out, &jobs, &merged))?;
     }
     Ok(exit::OK)
 }
 
-fn told(out: &Output, jobs: &[Value], merged: &Merged) -> String {
+fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {
     let mut parts: Vec<String> = vec![jobs.iter().map(head).collect::<Vec<_>>().join("\n")];
     let mut after: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for edge in &merged.edges {
@@ -182,7 +182,7 @@ async fn enable(
     if changed && !job::enable(&transaction, name, enabled).await? {
         return Err(unknown(name));
     }
-    end(transaction, args.dry_run).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
         out.document(&json!({
             "job": name, "dry_run": args.dry_run, "enabled": enabled, "changed": changed,

@@ -4,19 +4,19 @@
 //! |---|---|
 //! | the command line, its help and examples | `args` |
 //! | the connection | `session` |
-//! | one verb each | `init`, `status`, `top`, `task`, `show`, `explained`, `act`, `queues`, `capacity`, `groups`, `worker`, `history`, `failures`, `durations`, `audit`, `runs`, `steer_run`, `schedules`, `schedule_log`, `steer_schedule`, `jobs`, `dependencies`, `lineage`, `console`, `health`, `doctor` |
-//! | jobs from files | `apply`, its difference `plan`; files `source`, `job_file` |
-//! | what a run of jobs would be, in order | `merge`, `graph`; pictures of graphs: `picture` |
+//! | one verb each | `init`, `status`, `top`, `task_list`, `task_show`, `task_plan`, `task_actions`, `queues`, `capacity`, `groups`, `worker`, `history`, `failures`, `durations`, `audit`, `runs`, `run_actions`, `schedules`, `schedule_log`, `schedule_actions`, `jobs`, `dependencies`, `lineage`, `console`, `health`, `doctor` |
+//! | jobs from files | `apply`, its difference `apply_plan`; files `source`, `job_file` |
+//! | what a run of jobs would be, in order | `merge`, `topology`; Mermaid and DOT: `graph_format` |
 //! | what a shell completes | `completions` |
-//! | tables, documents, colours | `output`; words for times and sizes: `words` |
+//! | tables, documents, colours | `output`; times and sizes: `format` |
 //! | why it did not work, and the exit code | `failure` |
 //!
 //! Invariant: there is no SQL here; every statement is in the crates `queue` and `schedule`.
 //!
 //! Invariant: with `--dry-run` nothing is written.
 
-mod act;
 mod apply;
+mod apply_plan;
 mod args;
 mod audit;
 mod capacity;
@@ -25,10 +25,10 @@ mod console;
 mod dependencies;
 mod doctor;
 mod durations;
-mod explained;
 mod failure;
 mod failures;
-mod graph;
+mod format;
+mod graph_format;
 mod groups;
 mod health;
 mod history;
@@ -36,25 +36,25 @@ mod init;
 mod job_file;
 mod jobs;
 mod lineage;
+mod lock_wait;
 mod merge;
 mod output;
-mod patience;
-mod picture;
-mod plan;
 mod profiles;
 mod queues;
+mod run_actions;
 mod runs;
+mod schedule_actions;
 mod schedule_log;
 mod schedules;
 mod session;
-mod show;
 mod source;
 mod status;
-mod steer_run;
-mod steer_schedule;
-mod task;
+mod task_actions;
+mod task_list;
+mod task_plan;
+mod task_show;
 mod top;
-mod words;
+mod topology;
 mod worker;
 
 use std::process::ExitCode;
@@ -64,11 +64,11 @@ use args::{
     Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, ProfileVerb, QueueVerb, TaskVerb,
     WorkerVerb,
 };
-pub use job_file::mistake as job_file_mistake;
+pub use job_file::first_error as job_file_error;
 
 use failure::Failure;
+use lock_wait::LockWaitMonitor;
 use output::Output;
-use patience::Patience;
 use session::Session;
 
 /// The definition of the command line, for its man pages and completions.
@@ -115,32 +115,43 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         // One has its own way with locks, the other never waits for any.
         Command::Init(args) => init::run(&session, &out, args.dry_run).await,
         Command::Top(args) => return top::run(session, global, &out, args).await,
-        _ => Patience::with(&session).await?.run(on_session(command, &mut session, &out)).await,
+        _ => {
+            LockWaitMonitor::with(&session)
+                .await?
+                .run(on_session(command, &mut session, &out))
+                .await
+        }
     };
-    done.map_err(|failure| failure.lacking(command.role(), &user))
+    done.map_err(|failure| failure.with_missing_role(command.role(), &user))
 }
 
 /// A command that is over when its statements are.
 async fn on_session(command: &Command, session: &mut Session, out: &Output) -> Result<u8, Failure> {
     match command {
         Command::Status => status::run(&session.client, out).await,
-        Command::Task(TaskVerb::List(args)) => task::list(&session.client, out, args).await,
+        Command::Task(TaskVerb::List(args)) => task_list::list(&session.client, out, args).await,
         Command::Task(TaskVerb::Show { id, plan: true }) => {
-            explained::run(&session.client, out, *id).await
+            task_plan::run(&session.client, out, *id).await
         }
-        Command::Task(TaskVerb::Show { id, .. }) => show::run(&session.client, out, *id).await,
-        Command::Task(TaskVerb::Cancel(args)) => act::cancel(&session.client, out, args).await,
-        Command::Task(TaskVerb::Retry(args)) => act::retry(&session.client, out, args).await,
+        Command::Task(TaskVerb::Show { id, .. }) => task_show::run(&session.client, out, *id).await,
+        Command::Task(TaskVerb::Cancel(args)) => {
+            task_actions::cancel(&session.client, out, args).await
+        }
+        Command::Task(TaskVerb::Retry(args)) => {
+            task_actions::retry(&session.client, out, args).await
+        }
         Command::Queue(QueueVerb::List) => queues::list(&session.client, out).await,
         Command::Queue(QueueVerb::Pause(args)) => queues::pause(&session.client, out, args).await,
         Command::Queue(QueueVerb::Set(args)) => queues::set(&session.client, out, args).await,
         Command::Queue(QueueVerb::Resume(args)) => queues::resume(&session.client, out, args).await,
-        Command::Priority(PriorityVerb::List) => capacity::priorities(&session.client, out).await,
+        Command::Priority(PriorityVerb::List) => {
+            capacity::list_priorities(&session.client, out).await
+        }
         Command::Priority(PriorityVerb::Set(args)) => {
-            capacity::weigh(&session.client, out, args).await
+            capacity::set_weights(&session.client, out, args).await
         }
         Command::Priority(PriorityVerb::Reserve(args)) => {
-            capacity::reserve(&session.client, out, args).await
+            capacity::set_reserved_capacity(&session.client, out, args).await
         }
         Command::Profile(ProfileVerb::List) => profiles::list(&session.client, out).await,
         Command::Profile(ProfileVerb::Set(args)) => {
@@ -154,11 +165,12 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         Command::Group(GroupVerb::Remove(args)) => {
             groups::remove(&mut session.client, out, args).await
         }
-        Command::Limit(LimitVerb::List) => capacity::limits(&session.client, out).await,
-        Command::Limit(LimitVerb::Set(args)) => capacity::set(&session.client, out, args).await,
+        Command::Limit(LimitVerb::List) => capacity::list_limits(&session.client, out).await,
+        Command::Limit(LimitVerb::Set(args)) => {
+            capacity::set_limit(&session.client, out, args).await
+        }
         Command::Run(verb) => runs::run(&mut session.client, out, verb).await,
         Command::Schedule(verb) => schedules::run(&mut session.client, out, verb).await,
-        Command::Reconcile(args) => steer_schedule::reconcile(&mut session.client, out, args).await,
         Command::Apply(args) => apply::run(&mut session.client, out, args).await,
         Command::Job(verb) => jobs::run(&mut session.client, out, verb).await,
         Command::Dependency(verb) => dependencies::run(&mut session.client, out, verb).await,
@@ -169,7 +181,7 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         Command::Audit(args) => audit::run(&session.client, out, args).await,
         Command::Failures(args) => failures::run(&session.client, out, args).await,
         Command::Durations(args) => durations::run(&session.client, out, args).await,
-        Command::Why { task } => show::why(&mut session.client, out, task).await,
+        Command::Why { task } => task_show::why(&mut session.client, out, task).await,
         Command::Doctor => doctor::run(session, out).await,
         Command::Init(_)
         | Command::Top(_)

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use queue::exit;
 use queue::job;
-use queue::lineage::{self, Link};
+use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::args::{LineageArgs, Picture};
+use crate::args::{GraphFormat, LineageArgs};
 use crate::failure::Failure;
+use crate::graph_format::{self, Edge, Node};
 use crate::output::Output;
-use crate::picture::{self, Edge, Node};
 
 /// Shows what leads to a task and what follows from it.
 ///
@@ -24,47 +24,50 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Re
         return Err(Failure::usage("--json does not go with --format"));
     }
     // None of the two means both.
-    let (up, down) = (args.up || !args.down, args.down || !args.up);
+    let (up, down) = (args.upstream || !args.downstream, args.downstream || !args.upstream);
     let edges = job::lineage(client, &args.name, up, down).await?;
-    if edges.is_empty() && !lineage::known(client, &args.name).await? {
+    if edges.is_empty() && !lineage::task_exists(client, &args.name).await? {
         let message = format!("no job and no dependency has a task {}", args.name);
         return Err(Failure::not_found(message).hint("pgmill job show lists the tasks of a job"));
     }
-    let edges = lineage::links(&edges);
+    let edges = lineage::merge_edges(&edges);
     if out.json {
         out.document(&json!({ "task": args.name, 
-            "nodes": lineage::names(&args.name, &edges), "edges": edges }))?;
+            "nodes": lineage::task_names(&args.name, &edges), "edges": edges }))?;
         return Ok(exit::OK);
     }
-    out.text(&match args.format.unwrap_or(Picture::Text) {
-        Picture::Text => text(&args.name, &edges, (up, down)),
-        Picture::Mermaid => {
+    out.text(&match args.format.unwrap_or(GraphFormat::Text) {
+        GraphFormat::Text => text(&args.name, &edges, (up, down)),
+        GraphFormat::Mermaid => {
             let (nodes, edges) = drawn(&args.name, &edges);
-            picture::mermaid(&nodes, &edges)
+            graph_format::mermaid(&nodes, &edges)
         }
-        Picture::Dot => {
+        GraphFormat::Dot => {
             let (nodes, edges) = drawn(&args.name, &edges);
-            picture::dot(&nodes, &edges)
+            graph_format::dot(&nodes, &edges)
         }
     })?;
     Ok(exit::OK)
 }
 
-fn drawn(name: &str, edges: &[Link]) -> (Vec<Node>, Vec<Edge>) {
+fn drawn(name: &str, edges: &[LineageEdge]) -> (Vec<Node>, Vec<Edge>) {
     let node = |id: &str| Node {
         id: id.to_owned(),
         label: id.to_owned(),
         state: (id == name).then(|| "here".to_owned()),
     };
-    let edge = |it: &Link| Edge {
+    let edge = |it: &LineageEdge| Edge {
         from: it.parent.clone(),
         to: it.child.clone(),
         label: (it.expected != Expected::Succeeded).then(|| it.expected.to_string()),
     };
-    (lineage::names(name, edges).into_iter().map(node).collect(), edges.iter().map(edge).collect())
+    (
+        lineage::task_names(name, edges).into_iter().map(node).collect(),
+        edges.iter().map(edge).collect(),
+    )
 }
 
-fn text(name: &str, edges: &[Link], (up, down): (bool, bool)) -> String {
+fn text(name: &str, edges: &[LineageEdge], (up, down): (bool, bool)) -> String {
     let mut lines = vec![visible(name)];
     for (wanted, heading, upwards) in [(up, "waits for", true), (down, "is waited for by", false)] {
         if !wanted {
@@ -82,8 +85,8 @@ fn text(name: &str, edges: &[Link], (up, down): (bool, bool)) -> String {
 }
 
 /// Everything in one direction, a line each. What was there before is marked and not repeated.
-fn tree(name: &str, edges: &[Link], upwards: bool) -> Vec<String> {
-    let mut next: BTreeMap<&str, Vec<&Link>> = BTreeMap::new();
+fn tree(name: &str, edges: &[LineageEdge], upwards: bool) -> Vec<String> {
+    let mut next: BTreeMap<&str, Vec<&LineageEdge>> = BTreeMap::new();
     for edge in edges {
         next.entry(if upwards { &edge.child } else { &edge.parent }).or_default().push(edge);
     }
@@ -91,7 +94,7 @@ fn tree(name: &str, edges: &[Link], upwards: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut seen = BTreeSet::from([name]);
     // A stack and no recursion: chains may be long.
-    let mut left: Vec<(usize, &Link)> = of(name).map(|edge| (2, edge)).collect();
+    let mut left: Vec<(usize, &LineageEdge)> = of(name).map(|edge| (2, edge)).collect();
     while let Some((depth, edge)) = left.pop() {
         let node = if upwards { edge.parent.as_str() } else { edge.child.as_str() };
         let first = seen.insert(node);
@@ -110,7 +113,7 @@ fn tree(name: &str, edges: &[Link], upwards: bool) -> Vec<String> {
     lines
 }
 
-fn line(node: &str, edge: &Link) -> String {
+fn line(node: &str, edge: &LineageEdge) -> String {
     let expected = match edge.expected {
         Expected::Succeeded => String::new(),
         expected => format!(" {expected}"),
@@ -146,7 +149,7 @@ mod tests {
             edge("mart", "report", Some("sunday")),
             edge("mart", "alert", None),
         ];
-        let shown = text("raw", &lineage::links(&edges), (true, true));
+        let shown = text("raw", &lineage::merge_edges(&edges), (true, true));
         assert_eq!(
             shown,
             "raw\n  waits for nothing\n  is waited for by\n    a  [daily, every job]\n      \
@@ -158,7 +161,7 @@ mod tests {
     #[test]
     fn tasks_that_wait_for_each_other_come_to_an_end() {
         let edges = [edge("a", "b", Some("x")), edge("b", "a", Some("y"))];
-        let shown = text("a", &lineage::links(&edges), (false, true));
+        let shown = text("a", &lineage::merge_edges(&edges), (false, true));
         assert_eq!(shown, "a\n  is waited for by\n    b  [x]\n      a  [y] (see above)");
     }
 }

@@ -7,7 +7,7 @@ use queue::job::Dependency;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::graph;
+use crate::topology;
 
 /// Jobs merged.
 #[derive(Debug, Serialize)]
@@ -66,7 +66,7 @@ pub(crate) fn merge(
             }
         }
     }
-    let mut said: BTreeMap<(String, String), MergedEdge> = BTreeMap::new();
+    let mut edges_by_names: BTreeMap<(String, String), MergedEdge> = BTreeMap::new();
     let of_jobs = jobs.iter().flat_map(edges_of);
     let everywhere = dependencies.iter().map(|it| MergedEdge {
         parent: it.parent.clone(),
@@ -76,14 +76,14 @@ pub(crate) fn merge(
     });
     // What a job says about an edge is nearer than what holds everywhere.
     for edge in of_jobs.chain(everywhere) {
-        said.entry((edge.parent.clone(), edge.child.clone())).or_insert(edge);
+        edges_by_names.entry((edge.parent.clone(), edge.child.clone())).or_insert(edge);
     }
     let inside = |name: &str| chosen.contains_key(name);
-    let of_run = said.into_values().filter(|edge| inside(&edge.child));
+    let of_run = edges_by_names.into_values().filter(|edge| inside(&edge.child));
     let (edges, outside): (Vec<_>, Vec<_>) = of_run.partition(|edge| inside(&edge.parent));
     let ways: Vec<(&str, &str)> =
         edges.iter().map(|edge| (edge.parent.as_str(), edge.child.as_str())).collect();
-    let levels = graph::levels(chosen.keys().copied(), &ways)?;
+    let levels = topology::levels(chosen.keys().copied(), &ways)?;
     let params: BTreeSet<String> =
         chosen.values().flat_map(|task| params_of(&task.definition)).collect();
     let mut tasks: Vec<MergedTask> = chosen

@@ -17,11 +17,11 @@ pub(crate) enum Tone {
     #[default]
     Plain,
     /// As it should be.
-    Good,
+    Success,
     /// Worth a look.
-    Odd,
+    Warning,
     /// Wrong.
-    Bad,
+    Error,
 }
 
 /// How this run talks.
@@ -73,9 +73,9 @@ impl Output {
     /// The text in its colour.
     pub(crate) fn paint(&self, text: &str, tone: Tone) -> String {
         let code = match tone {
-            Tone::Good => "32",
-            Tone::Odd => "33",
-            Tone::Bad => "31",
+            Tone::Success => "32",
+            Tone::Warning => "33",
+            Tone::Error => "31",
             Tone::Plain => return text.to_owned(),
         };
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
@@ -114,9 +114,9 @@ impl Output {
         match field.tone {
             _ if !self.colour => cell,
             Tone::Plain => cell,
-            Tone::Good => cell.fg(Color::Green),
-            Tone::Odd => cell.fg(Color::Yellow),
-            Tone::Bad => cell.fg(Color::Red),
+            Tone::Success => cell.fg(Color::Green),
+            Tone::Warning => cell.fg(Color::Yellow),
+            Tone::Error => cell.fg(Color::Red),
         }
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     fn a_table_has_no_frame_and_no_trailing_blanks() {
         let rows = vec![
             vec![Field::new("etl"), Field::count(12)],
-            vec![Field::new("default").tone(Tone::Bad), Field::count(0)],
+            vec![Field::new("default").tone(Tone::Error), Field::count(0)],
         ];
         assert_eq!(
             Output::plain().table(&["queue", "pending"], rows),
@@ -165,6 +165,6 @@ mod tests {
 
     #[test]
     fn nothing_is_coloured_off_a_terminal() {
-        assert_eq!(Output::plain().paint("failed", Tone::Bad), "failed");
+        assert_eq!(Output::plain().paint("failed", Tone::Error), "failed");
     }
 }

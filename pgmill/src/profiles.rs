@@ -4,13 +4,13 @@ use queue::QueueError;
 use queue::exit;
 use queue::profile::{Profile, drop_profile, profiles, set_profile};
 use serde_json::json;
-use terminal::tell;
+use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{ProfileArgs, ProfileName};
 use crate::failure::Failure;
 use crate::output::{Field, Output};
-use crate::session::end;
+use crate::session::commit_unless_dry_run;
 
 const HEADINGS: [&str; 6] = ["profile", "allowed", "readers", "pending", "running", "description"];
 
@@ -23,7 +23,7 @@ pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&profiles)?;
     } else if profiles.is_empty() {
-        tell("there is no profile");
+        print_stderr("there is no profile");
     } else {
         let row = |profile: &Profile| {
             vec![
@@ -54,7 +54,7 @@ pub(crate) async fn set(
     let allowed = args.allow.as_ref().map(|roles| roles.0.as_slice());
     set_profile(&transaction, name, allowed, args.description.as_deref()).await?;
     let profiles = profiles(&transaction).await?;
-    end(transaction, args.dry_run).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     let Some(now) = profiles.iter().find(|profile| profile.name == *name) else {
         return Err(Failure::not_found(format!("profile {name} is gone")));
     };
@@ -69,7 +69,7 @@ pub(crate) async fn set(
     };
     out.text(&format!("profile {name} {verb} open to {allowed}"))?;
     if now.readers == 0 {
-        tell(format!("no live worker has [run_as.{name}] in its configuration"));
+        print_stderr(format!("no live worker has [run_as.{name}] in its configuration"));
     }
     Ok(exit::OK)
 }
@@ -85,7 +85,7 @@ pub(crate) async fn remove(
 ) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let removed = drop_profile(&transaction, &args.name).await?;
-    end(transaction, args.dry_run).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {
         return Err(Failure::not_found(format!("there is no profile {}", args.name))
             .hint("pgmill profile list"));

@@ -1,16 +1,16 @@
 //! `pgmill queue`.
 
-use queue::backlog::{self, QueueStatus};
+use queue::queue_status::{self, QueueStatus};
 use queue::{LimitKind, exit, operate};
 use serde_json::json;
-use terminal::tell;
+use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{QueueArgs, SetArgs};
-use crate::capacity::{apply, rate};
+use crate::args::{QueueArgs, QueueSetArgs};
+use crate::capacity::{apply_limits, format_rate};
 use crate::failure::Failure;
+use crate::format::{counted, span};
 use crate::output::{Field, Output, Tone};
-use crate::words::{counted, span};
 
 const HEADINGS: [&str; 8] =
     ["queue", "pending", "oldest", "running", "longest", "scheduled", "blocked", ""];
@@ -20,11 +20,11 @@ const HEADINGS: [&str; 8] =
 /// # Errors
 /// Database trouble.
 pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let queues = backlog::queues(client).await?;
+    let queues = queue_status::queues(client).await?;
     if out.json {
         out.document(&queues)?;
     } else if queues.is_empty() {
-        tell("no queue has a live task or a setting");
+        print_stderr("no queue has a live task or a setting");
     } else {
         out.text(&table(out, &queues))?;
     }
@@ -42,7 +42,11 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
             Field::or_blank(status.longest_running_seconds.map(span)),
             Field::count(status.scheduled),
             Field::count(status.blocked),
-            Field::new(settings(status)).tone(if status.paused { Tone::Odd } else { Tone::Plain }),
+            Field::new(settings(status)).tone(if status.paused {
+                Tone::Warning
+            } else {
+                Tone::Plain
+            }),
         ]
     };
     out.table(&HEADINGS, queues.iter().map(row).collect())
@@ -78,7 +82,7 @@ pub(crate) async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Re
         )
     ))?;
     if found.is_none() {
-        tell(format_args!(
+        print_stderr(format_args!(
             "no task of queue {} is live, and nothing was set on it before",
             args.name
         ));
@@ -117,19 +121,19 @@ pub(crate) async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> R
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn set(client: &Client, out: &Output, args: &SetArgs) -> Result<u8, Failure> {
+pub(crate) async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
     let was = find(client, &args.name).await?;
-    let mut said = Vec::new();
+    let mut parts = Vec::new();
     if let Some(budget) = args.shared_commit.map(|budget| budget.0) {
         if !args.dry_run {
             operate::share_commits(client, &args.name, budget).await?;
         }
-        said.push(budget.map_or("commit each alone".to_owned(), |budget| {
+        parts.push(budget.map_or("commit each alone".to_owned(), |budget| {
             format!("share commits for up to {}", span(budget.as_secs_f64()))
         }));
     }
     let on = (LimitKind::Queue, args.name.as_str());
-    said.extend(apply(client, on, args.dry_run, args.terms).await?);
+    parts.extend(apply_limits(client, on, args.dry_run, args.limits).await?);
     if out.json {
         let now = find(client, &args.name).await?;
         out.document(&json!({
@@ -138,7 +142,7 @@ pub(crate) async fn set(client: &Client, out: &Output, args: &SetArgs) -> Result
         return Ok(exit::OK);
     }
     let would = if args.dry_run { " would" } else { "" };
-    out.text(&format!("tasks of queue {}{would} {}", args.name, said.join(", and ")))?;
+    out.text(&format!("tasks of queue {}{would} {}", args.name, parts.join(", and ")))?;
     Ok(exit::OK)
 }
 
@@ -148,12 +152,12 @@ fn settings(status: &QueueStatus) -> String {
     let shared =
         status.shared_commit_seconds.map(|budget| format!("shares commits for {}", span(budget)));
     let most = status.max_running.map(|most| format!("at most {most} at once"));
-    let starts = status.rate.map(|starts| format!("at most {}", rate(starts)));
+    let starts = status.rate.map(|starts| format!("at most {}", format_rate(starts)));
     paused.into_iter().chain(shared).chain(most).chain(starts).collect::<Vec<_>>().join(", ")
 }
 
 async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {
-    Ok(backlog::queues(client).await?.into_iter().find(|status| status.queue == name))
+    Ok(queue_status::queues(client).await?.into_iter().find(|status| status.queue == name))
 }
 
 fn answer(out: &Output, args: &QueueArgs, (was, paused): (bool, bool)) -> Result<u8, Failure> {

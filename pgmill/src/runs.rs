@@ -6,26 +6,36 @@ use std::time::Duration;
 
 use queue::critical_path::critical_path;
 use queue::exit;
-use queue::graph::{self, Edge, Run, RunTask};
 use queue::run::{Expected, RunId, RunState};
+use queue::run_queries::{self, Edge, Run, RunTask};
 use serde_json::json;
-use terminal::{move_bar, run_bar, run_outcome, tell, visible};
+use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 use tokio_postgres::Client;
 
-use crate::args::{Picture, RunGraph, RunList, RunShow, RunVerb};
+use crate::args::{GraphFormat, RunGraph, RunList, RunShow, RunVerb};
 
 use crate::failure::Failure;
+use crate::format::{local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
-use crate::words::{local, one_line, span};
-use crate::{picture, steer_run};
+use crate::{graph_format, run_actions};
 
 /// Rows of a table that somebody reads.
 const TASKS_SHOWN: usize = 50;
 const RUNNING_SHOWN: i64 = 3;
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-const RUN_HEADINGS: [&str; 10] =
-    ["run", "jobs", "state", "tasks", "ended", "failed", "impossible", "started", "duration", "by"];
+const RUN_HEADINGS: [&str; 10] = [
+    "run",
+    "jobs",
+    "state",
+    "tasks",
+    "ended",
+    "failed",
+    "upstream_failed",
+    "started",
+    "duration",
+    "by",
+];
 const TASK_HEADINGS: [&str; 10] = [
     "task", "state", "queue", "priority", "started", "duration", "attempts", "rows", "pid",
     "message",
@@ -39,10 +49,10 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Re
     match verb {
         RunVerb::List(args) => list(client, out, args).await,
         RunVerb::Show(args) => show(client, out, args).await,
-        RunVerb::Graph(args) => picture(client, out, args).await,
-        RunVerb::Cancel(args) => steer_run::cancel(client, out, args).await,
-        RunVerb::Retry(args) => steer_run::retry(client, out, args).await,
-        RunVerb::Restart(args) => steer_run::restart(client, out, args).await,
+        RunVerb::Graph(args) => draw_graph(client, out, args).await,
+        RunVerb::Cancel(args) => run_actions::cancel(client, out, args).await,
+        RunVerb::Retry(args) => run_actions::retry(client, out, args).await,
+        RunVerb::Restart(args) => run_actions::restart(client, out, args).await,
     }
 }
 
@@ -51,22 +61,22 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Re
 /// # Errors
 /// Database trouble.
 async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
-    let runs = graph::runs(client, args.state, args.limit).await?;
+    let runs = run_queries::runs(client, args.state, args.limit).await?;
     if out.json {
         out.document(&runs)?;
     } else if runs.is_empty() {
-        tell("there is no such run");
+        print_stderr("there is no such run");
     } else {
         let row = |run: &Run| {
             vec![
                 Field::new(run.id),
-                Field::new(run.whose()),
+                Field::new(run.title()),
                 Field::new(run.state).tone(run_tone(run.state)),
                 Field::new(run.count.tasks),
                 Field::count(run.count.ended()),
-                Field::count(run.count.failed).tone(Tone::Bad),
-                Field::count(run.count.impossible),
-                Field::new(local(run.started_at)),
+                Field::count(run.count.failed).tone(Tone::Error),
+                Field::count(run.count.upstream_failed),
+                Field::new(local_time(run.started_at)),
                 Field::new(span(run.duration.as_secs_f64())),
                 Field::new(&run.started_by),
             ]
@@ -82,17 +92,17 @@ async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failu
 /// No such run; database trouble.
 async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failure> {
     if args.watch {
-        watch(client, args.run).await?;
+        follow(client, args.run).await?;
     }
     let run = find(client, args.run).await?;
-    let tasks = graph::tasks(client, args.run).await?;
-    let edges = graph::edges(client, args.run).await?;
+    let tasks = run_queries::tasks(client, args.run).await?;
+    let edges = run_queries::edges(client, args.run).await?;
     let (path, seconds) = critical_path(&tasks, &edges);
     if out.json {
         let path: Vec<&str> = path.iter().map(|task| task.name.as_str()).collect();
         out.document(&json!({
             "run": run, "tasks": tasks, "edges": edges,
-            "critical_path": { "tasks": path, "seconds": seconds },
+            "critical_path": { "tasks": path, "duration_seconds": seconds },
         }))?;
     } else {
         out.text(&heading(out, &run))?;
@@ -101,8 +111,8 @@ async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failu
             out.text(&format!("critical path, {}: {}", span(seconds), names(&path)))?;
         }
     }
-    let badly = args.watch && run.state != RunState::Succeeded;
-    Ok(if badly { exit::TASK_FAILED } else { exit::OK })
+    let unsuccessful = args.watch && run.state != RunState::Succeeded;
+    Ok(if unsuccessful { exit::TASK_FAILED } else { exit::OK })
 }
 
 /// The run, which has to be there.
@@ -110,7 +120,7 @@ async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failu
 /// # Errors
 /// It is not; database trouble.
 pub(crate) async fn find(client: &Client, id: RunId) -> Result<Run, Failure> {
-    let found = graph::run(client, id).await?;
+    let found = run_queries::run(client, id).await?;
     found.ok_or_else(|| Failure::not_found(format!("there is no run {id}")).hint("pgmill run list"))
 }
 
@@ -118,10 +128,10 @@ pub(crate) async fn find(client: &Client, id: RunId) -> Result<Run, Failure> {
 ///
 /// # Errors
 /// No such run; database trouble.
-async fn picture(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, Failure> {
+async fn draw_graph(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, Failure> {
     find(client, args.run).await?;
-    let tasks = graph::tasks(client, args.run).await?;
-    let edges = graph::edges(client, args.run).await?;
+    let tasks = run_queries::tasks(client, args.run).await?;
+    let edges = run_queries::edges(client, args.run).await?;
     if out.json {
         out.document(&json!({ "tasks": tasks, "edges": edges }))?;
         return Ok(exit::OK);
@@ -129,26 +139,26 @@ async fn picture(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, F
     let expected = |edge: &Edge| {
         (edge.expected != Expected::Succeeded).then(|| edge.expected.as_str().to_owned())
     };
-    let boxes: Vec<picture::Node> = tasks
+    let boxes: Vec<graph_format::Node> = tasks
         .iter()
-        .map(|task| picture::Node {
+        .map(|task| graph_format::Node {
             id: task.node.to_string(),
             label: format!("{}\n{}", task.name, task.state),
             state: task.state.split(',').next().map(str::to_owned),
         })
         .collect();
-    let arrows: Vec<picture::Edge> = edges
+    let arrows: Vec<graph_format::Edge> = edges
         .iter()
-        .map(|edge| picture::Edge {
+        .map(|edge| graph_format::Edge {
             from: edge.parent.to_string(),
             to: edge.child.to_string(),
             label: expected(edge),
         })
         .collect();
     out.text(&match args.format {
-        Picture::Mermaid => picture::mermaid(&boxes, &arrows),
-        Picture::Dot => picture::dot(&boxes, &arrows),
-        Picture::Text => lines(&tasks, &edges),
+        GraphFormat::Mermaid => graph_format::mermaid(&boxes, &arrows),
+        GraphFormat::Dot => graph_format::dot(&boxes, &arrows),
+        GraphFormat::Text => lines(&tasks, &edges),
     })?;
     Ok(exit::OK)
 }
@@ -172,25 +182,25 @@ fn lines(tasks: &[RunTask], edges: &[Edge]) -> String {
     edges.iter().map(edge).chain(alone.map(|task| shown(task.node))).collect::<Vec<_>>().join("\n")
 }
 
-async fn watch(client: &Client, id: RunId) -> Result<(), Failure> {
+async fn follow(client: &Client, id: RunId) -> Result<(), Failure> {
     let bar = run_bar(id.0);
     let mut edges: Vec<Edge> = Vec::new();
     loop {
         let run = find(client, id).await?;
         if run.state != RunState::Running {
             bar.finish_and_clear();
-            let troubles = graph::troubles(client, id, RUNNING_SHOWN).await?;
-            tell(run_outcome(&run, &troubles));
+            let problem_tasks = run_queries::unsuccessful_tasks(client, id, RUNNING_SHOWN).await?;
+            print_stderr(run_outcome(&run, &problem_tasks));
             return Ok(());
         }
         if !bar.is_hidden() {
-            let running = graph::running(client, id, RUNNING_SHOWN).await?;
-            move_bar(&bar, &run, &running);
+            let running = run_queries::running(client, id, RUNNING_SHOWN).await?;
+            update_run_bar(&bar, &run, &running);
             // Of a large run at its end only: to read it all again twice a second is too much.
             if run.count.tasks <= 2000 {
-                let tasks = graph::tasks(client, id).await?;
+                let tasks = run_queries::tasks(client, id).await?;
                 if edges.is_empty() {
-                    edges = graph::edges(client, id).await?;
+                    edges = run_queries::edges(client, id).await?;
                 }
                 let (path, seconds) = critical_path(&tasks, &edges);
                 bar.set_prefix(format!("run {id}, critical path {}", span(seconds)));
@@ -199,7 +209,7 @@ async fn watch(client: &Client, id: RunId) -> Result<(), Failure> {
                 }
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -217,16 +227,16 @@ fn names(path: &[&RunTask]) -> String {
 /// For which instant a schedule has fired the run, and why.
 pub(crate) fn fire(run: &Run) -> Option<String> {
     let (at, reason) = (run.fire_at?, run.reason.as_deref()?);
-    Some(format!("fired for {}: {}", local(at), visible(reason)))
+    Some(format!("fired for {}: {}", local_time(at), visible(reason)))
 }
 
 fn heading(out: &Output, run: &Run) -> String {
-    let mut text = format!("run {} of {}: ", run.id, visible(&run.whose()));
+    let mut text = format!("run {} of {}: ", run.id, visible(&run.title()));
     text.push_str(&out.paint(run.state.as_str(), run_tone(run.state)));
     let _ = write!(
         text,
         ", started {} by {}, {}",
-        local(run.started_at),
+        local_time(run.started_at),
         visible(&run.started_by),
         span(run.duration.as_secs_f64())
     );
@@ -242,7 +252,7 @@ fn heading(out: &Output, run: &Run) -> String {
     let count = &run.count;
     let _ = write!(
         text,
-        "\n{} tasks: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} impossible",
+        "\n{} tasks: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed",
         count.tasks,
         count.waiting,
         count.released,
@@ -250,7 +260,7 @@ fn heading(out: &Output, run: &Run) -> String {
         count.failed,
         count.ignored,
         count.cancelled,
-        count.impossible
+        count.upstream_failed
     );
     if !run.dropped.is_empty() {
         let _ = write!(text, "\nleft out: {}", visible(&run.dropped.join(", ")));
@@ -262,7 +272,7 @@ fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
     let mut shown: Vec<&RunTask> = tasks.iter().collect();
     let most = if all { usize::MAX } else { TASKS_SHOWN };
     if shown.len() > most {
-        shown.sort_by_key(|task| interest(&task.state));
+        shown.sort_by_key(|task| display_rank(&task.state));
     }
     let row = |task: &&RunTask| {
         vec![
@@ -270,7 +280,7 @@ fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
             Field::new(&task.state).tone(task_tone(&task.state)),
             Field::new(&task.queue),
             Field::new(task.priority),
-            Field::or_blank(task.started_at.map(local)),
+            Field::or_blank(task.started_at.map(local_time)),
             Field::or_blank(task.duration.map(|duration| span(duration.as_secs_f64()))),
             Field::count(i64::from(task.attempts)),
             Field::or_blank(task.rows),
@@ -286,12 +296,12 @@ fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
 }
 
 /// What somebody who looks wants to see first.
-fn interest(state: &str) -> u8 {
+fn display_rank(state: &str) -> u8 {
     match state {
         "running" => 0,
         "failed" | "failed, ignored" => 1,
         "cancelled" => 2,
-        "impossible" => 3,
+        "upstream_failed" => 3,
         "waiting" => 5,
         "succeeded" => 6,
         _ => 4,
@@ -301,17 +311,17 @@ fn interest(state: &str) -> u8 {
 fn run_tone(state: RunState) -> Tone {
     match state {
         RunState::Running => Tone::Plain,
-        RunState::Succeeded => Tone::Good,
-        RunState::Failed => Tone::Bad,
-        RunState::Cancelled => Tone::Odd,
+        RunState::Succeeded => Tone::Success,
+        RunState::Failed => Tone::Error,
+        RunState::Cancelled => Tone::Warning,
     }
 }
 
 fn task_tone(state: &str) -> Tone {
     match state {
-        "succeeded" | "running" => Tone::Good,
-        "failed" => Tone::Bad,
-        "failed, ignored" | "cancelled" | "impossible" | "blocked" => Tone::Odd,
+        "succeeded" | "running" => Tone::Success,
+        "failed" => Tone::Error,
+        "failed, ignored" | "cancelled" | "upstream_failed" | "blocked" => Tone::Warning,
         _ => Tone::Plain,
     }
 }

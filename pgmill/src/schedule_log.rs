@@ -2,15 +2,15 @@
 
 use jiff::SignedDuration;
 use queue::exit;
-use schedule::show::{self, Fired, Logged, Wanted};
-use terminal::tell;
+use schedule::queries::{self, FiredRun, LogEntry, RunHistoryFilter};
+use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{ScheduleHistory, ScheduleLog};
 use crate::failure::Failure;
+use crate::format::{local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::{find, missing};
-use crate::words::{local, one_line, span};
 
 /// Lists runs that schedules have fired.
 ///
@@ -26,13 +26,13 @@ pub(crate) async fn history(
     }
     let since = match args.since {
         Some(since) => {
-            let now = queue::show::now(client).await?;
+            let now = queue::task_queries::now(client).await?;
             let ago = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
             now.checked_sub(ago).ok()
         }
         None => args.from,
     };
-    let wanted = Wanted {
+    let wanted = RunHistoryFilter {
         schedule: args.name.clone(),
         state: args.state.map(|state| state.to_string()),
         since,
@@ -40,11 +40,11 @@ pub(crate) async fn history(
         before: args.before,
         limit: args.limit,
     };
-    let fired = show::history(client, &wanted).await?;
+    let fired = queries::history(client, &wanted).await?;
     if out.json {
         out.document(&fired)?;
     } else if fired.is_empty() {
-        tell("there is no such run");
+        print_stderr("there is no such run");
     } else {
         out.text(&runs(out, &fired))?;
     }
@@ -57,12 +57,12 @@ pub(crate) async fn history(
 /// No such schedule; database trouble.
 pub(crate) async fn log(client: &Client, out: &Output, args: &ScheduleLog) -> Result<u8, Failure> {
     let name = args.name.as_deref();
-    let logged = show::log(client, name, args.event, args.before, args.limit).await?;
+    let logged = queries::log(client, name, args.event, args.before, args.limit).await?;
     let logged = logged.ok_or_else(|| missing(name.unwrap_or_default()))?;
     if out.json {
         out.document(&logged)?;
     } else if logged.is_empty() {
-        tell("there is no such event");
+        print_stderr("there is no such event");
     } else {
         out.text(&events(out, &logged))?;
     }
@@ -70,18 +70,18 @@ pub(crate) async fn log(client: &Client, out: &Output, args: &ScheduleLog) -> Re
 }
 
 /// A table of runs.
-pub(crate) fn runs(out: &Output, fired: &[Fired]) -> String {
-    let row = |it: &Fired| {
+pub(crate) fn runs(out: &Output, fired: &[FiredRun]) -> String {
+    let row = |it: &FiredRun| {
         let tone = match it.state.as_str() {
-            "succeeded" => Tone::Good,
-            "failed" => Tone::Bad,
-            "cancelled" => Tone::Odd,
+            "succeeded" => Tone::Success,
+            "failed" => Tone::Error,
+            "cancelled" => Tone::Warning,
             _ => Tone::Plain,
         };
         vec![
-            Field::new(it.run),
+            Field::new(it.run_id),
             Field::new(&it.schedule),
-            Field::new(local(it.fire_at)),
+            Field::new(local_time(it.fire_at)),
             Field::new(one_line(&it.reason, 50)),
             Field::new(&it.state).tone(tone),
             Field::new(span(it.duration_seconds)),
@@ -91,30 +91,30 @@ pub(crate) fn runs(out: &Output, fired: &[Fired]) -> String {
         ]
     };
     const HEADINGS: [&str; 9] =
-        ["run", "schedule", "for", "by", "state", "took", "attempts", "worker", "message"];
+        ["run", "schedule", "for", "by", "state", "duration", "attempts", "worker", "message"];
     out.table(&HEADINGS, fired.iter().map(row).collect())
 }
 
 /// A table of events.
-pub(crate) fn events(out: &Output, logged: &[Logged]) -> String {
-    let row = |it: &Logged| {
+pub(crate) fn events(out: &Output, logged: &[LogEntry]) -> String {
+    let row = |it: &LogEntry| {
         let tone = match (it.event.as_str(), it.outcome.as_deref()) {
-            ("error", _) | (_, Some("failed")) => Tone::Bad,
-            ("skipped" | "missed" | "reclaimed", _) | (_, Some("cancelled")) => Tone::Odd,
-            (_, Some("succeeded")) => Tone::Good,
+            ("error", _) | (_, Some("failed")) => Tone::Error,
+            ("skipped" | "missed" | "reclaimed", _) | (_, Some("cancelled")) => Tone::Warning,
+            (_, Some("succeeded")) => Tone::Success,
             _ => Tone::Plain,
         };
-        let said = match (&it.outcome, it.duration_seconds) {
+        let result = match (&it.outcome, it.duration_seconds) {
             (Some(outcome), Some(seconds)) => format!("{outcome} after {}", span(seconds)),
             _ => it.reason.clone().unwrap_or_default(),
         };
         vec![
             Field::new(it.id),
-            Field::new(local(it.logged_at)),
+            Field::new(local_time(it.logged_at)),
             Field::new(&it.schedule),
             Field::new(it.event).tone(tone),
-            Field::or_blank(it.run),
-            Field::new(one_line(&said, 60)),
+            Field::or_blank(it.run_id),
+            Field::new(one_line(&result, 60)),
             Field::or_blank(it.message.as_deref().map(|message| one_line(message, 80))),
         ]
     };

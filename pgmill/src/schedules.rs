@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use queue::{QueueError, exit};
-use schedule::show::{self, CommentMistake, Status, Test, Wanted};
-use schedule::{Cadence, Timing, in_words};
+use schedule::queries::{self, AnnotationError, RunHistoryFilter, ScheduleStatus, TestResult};
+use schedule::{Cadence, Timing, describe_timing};
 use serde_json::json;
-use terminal::{tell, visible};
+use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::{ScheduleNext, ScheduleVerb};
 use crate::failure::Failure;
+use crate::format::{local_time, one_line, relative_time, span};
 use crate::output::{Field, Output, Tone};
-use crate::words::{distance, local, one_line, span};
-use crate::{schedule_log, steer_schedule};
+use crate::{schedule_actions, schedule_log};
 
 const HEADINGS: [&str; 7] =
     ["schedule", "status", "when", "next fire", "last fire", "last run", "last success"];
@@ -38,60 +38,63 @@ pub(crate) async fn run(
         ScheduleVerb::Test(args) => test(client, out, &args.name).await,
         ScheduleVerb::History(args) => schedule_log::history(client, out, args).await,
         ScheduleVerb::Log(args) => schedule_log::log(client, out, args).await,
-        ScheduleVerb::Enable(args) => steer_schedule::enable(client, out, args, true).await,
-        ScheduleVerb::Disable(args) => steer_schedule::enable(client, out, args, false).await,
-        ScheduleVerb::Set(args) => steer_schedule::set(client, out, args).await,
-        ScheduleVerb::Remove(args) => steer_schedule::remove(client, out, args).await,
-        ScheduleVerb::RunNow(args) => steer_schedule::run_now(client, out, args).await,
+        ScheduleVerb::Enable(args) => schedule_actions::enable(client, out, args, true).await,
+        ScheduleVerb::Disable(args) => schedule_actions::enable(client, out, args, false).await,
+        ScheduleVerb::Set(args) => schedule_actions::set(client, out, args).await,
+        ScheduleVerb::Remove(args) => schedule_actions::remove(client, out, args).await,
+        ScheduleVerb::Sync(args) => schedule_actions::sync(client, out, args).await,
+        ScheduleVerb::RunNow(args) => schedule_actions::run_now(client, out, args).await,
     }
 }
 
 async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let schedules = show::status(client, None).await?;
-    let mistakes = show::mistakes(client).await?;
+    let schedules = queries::status(client, None).await?;
+    let declaration_errors = queries::annotation_errors(client).await?;
     if out.json {
-        out.document(&json!({ "schedules": schedules, "mistakes": mistakes }))?;
+        out.document(&json!({ "schedules": schedules, "declaration_errors": declaration_errors }))?;
         return Ok(exit::OK);
     }
     if schedules.is_empty() {
-        tell("there is no schedule");
+        print_stderr("there is no schedule");
     } else {
-        let now = queue::show::now(client).await?;
+        let now = queue::task_queries::now(client).await?;
         let rows = schedules.iter().map(|it| row(it, now)).collect();
         out.text(&out.table(&HEADINGS, rows))?;
     }
-    mistakes.iter().for_each(tell_mistake);
+    declaration_errors.iter().for_each(print_declaration_error);
     Ok(exit::OK)
 }
 
 /// A mistake in a comment, on standard error.
-pub(crate) fn tell_mistake(mistake: &CommentMistake) {
-    let CommentMistake { declared_as, place, message, hint } = mistake;
+pub(crate) fn print_declaration_error(error: &AnnotationError) {
+    let AnnotationError { declared_as, place, message, hint } = error;
     let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
-    tell(visible(&format!("mistake in the comment of {declared_as}, {place}: {message}{hint}")));
+    print_stderr(visible(&format!(
+        "error in the comment of {declared_as}, {place}: {message}{hint}"
+    )));
 }
 
-fn row(it: &Status, now: Timestamp) -> Vec<Field> {
+fn row(it: &ScheduleStatus, now: Timestamp) -> Vec<Field> {
     let tone = match it.status.as_str() {
-        "error" => Tone::Bad,
-        "disabled" | "removed" => Tone::Odd,
-        "running" => Tone::Good,
+        "error" => Tone::Error,
+        "disabled" | "removed" => Tone::Warning,
+        "running" => Tone::Success,
         _ => Tone::Plain,
     };
     let last_tone = match it.last_state.as_deref() {
-        Some("succeeded") => Tone::Good,
-        Some("failed") => Tone::Bad,
-        Some(_) => Tone::Odd,
+        Some("succeeded") => Tone::Success,
+        Some("failed") => Tone::Error,
+        Some(_) => Tone::Warning,
         None => Tone::Plain,
     };
     vec![
         Field::new(&it.name),
         Field::new(&it.status).tone(tone),
-        Field::new(one_line(&in_words(&it.timing), 80)),
-        Field::or_blank(it.next_fire_at.map(|at| distance(at, now))),
-        Field::or_blank(it.last_fire_at.map(|at| distance(at, now))),
+        Field::new(one_line(&describe_timing(&it.timing), 80)),
+        Field::or_blank(it.next_fire_at.map(|at| relative_time(at, now))),
+        Field::or_blank(it.last_fire_at.map(|at| relative_time(at, now))),
         Field::or_blank(it.last_state.as_deref()).tone(last_tone),
-        Field::or_blank(it.last_success_at.map(|at| distance(at, now))),
+        Field::or_blank(it.last_success_at.map(|at| relative_time(at, now))),
     ]
 }
 
@@ -99,8 +102,8 @@ fn row(it: &Status, now: Timestamp) -> Vec<Field> {
 ///
 /// # Errors
 /// It is not; database trouble.
-pub(crate) async fn find(client: &Client, name: &str) -> Result<Status, Failure> {
-    let found = show::status(client, Some(name)).await?.into_iter().next();
+pub(crate) async fn find(client: &Client, name: &str) -> Result<ScheduleStatus, Failure> {
+    let found = queries::status(client, Some(name)).await?.into_iter().next();
     found.ok_or_else(|| missing(name))
 }
 
@@ -111,18 +114,22 @@ pub(crate) fn missing(name: &str) -> Failure {
 
 async fn show_one(client: &Client, out: &Output, name: &str) -> Result<u8, Failure> {
     let it = find(client, name).await?;
-    let now = queue::show::now(client).await?;
+    let now = queue::task_queries::now(client).await?;
     let cadence = match Timing::parse(&it.timing) {
         Ok(Timing::Scheduled(cadence)) => Some(cadence),
         _ => None,
     };
     let next = cadence.iter().flat_map(|it| it.fires(now).take(5)).collect::<Vec<_>>();
-    let wanted = Wanted { schedule: Some(name.to_owned()), limit: LATEST, ..Wanted::default() };
-    let history = show::history(client, &wanted).await?;
-    let log = show::log(client, Some(name), None, None, LATEST).await?.unwrap_or_default();
+    let wanted = RunHistoryFilter {
+        schedule: Some(name.to_owned()),
+        limit: LATEST,
+        ..RunHistoryFilter::default()
+    };
+    let history = queries::history(client, &wanted).await?;
+    let log = queries::log(client, Some(name), None, None, LATEST).await?.unwrap_or_default();
     if out.json {
         out.document(&json!({
-            "schedule": it, "words": in_words(&it.timing), "next": next, "history": history, "log": log,
+            "schedule": it, "timing_description": describe_timing(&it.timing), "next": next, "history": history, "log": log,
         }))?;
         return Ok(exit::OK);
     }
@@ -139,8 +146,8 @@ async fn show_one(client: &Client, out: &Output, name: &str) -> Result<u8, Failu
     Ok(exit::OK)
 }
 
-fn heading(it: &Status) -> String {
-    let mut text = format!("schedule {}: {}, {}", it.name, it.status, in_words(&it.timing));
+fn heading(it: &ScheduleStatus) -> String {
+    let mut text = format!("schedule {}: {}, {}", it.name, it.status, describe_timing(&it.timing));
     let declared = match (&it.declared_as, it.declared_in.as_str()) {
         (Some(procedure), _) => format!("in the comment of {procedure}"),
         (None, "file") => "in a file".to_owned(),
@@ -160,8 +167,8 @@ fn heading(it: &Status) -> String {
     if it.jitter_seconds > 0.0 {
         let _ = write!(text, ", jitter {}", span(it.jitter_seconds));
     }
-    if let Some(attempts) = it.attempts {
-        let _ = write!(text, ", attempts {attempts}");
+    if let Some(max_attempts) = it.max_attempts {
+        let _ = write!(text, ", max attempts {max_attempts}");
     }
     if let Some(seconds) = it.retry_interval_seconds {
         let _ = write!(text, ", retry interval {}", span(seconds));
@@ -170,7 +177,7 @@ fn heading(it: &Status) -> String {
         text,
         "\nversion {}, changed {} by {}",
         it.version,
-        local(it.changed_at),
+        local_time(it.changed_at),
         it.changed_by
     );
     for (word, at) in [
@@ -181,10 +188,10 @@ fn heading(it: &Status) -> String {
         ("removed", it.removed_at),
     ] {
         if let Some(at) = at {
-            let _ = write!(text, "\n{word} {}", local(at));
+            let _ = write!(text, "\n{word} {}", local_time(at));
         }
     }
-    if let Some(run) = it.running {
+    if let Some(run) = it.running_run_id {
         let _ = write!(text, "\nrun {run} goes on: pgmill run show {run}");
     }
     if let Some(error) = &it.error {
@@ -200,7 +207,7 @@ fn table_of_fires(out: &Output, cadence: &Cadence, fires: &[Timestamp], now: Tim
         vec![
             Field::new(there.strftime("%a %F %T %Z")),
             Field::new(at),
-            Field::new(distance(*at, now)),
+            Field::new(relative_time(*at, now)),
         ]
     };
     out.table(&["fires", "utc", "that is"], fires.iter().map(row).collect())
@@ -217,15 +224,17 @@ async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> Result<u8, 
         let message = format!("no clock makes it fire: {}", parsed.describe());
         return Err(Failure::usage(message));
     };
-    let now = queue::show::now(client).await?;
+    let now = queue::task_queries::now(client).await?;
     let next: Vec<Timestamp> = cadence.fires(now).take(args.count.into()).collect();
     if out.json {
-        out.document(&json!({ "timing": timing, "words": parsed.describe(), "fires": next }))?;
+        out.document(
+            &json!({ "timing": timing, "timing_description": parsed.describe(), "fires": next }),
+        )?;
         return Ok(exit::OK);
     }
     out.text(&visible(&parsed.describe()))?;
     if next.is_empty() {
-        tell("it has no fire left");
+        print_stderr("it has no fire left");
     } else {
         out.text(&table_of_fires(out, cadence, &next, now))?;
     }
@@ -237,10 +246,10 @@ async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> Result<u8, 
 /// # Errors
 /// It cannot be read.
 pub(crate) fn parse(timing: &str) -> Result<Timing, Failure> {
-    Timing::parse(timing).map_err(|mistake| {
-        let caret = format!("{timing}\n{}^", " ".repeat(mistake.at));
-        let failure = Failure::usage(format!("timing: {}\n{caret}", mistake.message));
-        match mistake.hint {
+    Timing::parse(timing).map_err(|error| {
+        let caret = format!("{timing}\n{}^", " ".repeat(error.at));
+        let failure = Failure::usage(format!("timing: {}\n{caret}", error.message));
+        match error.hint {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
@@ -251,24 +260,24 @@ pub(crate) fn parse(timing: &str) -> Result<Timing, Failure> {
 ///
 /// # Errors
 /// No such schedule; what its probe raises; database trouble.
-pub(crate) async fn tested(client: &mut Client, name: &str) -> Result<Test, Failure> {
+pub(crate) async fn test_schedule(client: &mut Client, name: &str) -> Result<TestResult, Failure> {
     // A probe is somebody's SQL: it reads only.
     let start = client.build_transaction().read_only(true).start();
     let transaction = start.await.map_err(QueueError::from)?;
-    let found = show::test(&transaction, name).await;
+    let found = queries::test(&transaction, name).await;
     transaction.rollback().await.map_err(QueueError::from)?;
     found?.ok_or_else(|| missing(name))
 }
 
 async fn test(client: &mut Client, out: &Output, name: &str) -> Result<u8, Failure> {
-    let it = tested(client, name).await?;
+    let it = test_schedule(client, name).await?;
     if out.json {
         out.document(&it)?;
         return Ok(exit::OK);
     }
-    let Test { would_fire, reason, pending_rows, oldest_row_age_seconds, next_fire_at } = it;
+    let TestResult { would_fire, reason, pending_rows, oldest_row_age_seconds, next_fire_at } = it;
     let (word, tone) =
-        if would_fire { ("would fire", Tone::Good) } else { ("would not fire", Tone::Plain) };
+        if would_fire { ("would fire", Tone::Success) } else { ("would not fire", Tone::Plain) };
     out.text(&format!("{}: {}", out.paint(word, tone), visible(&reason)))?;
     if let Some(rows) = pending_rows {
         out.text(&format!("pending rows: {rows}"))?;
@@ -277,7 +286,7 @@ async fn test(client: &mut Client, out: &Output, name: &str) -> Result<u8, Failu
         out.text(&format!("oldest row: {} old", span(seconds)))?;
     }
     if let Some(at) = next_fire_at {
-        out.text(&format!("next fire: {}", local(at)))?;
+        out.text(&format!("next fire: {}", local_time(at)))?;
     }
     Ok(exit::OK)
 }

@@ -35,9 +35,9 @@ impl Session {
     /// As [`Session::open`]; no schema, another version of it, or no right to read it.
     pub(crate) async fn open_checked(global: &Global) -> Result<Self, Failure> {
         let session = Self::open(global).await?;
-        schema::check_version(&session.client)
-            .await
-            .map_err(|error| Failure::from(error).lacking(Some("mill_viewer"), session.user()))?;
+        schema::check_version(&session.client).await.map_err(|error| {
+            Failure::from(error).with_missing_role(Some("mill_viewer"), session.user())
+        })?;
         Ok(session)
     }
 
@@ -56,7 +56,10 @@ impl Session {
 ///
 /// # Errors
 /// Database trouble.
-pub(crate) async fn end(transaction: Transaction<'_>, dry_run: bool) -> Result<(), QueueError> {
+pub(crate) async fn commit_unless_dry_run(
+    transaction: Transaction<'_>,
+    dry_run: bool,
+) -> Result<(), QueueError> {
     if dry_run {
         transaction.rollback().await?;
     } else {

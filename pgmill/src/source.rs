@@ -12,14 +12,14 @@ pub(crate) struct Source {
 
 /// Something wrong in a file.
 #[derive(Debug)]
-pub(crate) struct Mistake {
+pub(crate) struct ValidationError {
     /// Byte in the text.
     pub(crate) at: usize,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
-impl Mistake {
+impl ValidationError {
     pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
         Self { at, message: message.into(), hint: None }
     }
@@ -43,7 +43,7 @@ impl Source {
     }
 
     /// `path:line:column`, both from 1, columns in characters.
-    pub(crate) fn place(&self, at: usize) -> String {
+    pub(crate) fn location(&self, at: usize) -> String {
         let before = self.text.get(..at).unwrap_or(&self.text);
         let line = before.matches('\n').count() + 1;
         let start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -51,16 +51,16 @@ impl Source {
     }
 
     /// The same of a character counted from 1, as the server counts.
-    pub(crate) fn place_of_character(&self, position: u32) -> String {
+    pub(crate) fn location_of_character(&self, position: u32) -> String {
         let skipped = usize::try_from(position.saturating_sub(1)).unwrap_or(usize::MAX);
         let at = self.text.char_indices().nth(skipped).map_or(self.text.len(), |(at, _)| at);
-        self.place(at)
+        self.location(at)
     }
 
     /// What to tell about it: the file is wrong.
-    pub(crate) fn wrong(&self, mistake: Mistake) -> Failure {
-        let failure = Failure::usage(mistake.message).at(&self.place(mistake.at));
-        match mistake.hint {
+    pub(crate) fn to_failure(&self, error: ValidationError) -> Failure {
+        let failure = Failure::usage(error.message).at(&self.location(error.at));
+        match error.hint {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn places_are_lines_and_characters_from_one() {
         let source = Source { path: "a.sql".into(), text: "ä\nöü x\n".to_owned() };
-        assert_eq!(source.place(0), "a.sql:1:1");
-        assert_eq!(source.place("ä\nöü ".len()), "a.sql:2:4");
-        assert_eq!(source.place_of_character(6), "a.sql:2:4");
-        assert_eq!(source.place_of_character(100), "a.sql:3:1");
+        assert_eq!(source.location(0), "a.sql:1:1");
+        assert_eq!(source.location("ä\nöü ".len()), "a.sql:2:4");
+        assert_eq!(source.location_of_character(6), "a.sql:2:4");
+        assert_eq!(source.location_of_character(100), "a.sql:3:1");
     }
 }

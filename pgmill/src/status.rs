@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use queue::backlog::{self, QueueStatus};
-use queue::doctor::{self, Holder};
+use queue::doctor::{self, HorizonHolder};
 use queue::history::{self, OutcomeCount};
-use queue::insight::trouble::{self, FailedRuns, Missed};
-use queue::roster::{self, Worker};
-use queue::show::{self, Running};
+use queue::insight::problems::{FailedRuns, MissedFires, failed_runs, missed_fires};
+use queue::queue_status::{self, QueueStatus};
+use queue::task_queries::{self, Running};
+use queue::workers::{self, Worker};
 use queue::{QueueError, exit};
 use serde::Serialize;
 use serde_json::json;
-use terminal::problem::{self, About, Evidence, Waiting};
+use terminal::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
 use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
+use crate::format::{counted, outcome_tone, span};
 use crate::output::{Field, Output, Tone};
-use crate::words::{counted, outcome_tone, span};
 use crate::{queues, worker};
 
 /// Of this much time the ends of tasks are counted.
@@ -35,42 +35,42 @@ pub(crate) struct Problem {
 }
 
 /// What the screen is made of.
-pub(crate) struct Scene {
+pub(crate) struct FleetStatus {
     pub(crate) now: Timestamp,
     pub(crate) queues: Vec<QueueStatus>,
     pub(crate) workers: Vec<Worker>,
     pub(crate) running: Vec<Running>,
     /// Within [`LAST`].
     pub(crate) ended: Vec<OutcomeCount>,
-    pub(crate) trouble: Trouble,
+    pub(crate) sources: ProblemSources,
 }
 
 /// What is asked beside the lists of the screen.
 #[derive(Default)]
-pub(crate) struct Trouble {
+pub(crate) struct ProblemSources {
     runs: Vec<FailedRuns>,
-    missed: Vec<Missed>,
-    horizon: Vec<Holder>,
+    missed: Vec<MissedFires>,
+    horizon: Vec<HorizonHolder>,
 }
 
-impl Scene {
+impl FleetStatus {
     /// Looks at everything but how tasks ended, which takes longest.
     ///
     /// # Errors
     /// Database trouble.
-    pub(crate) async fn look(
+    pub(crate) async fn query(
         client: &Client,
         ended: Vec<OutcomeCount>,
     ) -> Result<Self, QueueError> {
         Ok(Self {
-            now: show::now(client).await?,
-            queues: backlog::queues(client).await?,
-            workers: roster::workers(client).await?,
-            running: show::running(client, None).await?,
+            now: task_queries::now(client).await?,
+            queues: queue_status::queues(client).await?,
+            workers: workers::workers(client).await?,
+            running: task_queries::running(client, None).await?,
             ended,
-            trouble: Trouble {
-                runs: trouble::failed_runs(client).await?,
-                missed: trouble::missed(client).await?,
+            sources: ProblemSources {
+                runs: failed_runs(client).await?,
+                missed: missed_fires(client).await?,
                 horizon: doctor::horizon(client).await?,
             },
         })
@@ -82,42 +82,42 @@ impl Scene {
 /// # Errors
 /// Database trouble.
 pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let scene = Scene::look(client, history::outcomes(client, LAST).await?).await?;
-    let problems = problems(&scene);
+    let status = FleetStatus::query(client, history::outcomes(client, LAST).await?).await?;
+    let problems = problems(&status);
     if out.json {
         out.document(&json!({
-            "problems": problems, "queues": scene.queues, "workers": scene.workers,
-            "ended_last_hour": scene.ended,
+            "problems": problems, "queues": status.queues, "workers": status.workers,
+            "ended_last_hour": status.ended,
         }))?;
     } else {
-        out.text(&screen(out, &scene, &problems))?;
+        out.text(&screen(out, &status, &problems))?;
     }
     Ok(exit::OK)
 }
 
 /// What somebody should look at, the oldest first, and the command to go on with.
-pub(crate) fn problems(scene: &Scene) -> Vec<Problem> {
-    let found = problem::problems(&Evidence {
-        now: scene.now,
-        waiting: scene.queues.iter().filter_map(waiting).collect(),
-        workers: &scene.workers,
-        running: &scene.running,
+pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
+    let found = problems::find_problems(&FleetFacts {
+        now: status.now,
+        waiting: status.queues.iter().filter_map(waiting).collect(),
+        workers: &status.workers,
+        running: &status.running,
         failing: Vec::new(),
-        ended: &scene.ended,
-        runs: &scene.trouble.runs,
-        missed: &scene.trouble.missed,
-        horizon: &scene.trouble.horizon,
+        ended: &status.ended,
+        runs: &status.sources.runs,
+        missed: &status.sources.missed,
+        horizon: &status.sources.horizon,
     });
-    let told = |it: problem::Problem| Problem {
+    let with_hint = |it: problems::Problem| Problem {
         age_seconds: it.age_seconds,
         message: it.message,
         next: next(&it.about),
     };
-    found.into_iter().map(told).collect()
+    found.into_iter().map(with_hint).collect()
 }
 
-fn waiting(status: &QueueStatus) -> Option<Waiting<'_>> {
-    Some(Waiting {
+fn waiting(status: &QueueStatus) -> Option<QueueBacklog<'_>> {
+    Some(QueueBacklog {
         queue: &status.queue,
         paused: status.paused,
         pending: counted(status.pending, "pending task"),
@@ -126,46 +126,48 @@ fn waiting(status: &QueueStatus) -> Option<Waiting<'_>> {
 }
 
 /// A command that shows more or mends it.
-fn next(about: &About) -> String {
+fn next(about: &ProblemSubject) -> String {
     match about {
-        About::Paused(queue) => format!("pgmill queue resume {queue}"),
-        About::Unserved(_) | About::Worker => "pgmill worker list".to_owned(),
-        About::Failing(_) => "pgmill failures".to_owned(),
-        About::Ended(outcome) => format!("pgmill task list --outcome {outcome} --since 1h"),
-        About::Task(id) => format!("pgmill task show {id}"),
-        About::Run(run) => format!("pgmill run show {run}"),
-        About::Runs(_) => "pgmill run list --state failed".to_owned(),
-        About::Schedule(_) => "pgmill schedule list".to_owned(),
-        About::Snapshot => "pgmill doctor".to_owned(),
+        ProblemSubject::Paused(queue) => format!("pgmill queue resume {queue}"),
+        ProblemSubject::Unserved(_) | ProblemSubject::Worker => "pgmill worker list".to_owned(),
+        ProblemSubject::QueueFailures(_) => "pgmill failures".to_owned(),
+        ProblemSubject::Ended(outcome) => {
+            format!("pgmill task list --outcome {outcome} --since 1h")
+        }
+        ProblemSubject::Task(id) => format!("pgmill task show {id}"),
+        ProblemSubject::Run(run) => format!("pgmill run show {run}"),
+        ProblemSubject::Runs(_) => "pgmill run list --state failed".to_owned(),
+        ProblemSubject::Schedule(_) => "pgmill schedule list".to_owned(),
+        ProblemSubject::Snapshot => "pgmill doctor".to_owned(),
     }
 }
 
-fn screen(out: &Output, scene: &Scene, problems: &[Problem]) -> String {
+fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     let mut parts = Vec::new();
     if problems.is_empty() {
-        parts.push(out.paint("no problem", Tone::Good));
+        parts.push(out.paint("no problem", Tone::Success));
     } else {
         let row = |problem: &Problem| {
             vec![
                 Field::new(span(problem.age_seconds)),
-                Field::new(&problem.message).tone(Tone::Bad),
+                Field::new(&problem.message).tone(Tone::Error),
                 Field::new(&problem.next),
             ]
         };
         let rows = problems.iter().map(row).collect();
         parts.push(out.table(&["since", "problem", "next"], rows));
     }
-    parts.push(if scene.queues.is_empty() {
+    parts.push(if status.queues.is_empty() {
         "no live tasks".to_owned()
     } else {
-        queues::table(out, &scene.queues)
+        queues::table(out, &status.queues)
     });
-    parts.push(if scene.workers.is_empty() {
+    parts.push(if status.workers.is_empty() {
         "no worker is registered".to_owned()
     } else {
-        format!("{}\n\n{}", fleet(&scene.workers), worker::table(out, &scene.workers))
+        format!("{}\n\n{}", fleet(&status.workers), worker::table(out, &status.workers))
     });
-    parts.push(ended(out, &scene.ended));
+    parts.push(ended(out, &status.ended));
     parts.join("\n\n")
 }
 
@@ -190,7 +192,7 @@ pub(crate) fn ended(out: &Output, ended: &[OutcomeCount]) -> String {
         .iter()
         .map(|ended| {
             let word = out.paint(&visible(ended.outcome.as_str()), outcome_tone(ended.outcome));
-            let p95 = ended.run_p95_seconds.map(|seconds| format!(" (p95 {})", span(seconds)));
+            let p95 = ended.duration_p95_seconds.map(|seconds| format!(" (p95 {})", span(seconds)));
             format!("{} {word}{}", ended.tasks, p95.unwrap_or_default())
         })
         .collect();

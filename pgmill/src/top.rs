@@ -3,7 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | the session: looks, carries out what was ordered, connects again | `fetch` |
-//! | what a look found | `shot` |
+//! | what a look found | `snapshot` |
 //! | what the keys mean: which pane, which row, which question | `state` |
 //! | what all this looks like | `draw`, its tables `panes` |
 //!
@@ -13,7 +13,7 @@
 mod draw;
 mod fetch;
 mod panes;
-mod shot;
+mod snapshot;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
 
-use fetch::{Order, Sight};
+use fetch::{Action, View};
 use state::{State, Step};
 
 /// Shows the fleet until somebody leaves.
@@ -48,13 +48,13 @@ pub(crate) async fn run(
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::usage("top needs a terminal").hint("pgmill status, or --json of it"));
     }
-    let (orders, ordered) = mpsc::channel(8);
-    let (sights, seen) = watch::channel(Sight::default());
-    let fetching = fetch::serve(session, global, (args.interval, ordered, sights));
+    let (actions, ordered) = mpsc::channel(8);
+    let (views, seen) = watch::channel(View::default());
+    let fetching = fetch::serve(session, global, (args.interval, ordered, views));
     let mut terminal = ratatui::try_init().map_err(Failure::from)?;
     // Whatever ends it, the terminal is given back as it was.
     let shown = tokio::select! {
-        shown = show(&mut terminal, out.colour(), (seen, orders)) => shown,
+        shown = show(&mut terminal, out.colour(), (seen, actions)) => shown,
         never = fetching => match never {},
     };
     ratatui::try_restore().map_err(Failure::from)?;
@@ -65,7 +65,7 @@ pub(crate) async fn run(
 async fn show(
     terminal: &mut DefaultTerminal,
     colour: bool,
-    (mut seen, orders): (watch::Receiver<Sight>, mpsc::Sender<Order>),
+    (mut seen, actions): (watch::Receiver<View>, mpsc::Sender<Action>),
 ) -> io::Result<()> {
     let mut keys = EventStream::new();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -73,9 +73,9 @@ async fn show(
     let mut state = State::default();
     loop {
         {
-            let sight = seen.borrow_and_update();
-            state.settle(&sight);
-            terminal.draw(|frame| draw::draw(frame, &sight, &state, colour))?;
+            let view = seen.borrow_and_update();
+            state.restore_selection(&view);
+            terminal.draw(|frame| draw::draw(frame, &view, &state, colour))?;
         }
         tokio::select! {
             changed = seen.changed() => if changed.is_err() { return Ok(()) },
@@ -89,7 +89,7 @@ async fn show(
                     match step {
                         Some(Step::Leave) => return Ok(()),
                         // The session that would take it is gone only when this ends.
-                        Some(Step::Order(order)) => drop(orders.send(order).await),
+                        Some(Step::Action(action)) => drop(actions.send(action).await),
                         Some(Step::Stay) | None => {}
                     }
                 }

@@ -1,18 +1,27 @@
 //! `pgmill worker`.
 
-use queue::roster::{self, Worker};
+use queue::workers::{self, Worker};
 use queue::{exit, operate};
 use serde_json::json;
-use terminal::tell;
+use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::DrainArgs;
 use crate::failure::Failure;
+use crate::format::{counted, span};
 use crate::output::{Field, Output, Tone};
-use crate::words::{counted, span};
 
 const HEADINGS: [&str; 11] = [
-    "id", "worker", "state", "readers", "reserved", "running", "beat", "up", "version", "schema",
+    "id",
+    "worker",
+    "state",
+    "readers",
+    "reserved",
+    "running",
+    "heartbeat",
+    "uptime",
+    "version",
+    "schema",
     "queues",
 ];
 
@@ -21,11 +30,11 @@ const HEADINGS: [&str; 11] = [
 /// # Errors
 /// Database trouble.
 pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let workers = roster::workers(client).await?;
+    let workers = workers::workers(client).await?;
     if out.json {
         out.document(&workers)?;
     } else if workers.is_empty() {
-        tell("no worker is registered");
+        print_stderr("no worker is registered");
     } else {
         out.text(&table(out, &workers))?;
     }
@@ -36,16 +45,19 @@ pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
     let row = |worker: &Worker| {
         let (state, tone) = state(worker);
         let up = worker.started_at.map(|started| {
-            span(worker.beat_age_seconds + worker.beat_at.duration_since(started).as_secs_f64())
+            span(
+                worker.heartbeat_age_seconds
+                    + worker.heartbeat_at.duration_since(started).as_secs_f64(),
+            )
         });
         vec![
             Field::new(&worker.id.to_string()[..8]),
-            Field::new(worker.place()),
+            Field::new(worker.label()),
             Field::new(state).tone(tone),
             Field::new(worker.readers),
             Field::count(worker.reserved.into()),
             Field::new(worker.running),
-            Field::new(format!("{} ago", span(worker.beat_age_seconds))),
+            Field::new(format!("{} ago", span(worker.heartbeat_age_seconds))),
             Field::or_blank(up),
             Field::or_blank(worker.version.as_deref()),
             Field::or_blank(worker.schema_version),
@@ -59,12 +71,12 @@ pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
 
 /// A worker whose control session is gone, but whose beat is young, may be about to connect again.
 pub(crate) fn state(worker: &Worker) -> (&'static str, Tone) {
-    match (worker.alive, worker.present, worker.draining) {
-        (false, false, _) => ("dead", Tone::Bad),
-        (false, true, _) => ("silent", Tone::Bad),
-        (true, false, _) => ("disconnected", Tone::Odd),
-        (true, true, true) => ("draining", Tone::Odd),
-        (true, true, false) => ("alive", Tone::Good),
+    match (worker.alive, worker.session_alive, worker.draining) {
+        (false, false, _) => ("dead", Tone::Error),
+        (false, true, _) => ("silent", Tone::Error),
+        (true, false, _) => ("disconnected", Tone::Warning),
+        (true, true, true) => ("draining", Tone::Warning),
+        (true, true, false) => ("alive", Tone::Success),
     }
 }
 
@@ -73,7 +85,7 @@ pub(crate) fn state(worker: &Worker) -> (&'static str, Tone) {
 /// # Errors
 /// No such worker; an id that several have; database trouble.
 pub(crate) async fn drain(client: &Client, out: &Output, args: &DrainArgs) -> Result<u8, Failure> {
-    let workers = roster::workers(client).await?;
+    let workers = workers::workers(client).await?;
     let chosen = match (&args.id, &args.host) {
         (Some(prefix), _) => vec![by_prefix(&workers, prefix)?],
         (None, host) => {
@@ -91,7 +103,7 @@ pub(crate) async fn drain(client: &Client, out: &Output, args: &DrainArgs) -> Re
         let result = if worker.draining != args.undo {
             "unchanged"
         } else if args.dry_run || operate::drain(client, worker.id, !args.undo).await? {
-            if args.undo { "claims again" } else { "drains" }
+            if args.undo { "resumed" } else { "draining" }
         } else {
             "not found"
         };
@@ -115,13 +127,13 @@ fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Result
         .map(|(worker, result)| {
             let runs = counted(worker.running, "task");
             let what = match *result {
-                "drains" => format!("claims no more; it runs {runs} to the end"),
+                "draining" => format!("claims no more; it runs {runs} to the end"),
                 "unchanged" if args.undo => "was not draining".to_owned(),
                 "unchanged" => format!("was draining already; it runs {runs}"),
                 "not found" => "has left meanwhile".to_owned(),
                 other => other.to_owned(),
             };
-            format!("worker {} on {}: {what}", &worker.id.to_string()[..8], worker.place())
+            format!("worker {} on {}: {what}", &worker.id.to_string()[..8], worker.label())
         })
         .collect();
     if args.dry_run {
@@ -148,7 +160,7 @@ fn by_prefix<'a>(workers: &'a [Worker], prefix: &str) -> Result<&'a Worker, Fail
         several => {
             let ids: Vec<String> = several
                 .iter()
-                .map(|worker| format!("{} on {}", worker.id, worker.place()))
+                .map(|worker| format!("{} on {}", worker.id, worker.label()))
                 .collect();
             Err(Failure::usage(format!("several workers' ids begin with {prefix}"))
                 .hint(format!("one of {}", ids.join(", "))))

@@ -10,6 +10,7 @@ use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
 use crate::error::QueueError;
+use crate::run::RunId;
 use crate::task::{Mode, Outcome, Priority, State, TaskId, WorkerId};
 
 /// A statement that reads [`Attempt`]s; `$rest` picks the rows.
@@ -21,9 +22,9 @@ macro_rules! history {
             " */
 SELECT h.task_id, h.attempt, h.final, h.outcome::text, h.queue, h.name, h.priority::text,
     h.mode::text, h.enqueued_at, h.due_at, h.started_at, h.finished_at,
-    extract(epoch FROM h.wait)::float8 AS wait, extract(epoch FROM h.run)::float8 AS run,
+    extract(epoch FROM h.wait_duration)::float8 AS wait_duration, extract(epoch FROM h.duration)::float8 AS duration,
     h.rows, h.sqlstate, h.message, h.detail, h.hint, h.context, h.position, h.notices, h.result,
-    h.worker_id, h.host, h.worker_pid, h.session_pid, h.statement, h.params
+    h.worker_id, h.host, h.worker_pid, h.session_pid, h.statement, h.params, h.run_id
 FROM mill.history h ",
             $rest
         )
@@ -50,6 +51,8 @@ const LIVE_STATE: &str =
 pub struct Attempt {
     /// Whose.
     pub task_id: TaskId,
+    /// The run, if the task is of one.
+    pub run_id: Option<RunId>,
     /// Its number, from 1; 0 if the task ended without being claimed.
     pub attempt: u32,
     /// Whether the task ended with it.
@@ -75,7 +78,7 @@ pub struct Attempt {
     /// From due to claimed, or to the end of a task that was never claimed.
     pub wait_seconds: f64,
     /// From claimed to ended.
-    pub run_seconds: Option<f64>,
+    pub duration_seconds: Option<f64>,
     /// Rows returned or affected, over all statements.
     pub rows: Option<i64>,
     /// Five characters; none if there was no error, or it did not come from the server.
@@ -138,7 +141,7 @@ pub async fn live_state(
     id: TaskId,
 ) -> Result<Option<State>, QueueError> {
     let rows = client.query_typed(LIVE_STATE, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(|row| word(row, "state")).transpose()
+    rows.first().map(|row| enum_column(row, "state")).transpose()
 }
 
 fn from_row(row: &Row) -> Result<Attempt, QueueError> {
@@ -146,20 +149,23 @@ fn from_row(row: &Row) -> Result<Attempt, QueueError> {
     let position: Option<i32> = row.try_get("position")?;
     Ok(Attempt {
         task_id: TaskId(row.try_get("task_id")?),
+        run_id: row.try_get::<_, Option<i64>>("run_id")?.map(RunId),
         attempt: attempt.cast_unsigned(),
         r#final: row.try_get("final")?,
-        outcome: word(row, "outcome")?,
+        outcome: enum_column(row, "outcome")?,
         queue: row.try_get("queue")?,
         name: row.try_get("name")?,
-        priority: word(row, "priority")?,
-        mode: word(row, "mode")?,
+        priority: enum_column(row, "priority")?,
+        mode: enum_column(row, "mode")?,
         enqueued_at: row.try_get("enqueued_at")?,
         due_at: row.try_get("due_at")?,
         started_at: row.try_get("started_at")?,
         finished_at: row.try_get("finished_at")?,
         // A task that is cancelled before it is due has not waited.
-        wait_seconds: row.try_get::<_, f64>("wait")?.max(0.0),
-        run_seconds: row.try_get::<_, Option<f64>>("run")?.map(|seconds| seconds.max(0.0)),
+        wait_seconds: row.try_get::<_, f64>("wait_duration")?.max(0.0),
+        duration_seconds: row
+            .try_get::<_, Option<f64>>("duration")?
+            .map(|seconds| seconds.max(0.0)),
         rows: row.try_get("rows")?,
         sqlstate: row.try_get("sqlstate")?,
         message: row.try_get("message")?,
@@ -178,7 +184,7 @@ fn from_row(row: &Row) -> Result<Attempt, QueueError> {
     })
 }
 
-fn word<T: FromStr>(row: &Row, column: &'static str) -> Result<T, QueueError> {
+fn enum_column<T: FromStr>(row: &Row, column: &'static str) -> Result<T, QueueError> {
     let value: &str = row.try_get(column)?;
     value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
 }

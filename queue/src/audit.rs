@@ -10,15 +10,15 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 
-const ACTS: &str = "/* queue.audit */
-SELECT a.id, a.at, a.login, a.role, a.actor, a.application, a.act, a.subject, a.detail
+const ENTRIES: &str = "/* queue.audit */
+SELECT a.id, a.at, a.login, a.role, a.actor, a.application, a.action, a.subject, a.detail
 FROM mill.audit a
 WHERE ($1 IS NULL OR a.subject = $1) AND ($2 IS NULL OR $2 IN (a.login, a.actor))
-    AND ($3 IS NULL OR a.act = $3) AND ($4 IS NULL OR a.at > now() - make_interval(secs => $4))
+    AND ($3 IS NULL OR a.action = $3) AND ($4 IS NULL OR a.at > now() - make_interval(secs => $4))
     AND ($5 IS NULL OR a.id < $5)
 ORDER BY a.id DESC LIMIT $6";
 
-const ACT_FOR: &str = "/* queue.act_for */ SELECT set_config('mill.actor', $1, true)";
+const SET_ACTOR: &str = "/* queue.set_actor */ SELECT set_config('mill.actor', $1, true)";
 
 /// Which acts. Nothing set means all of them.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub struct AuditFilter {
     /// By this login, or on behalf of this person.
     pub login: Option<String>,
     /// Name of the function.
-    pub act: Option<String>,
+    pub action: Option<String>,
     /// At most this long ago.
     pub since: Option<Duration>,
     /// Before the one with this id.
@@ -37,7 +37,7 @@ pub struct AuditFilter {
 
 /// What somebody did.
 #[derive(Clone, Debug, Serialize)]
-pub struct Act {
+pub struct AuditEntry {
     /// In the order of time, nearly.
     pub id: i64,
     /// When.
@@ -51,7 +51,7 @@ pub struct Act {
     /// The program.
     pub application: Option<String>,
     /// The function of the schema.
-    pub act: String,
+    pub action: String,
     /// What it was done to.
     pub subject: String,
     /// With what arguments, or to what effect.
@@ -62,21 +62,21 @@ pub struct Act {
 ///
 /// # Errors
 /// Database trouble; no right to read it.
-pub async fn acts(
+pub async fn entries(
     client: &impl GenericClient,
     filter: &AuditFilter,
     limit: i64,
-) -> Result<Vec<Act>, QueueError> {
+) -> Result<Vec<AuditEntry>, QueueError> {
     let since = filter.since.map(|since| since.as_secs_f64());
     let values: [(&(dyn ToSql + Sync), Type); 6] = [
         (&filter.subject, Type::TEXT),
         (&filter.login, Type::TEXT),
-        (&filter.act, Type::TEXT),
+        (&filter.action, Type::TEXT),
         (&since, Type::FLOAT8),
         (&filter.before, Type::INT8),
         (&limit, Type::INT8),
     ];
-    client.query_typed(ACTS, &values).await?.iter().map(act).collect()
+    client.query_typed(ENTRIES, &values).await?.iter().map(entry_from_row).collect()
 }
 
 /// Until the end of the transaction what is done is done for this person, as far as the caller
@@ -84,20 +84,20 @@ pub async fn acts(
 ///
 /// # Errors
 /// Database trouble.
-pub async fn act_for(client: &impl GenericClient, actor: &str) -> Result<(), QueueError> {
-    client.query_typed(ACT_FOR, &[(&actor, Type::TEXT)]).await?;
+pub async fn set_actor(client: &impl GenericClient, actor: &str) -> Result<(), QueueError> {
+    client.query_typed(SET_ACTOR, &[(&actor, Type::TEXT)]).await?;
     Ok(())
 }
 
-fn act(row: &Row) -> Result<Act, QueueError> {
-    Ok(Act {
+fn entry_from_row(row: &Row) -> Result<AuditEntry, QueueError> {
+    Ok(AuditEntry {
         id: row.try_get(0)?,
         at: row.try_get(1)?,
         login: row.try_get(2)?,
         role: row.try_get(3)?,
         actor: row.try_get(4)?,
         application: row.try_get(5)?,
-        act: row.try_get(6)?,
+        action: row.try_get(6)?,
         subject: row.try_get(7)?,
         detail: row.try_get(8)?,
     })

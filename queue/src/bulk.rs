@@ -11,8 +11,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::pg_enum::enum_column;
 use crate::task::{Outcome, State, TaskId};
-use crate::words::word;
 
 /// Row locks of a chunk last until its commit, and a finish of one of these tasks waits for them.
 pub const CHUNK: usize = 500;
@@ -25,7 +25,7 @@ FROM unnest($1) AS c (id)";
 
 /// The last ends of the chunk as one set: a subquery per task takes ten times as long, because each
 /// looks into every day of history.
-macro_rules! last_ends {
+macro_rules! last_outcomes {
     ($head:literal) => {
         concat!(
             $head,
@@ -37,22 +37,22 @@ macro_rules! last_ends {
     };
 }
 
-const RETRY_MANY: &str = last_ends!(
+const RETRY_MANY: &str = last_outcomes!(
     "/* queue.retry_many */
 SELECT c.id, CASE WHEN $2 IS NULL OR (t.id IS NULL AND ended.outcome::text = $2)
     THEN mill.retry(c.id) ELSE 'changed' END
 FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
 );
 
-const FORESEE: &str = last_ends!(
-    "/* queue.foresee */
+const CURRENT_STATES: &str = last_outcomes!(
+    "/* queue.current_states */
 SELECT c.id, t.state::text, ended.outcome::text
 FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
 );
 
 /// Where a task stands, for a verb that is only tried.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct CurrentState {
     /// The task.
     pub id: TaskId,
     /// Its state; `None` = not live.
@@ -63,7 +63,7 @@ pub struct Standing {
 
 /// What became of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Answer {
+pub struct BulkResult {
     /// The task.
     pub id: TaskId,
     /// The word of [`cancel`](crate::cancel::cancel) or [`retry`](crate::cancel::retry); `changed` = no longer what was asked
@@ -77,18 +77,18 @@ pub struct Answer {
 ///
 /// # Errors
 /// Database trouble.
-pub async fn foresee(
+pub async fn current_states(
     client: &impl GenericClient,
     ids: &[TaskId],
-) -> Result<Vec<Standing>, QueueError> {
+) -> Result<Vec<CurrentState>, QueueError> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-    let rows = client.query_typed(FORESEE, &[(&ids, Type::INT8_ARRAY)]).await?;
+    let rows = client.query_typed(CURRENT_STATES, &[(&ids, Type::INT8_ARRAY)]).await?;
     rows.iter()
         .map(|row| {
-            Ok(Standing {
+            Ok(CurrentState {
                 id: TaskId(row.try_get(0)?),
-                state: known(row, 1, "state")?,
-                outcome: known(row, 2, "outcome")?,
+                state: optional_enum(row, 1, "state")?,
+                outcome: optional_enum(row, 2, "outcome")?,
             })
         })
         .collect()
@@ -102,8 +102,8 @@ pub async fn cancel_chunk(
     client: &impl GenericClient,
     ids: &[TaskId],
     state: Option<State>,
-) -> Result<Vec<Answer>, QueueError> {
-    many(client, CANCEL_MANY, ids, state.map(State::as_str)).await
+) -> Result<Vec<BulkResult>, QueueError> {
+    run_chunk(client, CANCEL_MANY, ids, state.map(State::as_str)).await
 }
 
 /// Retries these tasks in one transaction. With an outcome, only those that are still finished with
@@ -115,16 +115,16 @@ pub async fn retry_chunk(
     client: &impl GenericClient,
     ids: &[TaskId],
     outcome: Option<Outcome>,
-) -> Result<Vec<Answer>, QueueError> {
-    match retry_together(client, ids, outcome).await {
+) -> Result<Vec<BulkResult>, QueueError> {
+    match retry_all_or_none(client, ids, outcome).await {
         Err(error) if error.refused() => {}
         answered => return answered,
     }
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
-        match retry_together(client, &[*id], outcome).await {
+        match retry_all_or_none(client, &[*id], outcome).await {
             Ok(answer) => answers.extend(answer),
-            Err(error) if error.refused() => answers.push(Answer::refused(*id, &error)),
+            Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
             Err(error) => return Err(error),
         }
     }
@@ -135,15 +135,15 @@ pub async fn retry_chunk(
 ///
 /// # Errors
 /// Database trouble; one of them is refused, because its key belongs to another live task.
-pub async fn retry_together(
+pub async fn retry_all_or_none(
     client: &impl GenericClient,
     ids: &[TaskId],
     outcome: Option<Outcome>,
-) -> Result<Vec<Answer>, QueueError> {
-    many(client, RETRY_MANY, ids, outcome.map(Outcome::as_str)).await
+) -> Result<Vec<BulkResult>, QueueError> {
+    run_chunk(client, RETRY_MANY, ids, outcome.map(Outcome::as_str)).await
 }
 
-impl Answer {
+impl BulkResult {
     /// What became of a task that was refused.
     #[must_use]
     pub fn refused(id: TaskId, error: &QueueError) -> Self {
@@ -151,26 +151,26 @@ impl Answer {
     }
 }
 
-fn known<T: FromStr>(
+fn optional_enum<T: FromStr>(
     row: &Row,
     index: usize,
     column: &'static str,
 ) -> Result<Option<T>, QueueError> {
-    row.try_get::<_, Option<&str>>(index)?.map(|_| word(row, index, column)).transpose()
+    row.try_get::<_, Option<&str>>(index)?.map(|_| enum_column(row, index, column)).transpose()
 }
 
-async fn many(
+async fn run_chunk(
     client: &impl GenericClient,
     statement: &str,
     ids: &[TaskId],
     still: Option<&str>,
-) -> Result<Vec<Answer>, QueueError> {
+) -> Result<Vec<BulkResult>, QueueError> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     let rows =
         client.query_typed(statement, &[(&ids, Type::INT8_ARRAY), (&still, Type::TEXT)]).await?;
     rows.iter()
         .map(|row| {
-            Ok(Answer { id: TaskId(row.try_get(0)?), result: row.try_get(1)?, message: None })
+            Ok(BulkResult { id: TaskId(row.try_get(0)?), result: row.try_get(1)?, message: None })
         })
         .collect()
 }

@@ -11,9 +11,9 @@ use tokio_postgres::types::{Json, ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::QueueError;
+use crate::pg_enum::enum_column;
 use crate::run::RunId;
 use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
-use crate::words::word;
 
 /// Everything in the index predicate is a literal: a generic plan cannot prove a partial index from
 /// a parameter and falls back to reading the whole table. The common table expression is what keeps
@@ -43,9 +43,9 @@ WITH picked AS MATERIALIZED (
             AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
             -- Pending since before its queue or its group got a limit: not without a permit.
             AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
-                WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0 AND l.limits_tasks), '{}')
+                WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0 AND l.requires_permit), '{}')
                 <@ coalesce(t.limits, '{}')
-            AND (t.group_name IS NULL OR mill.admits(t.group_name, t.limits))
+            AND (t.group_name IS NULL OR mill.has_group_permit(t.group_name, t.limits))
             AND (t.start_by IS NULL OR t.start_by > now())
         ORDER BY t.queue, t.priority, t.run_as, t.id
         LIMIT lane.most
@@ -66,7 +66,7 @@ UPDATE mill.tasks t SET
     session_started_at = ($7::timestamptz[])[array_position((SELECT batch.ids FROM batch), t.id)]
 WHERE t.id = ANY ((SELECT batch.ids FROM batch)::bigint[])
 RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.token, t.attempt,
-    t.failures, t.transients, t.max_attempts,
+    t.failures, t.transient_failures, t.max_attempts,
     extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8, t.mode::text, t.at_most_once, t.external, t.queue,
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
@@ -75,7 +75,7 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.t
 /// The session that claims. A plan made while the table was small or empty reads the whole table and
 /// sorts it, and stays in the cache while the table grows: here only index ranges are left to choose
 /// from, and one plan for any parameters. Public for EXPLAIN.
-pub const SESSION: &str = "SET synchronous_commit = off; SET lock_timeout = '500ms';
+pub const SESSION_SETTINGS: &str = "SET synchronous_commit = off; SET lock_timeout = '500ms';
 SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
 SET enable_hashjoin = off; SET enable_mergejoin = off";
@@ -124,20 +124,20 @@ pub struct Lane {
 
 /// What to take from one lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slice {
+pub struct LaneRange {
     /// Where.
     pub lane: Lane,
     /// Tasks with higher ids only.
     pub after: TaskId,
     /// At most so many.
-    pub most: usize,
+    pub limit: usize,
 }
 
-impl Slice {
+impl LaneRange {
     /// Everything that the lane has.
     #[must_use]
-    pub fn all_of(lane: Lane) -> Self {
-        Self { lane, after: TaskId(0), most: usize::MAX }
+    pub fn whole(lane: Lane) -> Self {
+        Self { lane, after: TaskId(0), limit: usize::MAX }
     }
 }
 
@@ -177,7 +177,7 @@ impl Claimer {
     /// # Errors
     /// Database trouble.
     pub async fn new(client: Client, worker: WorkerId) -> Result<Self, QueueError> {
-        client.batch_execute(SESSION).await?;
+        client.batch_execute(SESSION_SETTINGS).await?;
         let types = [
             Type::TEXT_ARRAY,
             Type::TEXT_ARRAY,
@@ -204,10 +204,10 @@ impl Claimer {
     ///
     /// # Errors
     /// Database trouble. Then the claim may have happened all the same: see
-    /// [`crate::give_back::unknown_claims`].
+    /// [`crate::release::release_unknown_claims`].
     pub async fn claim(
         &self,
-        lanes: &[Slice],
+        lanes: &[LaneRange],
         sessions: &[SessionIdentity],
     ) -> Result<Vec<Claimed>, QueueError> {
         let queues: Vec<&str> = lanes.iter().map(|slice| slice.lane.queue.as_str()).collect();
@@ -215,7 +215,7 @@ impl Claimer {
             lanes.iter().map(|slice| slice.lane.priority.as_str()).collect();
         let run_as: Vec<&str> = lanes.iter().map(|slice| slice.lane.run_as.as_str()).collect();
         let after: Vec<i64> = lanes.iter().map(|slice| slice.after.0).collect();
-        let of_each: Vec<i64> = lanes.iter().map(|slice| count_of(slice.most)).collect();
+        let of_each: Vec<i64> = lanes.iter().map(|slice| count_of(slice.limit)).collect();
         let pids: Vec<i32> = sessions.iter().map(|session| session.pid).collect();
         let started: Vec<Timestamp> = sessions.iter().map(|session| session.started_at).collect();
         let most = count_of(sessions.len());
@@ -261,7 +261,7 @@ impl Claimer {
             None => self.client.query_typed(LANES, &[of]).await?,
         };
         let lane = |row: &Row| {
-            let (priority, run_as) = (word(row, 1, "priority")?, row.try_get(2)?);
+            let (priority, run_as) = (enum_column(row, 1, "priority")?, row.try_get(2)?);
             let lane = Lane { queue: row.try_get(0)?, priority, run_as };
             Ok((lane, row.try_get::<_, Option<f64>>(3)?.map(Duration::from_secs_f64)))
         };
@@ -277,15 +277,15 @@ fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
         token: Token(row.try_get(2)?),
         attempt: count(row, 3)?,
         failures: count(row, 4)?,
-        transients: count(row, 5)?,
+        transient_failures: count(row, 5)?,
         retry: RetryPolicy {
             max_attempts: count(row, 6)?,
             interval: Duration::from_secs_f64(row.try_get::<_, f64>(7)?.max(0.0)),
-            backoff: word(row, 8, "backoff")?,
+            backoff: enum_column(row, 8, "backoff")?,
             jitter: row.try_get(9)?,
         },
         timeout: row.try_get::<_, Option<f64>>(10)?.map(Duration::from_secs_f64),
-        mode: word(row, 11, "mode")?,
+        mode: enum_column(row, 11, "mode")?,
         at_most_once: row.try_get(12)?,
         external: row.try_get(13)?,
         explain: row.try_get(24)?,
@@ -300,7 +300,8 @@ fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
     };
     let session = usize::try_from(n - 1)
         .map_err(|_| QueueError::Unexpected { column: "n", value: n.to_string() })?;
-    let lane = Lane { queue, priority: word(row, 15, "priority")?, run_as: row.try_get(23)? };
+    let lane =
+        Lane { queue, priority: enum_column(row, 15, "priority")?, run_as: row.try_get(23)? };
     Ok(Claimed { session, lane, claim })
 }
 

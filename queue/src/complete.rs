@@ -18,7 +18,7 @@ const COMPLETE: &str =
 /// SQLSTATE: another worker has the task, or it is finished.
 pub const LOST: &str = "MT001";
 /// SQLSTATE: the statement ended the transaction that was begun for it.
-pub const OWN_TRANSACTION: &str = "MT002";
+pub const TRANSACTION_ENDED: &str = "MT002";
 
 /// One task that did what it should.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl<'a> Success<'a> {
 /// The claims stay with the caller until COMMIT has been answered.
 ///
 /// # Errors
-/// SQLSTATE [`LOST`] or [`OWN_TRANSACTION`], or whatever the tasks did to their transaction; in each
+/// SQLSTATE [`LOST`] or [`TRANSACTION_ENDED`], or whatever the tasks did to their transaction; in each
 /// case the transaction is aborted.
 pub async fn complete(
     client: &Client,
@@ -57,7 +57,7 @@ pub async fn complete(
         successes.iter().map(|success| success.ran_until.map(|span| span.as_secs_f64())).collect();
     let rows: Vec<Option<i64>> = successes.iter().map(|success| rows(success.report)).collect();
     let reports: Vec<Option<Value>> =
-        successes.iter().map(|success| left_behind(success.report)).collect();
+        successes.iter().map(|success| report_json(success.report)).collect();
     client
         .query_typed(
             COMPLETE,
@@ -79,7 +79,7 @@ fn rows(report: &Report) -> Option<i64> {
 }
 
 /// Notices, first rows, plan; most tasks have none of them.
-fn left_behind(report: &Report) -> Option<Value> {
+fn report_json(report: &Report) -> Option<Value> {
     let mut object = Map::new();
     let parts = [("notices", &report.notices), ("result", &report.result), ("plan", &report.plan)];
     for (key, value) in parts {

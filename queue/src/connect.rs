@@ -5,7 +5,7 @@
 //! | step | file |
 //! |---|---|
 //! | the process environment as a value | `environment` |
-//! | the string itself, or the file that holds it | `given` |
+//! | the string itself, or the file that holds it | `source` |
 //! | text → settings: URI, `key=value` or a bare database name | `conninfo`, `uri` |
 //! | which settings exist, which are refused | `keyword` |
 //! | the gaps filled from service file, then `PG*` variables | `service`, `settings` |
@@ -13,7 +13,7 @@
 //! | a password for each host | `passfile` |
 //! | the result, safe to print | `target` |
 //! | the TLS rules of `sslmode` | `tls`, `verify` |
-//! | host by host, with and without TLS, until one answers | `open`, `attempt`, `session` |
+//! | host by host, with and without TLS, until one answers | `open`, `attempt`, `target_session_attrs` |
 //! | the same for a pool | `pool` |
 //!
 //! The rules are those of libpq; `tests/psql_agrees.rs` and `tests/tls_ladder` hold them against
@@ -32,16 +32,16 @@ mod conninfo;
 mod endpoint;
 mod environment;
 mod error;
-mod given;
 mod keyword;
 mod open;
 mod passfile;
 mod pool;
 mod resolve;
 mod service;
-mod session;
 mod settings;
+mod source;
 mod target;
+mod target_session_attrs;
 mod tls;
 mod uri;
 mod verify;
@@ -49,8 +49,8 @@ mod verify;
 pub use attempt::Connection;
 pub use environment::Environment;
 pub use error::ConnectError;
-pub use given::{Given, Layer, Names};
 pub use open::{cancel, open};
 pub use pool::{PoolConnect, pool_error, pool_manager, pool_manager_until};
 pub use settings::Origin;
+pub use source::{ConnectionSource, Layer, SourceNames};
 pub use target::Target;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::graph::{Edge, RunTask};
+use crate::run_queries::{Edge, RunTask};
 
 /// The chain of parents and children with the greatest sum of durations, in the order in which they
 /// ran, and that sum in seconds. Only tasks that have started count; edges to a task that did not
@@ -71,7 +71,7 @@ mod tests {
             task_id: None,
             state: "succeeded".to_owned(),
             started_at: None,
-            ended_at: None,
+            finished_at: None,
             duration: seconds.map(Duration::from_secs),
             attempts: 1,
             rows: None,

@@ -53,7 +53,7 @@ FROM (
     SELECT t.session_pid, true FROM mill.tasks t WHERE t.state = 'running'
     UNION ALL
     SELECT l.pid, false FROM mill.workers w JOIN pg_locks l ON l.locktype = 'advisory'
-        AND l.objsubid = 1 AND (l.classid::bigint << 32 | l.objid::bigint) = w.presence
+        AND l.objsubid = 1 AND (l.classid::bigint << 32 | l.objid::bigint) = w.session_lock_key
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 ) AS s (pid, running)
     JOIN pg_stat_activity a ON a.pid = s.pid JOIN pg_roles r ON r.oid = a.usesysid
@@ -163,7 +163,7 @@ pub struct SessionRole {
 
 /// Something that keeps dead rows from being removed.
 #[derive(Clone, Debug, Serialize)]
-pub struct Holder {
+pub struct HorizonHolder {
     /// `session`, `standby`, `prepared transaction` or `replication slot`.
     pub kind: String,
     /// Its pid or name.
@@ -274,9 +274,9 @@ pub async fn session_roles(client: &impl GenericClient) -> Result<Vec<SessionRol
 ///
 /// # Errors
 /// Database trouble.
-pub async fn horizon(client: &impl GenericClient) -> Result<Vec<Holder>, QueueError> {
+pub async fn horizon(client: &impl GenericClient) -> Result<Vec<HorizonHolder>, QueueError> {
     read(client, HORIZON, |row| {
-        Ok(Holder {
+        Ok(HorizonHolder {
             kind: row.try_get(0)?,
             name: row.try_get(1)?,
             user: row.try_get(2)?,

@@ -139,14 +139,14 @@ pub async fn differences(client: &Client) -> Result<Option<Vec<Difference>>, Que
     }
     let copy = format!("mill_doctor_{:08x}", rand::random::<u32>());
     client.batch_execute(BEGIN).await?;
-    let both = read_both(client, &copy).await;
+    let both = read_copy_and_live(client, &copy).await;
     client.batch_execute("ROLLBACK").await?;
     let (expected, found) = both?;
     Ok(Some(compare(&expected, found)))
 }
 
-async fn read_both(client: &Client, copy: &str) -> Result<(Facts, Facts), QueueError> {
-    client.batch_execute(&renamed(SCHEMA, copy)).await?;
+async fn read_copy_and_live(client: &Client, copy: &str) -> Result<(Facts, Facts), QueueError> {
+    client.batch_execute(&with_schema_name(SCHEMA, copy)).await?;
     let expected = facts(client, copy).await?;
     let found = facts(client, "mill").await?;
     Ok((expected, found))
@@ -156,7 +156,7 @@ async fn facts(client: &impl GenericClient, schema: &str) -> Result<Facts, Queue
     let rows = client.query_typed(FACTS, &[(&schema, Type::TEXT)]).await?;
     rows.iter()
         .map(|row| {
-            let text = |index| row.try_get::<_, &str>(index).map(|text| normal(text, schema));
+            let text = |index| row.try_get::<_, &str>(index).map(|text| normalized(text, schema));
             Ok(((text(0)?, text(1)?), text(2)?))
         })
         .collect()
@@ -164,7 +164,7 @@ async fn facts(client: &impl GenericClient, schema: &str) -> Result<Facts, Queue
 
 /// The script for another schema: without its transaction, and with the name replaced where it is
 /// a whole word. `mill_owner` and `pgmill` are other words.
-fn renamed(script: &str, schema: &str) -> String {
+fn with_schema_name(script: &str, schema: &str) -> String {
     let open: String = script
         .lines()
         .filter(|line| !["BEGIN;", "COMMIT;"].contains(line))
@@ -175,7 +175,7 @@ fn renamed(script: &str, schema: &str) -> String {
 
 /// A definition as if it stood in the schema `mill`, with every run of blanks as one: the server
 /// breaks the lines of a view by the length of its names.
-fn normal(text: &str, schema: &str) -> String {
+fn normalized(text: &str, schema: &str) -> String {
     replace_word(text, schema, "mill").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn only_the_schemas_own_name_is_replaced() {
         assert_eq!(
-            renamed(
+            with_schema_name(
                 "BEGIN;\nGRANT USAGE ON SCHEMA mill TO mill_owner; -- pgmill\nmill.mill('mill')\nCOMMIT;\n",
                 "copy"
             ),
@@ -241,30 +241,30 @@ mod tests {
     #[test]
     fn a_definition_reads_the_same_from_both_schemas() {
         assert_eq!(
-            normal("SELECT\n   copy.x FROM copy.tasks", "copy"),
-            normal("SELECT mill.x\nFROM mill.tasks", "mill")
+            normalized("SELECT\n   copy.x FROM copy.tasks", "copy"),
+            normalized("SELECT mill.x\nFROM mill.tasks", "mill")
         );
     }
 
     #[test]
     fn the_whole_script_can_be_renamed() {
-        let script = renamed(SCHEMA, "mill_doctor_1");
+        let script = with_schema_name(SCHEMA, "mill_doctor_1");
         assert!(!script.contains("mill.tasks"));
         assert!(!script.lines().any(|line| ["BEGIN;", "COMMIT;"].contains(&line)));
         assert!(script.contains("mill_owner") && !script.contains("mill_doctor_1_owner"));
     }
 
     #[test]
-    fn missing_changed_and_added_things_are_told_apart() {
+    fn missing_changed_and_added_objects_are_distinguished() {
         let expected = facts(&[("index", "a", "x"), ("index", "b", "x"), ("comment", "c", "x")]);
         let found = facts(&[("index", "b", "y"), ("index", "d", "z"), ("trigger", "e", "z")]);
         let all = compare(&expected, found);
-        let told: Vec<_> = all
+        let shown: Vec<_> = all
             .iter()
             .map(|d| (d.name.as_str(), d.expected.is_some(), d.found.is_some(), d.harmful()))
             .collect();
         assert_eq!(
-            told,
+            shown,
             [
                 ("c", true, false, false),
                 ("a", true, false, true),

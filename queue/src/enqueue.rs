@@ -20,9 +20,10 @@ const SUBMIT: &str = "/* queue.submit */ SELECT s.id, s.created FROM mill.submit
 const ENQUEUE_MANY: &str = "/* queue.enqueue_many */ SELECT s FROM mill.enqueue_many";
 
 /// Folded by the server when several are pending; a lost bell costs one poll interval.
-const RING: &str = "/* queue.ring */ SELECT pg_notify('mill', 'work')";
+const NOTIFY: &str = "/* queue.notify */ SELECT pg_notify('mill', 'work')";
 
-const LIMIT: &str = "/* queue.limit */ SELECT s.statement_limit_bytes FROM mill.settings s";
+const LIMIT: &str =
+    "/* queue.statement_limit */ SELECT s.statement_limit_bytes FROM mill.settings s";
 
 const NOW: &str = "/* queue.now */ SELECT clock_timestamp()";
 
@@ -106,13 +107,13 @@ pub async fn enqueue(
     key: Option<&str>,
 ) -> Result<Enqueued, QueueError> {
     check_explain(task, options)?;
-    let mut call = Call::default();
-    call.give("statement", "$", &task.statement, Type::TEXT);
-    call.give_some("params", "$", task.params.clone().map(Value::Array), Type::JSONB);
-    call.give_some("name", "$", task.name.as_deref(), Type::TEXT);
-    call.give_options(options);
-    call.give_some("key", "$", key, Type::TEXT);
-    let row = &call.of(client, SUBMIT).await?[0];
+    let mut call = FunctionCall::default();
+    call.arg("statement", "$", &task.statement, Type::TEXT);
+    call.optional_arg("params", "$", task.params.clone().map(Value::Array), Type::JSONB);
+    call.optional_arg("name", "$", task.name.as_deref(), Type::TEXT);
+    call.option_args(options);
+    call.optional_arg("key", "$", key, Type::TEXT);
+    let row = &call.query(client, SUBMIT).await?[0];
     Ok(Enqueued { id: TaskId(row.try_get(0)?), created: row.try_get(1)? })
 }
 
@@ -135,12 +136,12 @@ pub async fn enqueue_many(
         .iter()
         .any(|task| task.name.is_some())
         .then(|| tasks.iter().map(|task| task.name.as_deref()).collect());
-    let mut call = Call::default();
-    call.give("statements", "$", statements, Type::TEXT_ARRAY);
-    call.give_some("params", "$", params, Type::JSONB_ARRAY);
-    call.give_some("names", "$", names, Type::TEXT_ARRAY);
-    call.give_options(options);
-    let rows = call.of(client, ENQUEUE_MANY).await?;
+    let mut call = FunctionCall::default();
+    call.arg("statements", "$", statements, Type::TEXT_ARRAY);
+    call.optional_arg("params", "$", params, Type::JSONB_ARRAY);
+    call.optional_arg("names", "$", names, Type::TEXT_ARRAY);
+    call.option_args(options);
+    let rows = call.query(client, ENQUEUE_MANY).await?;
     rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
 }
 
@@ -159,8 +160,8 @@ fn check_explain(task: &NewTask, options: &TaskOptions) -> Result<(), QueueError
 ///
 /// # Errors
 /// Database trouble; the tasks are enqueued all the same.
-pub async fn ring(client: &impl GenericClient) -> Result<(), QueueError> {
-    client.query_typed(RING, &[]).await?;
+pub async fn notify(client: &impl GenericClient) -> Result<(), QueueError> {
+    client.query_typed(NOTIFY, &[]).await?;
     Ok(())
 }
 
@@ -184,14 +185,14 @@ pub async fn database_now(client: &impl GenericClient) -> Result<Timestamp, Queu
 /// A call of a function in the schema that names only what it is given: for the rest the function's
 /// defaults hold, and the server has a fifth less to do than with an argument for each.
 #[derive(Default)]
-struct Call<'a> {
+struct FunctionCall<'a> {
     arguments: Vec<String>,
     values: Vec<(Box<dyn ToSql + Sync + Send + 'a>, Type)>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> FunctionCall<'a> {
     /// `expression`: what the argument is, with `$` where the value stands.
-    fn give(
+    fn arg(
         &mut self,
         name: &'static str,
         expression: &'static str,
@@ -203,7 +204,7 @@ impl<'a> Call<'a> {
         self.arguments.push(format!("{name} => {}", expression.replace('$', &placeholder)));
     }
 
-    fn give_some(
+    fn optional_arg(
         &mut self,
         name: &'static str,
         expression: &'static str,
@@ -211,48 +212,47 @@ impl<'a> Call<'a> {
         value_type: Type,
     ) {
         if let Some(value) = value {
-            self.give(name, expression, value, value_type);
+            self.arg(name, expression, value, value_type);
         }
     }
 
-    fn give_options(&mut self, options: &'a TaskOptions) {
+    fn option_args(&mut self, options: &'a TaskOptions) {
         const SECONDS: &str = "make_interval(secs => $)";
         let seconds = |wait: Duration| wait.as_secs_f64();
-        self.give_some("queue", "$", options.queue.as_deref(), Type::TEXT);
+        self.optional_arg("queue", "$", options.queue.as_deref(), Type::TEXT);
         let priority = options.priority.map(Priority::as_str);
-        self.give_some("priority", "$::text::mill.priority", priority, Type::TEXT);
+        self.optional_arg("priority", "$::text::mill.priority", priority, Type::TEXT);
         match options.due {
             Due::Now => {}
-            Due::At(instant) => self.give("due_at", "$", instant, Type::TIMESTAMPTZ),
+            Due::At(instant) => self.arg("due_at", "$", instant, Type::TIMESTAMPTZ),
             Due::In(wait) => {
-                self.give(
-                    "due_at",
-                    "now() + make_interval(secs => $)",
-                    seconds(wait),
-                    Type::FLOAT8,
-                );
+                self.arg("due_at", "now() + make_interval(secs => $)", seconds(wait), Type::FLOAT8);
             }
         }
-        self.give_some("max_attempts", "$", options.max_attempts, Type::INT4);
+        self.optional_arg("max_attempts", "$", options.max_attempts, Type::INT4);
         let retry_interval = options.retry_interval.map(seconds);
-        self.give_some("retry_interval", SECONDS, retry_interval, Type::FLOAT8);
+        self.optional_arg("retry_interval", SECONDS, retry_interval, Type::FLOAT8);
         let backoff = options.backoff.map(Backoff::as_str);
-        self.give_some("backoff", "$::text::mill.backoff", backoff, Type::TEXT);
-        self.give_some("jitter", "$", options.jitter, Type::BOOL);
-        self.give_some("timeout", SECONDS, options.timeout.map(seconds), Type::FLOAT8);
+        self.optional_arg("backoff", "$::text::mill.backoff", backoff, Type::TEXT);
+        self.optional_arg("jitter", "$", options.jitter, Type::BOOL);
+        self.optional_arg("timeout", SECONDS, options.timeout.map(seconds), Type::FLOAT8);
         let mode = options.mode.map(Mode::as_str);
-        self.give_some("mode", "$::text::mill.mode", mode, Type::TEXT);
-        self.give_some("at_most_once", "$", options.at_most_once.then_some(true), Type::BOOL);
-        self.give_some("external", "$", options.external.then_some(true), Type::BOOL);
-        self.give_some("explain", "$", options.explain.then_some(true), Type::BOOL);
-        self.give_some("group_name", "$", options.group.as_deref(), Type::TEXT);
-        self.give_some("concurrency_key", "$", options.concurrency_key.as_deref(), Type::TEXT);
-        self.give_some("concurrency", "$", options.concurrency, Type::INT4);
-        self.give_some("profile", "mill.profile($)", options.run_as.as_deref(), Type::TEXT);
+        self.optional_arg("mode", "$::text::mill.mode", mode, Type::TEXT);
+        self.optional_arg("at_most_once", "$", options.at_most_once.then_some(true), Type::BOOL);
+        self.optional_arg("external", "$", options.external.then_some(true), Type::BOOL);
+        self.optional_arg("explain", "$", options.explain.then_some(true), Type::BOOL);
+        self.optional_arg("group_name", "$", options.group.as_deref(), Type::TEXT);
+        self.optional_arg("concurrency_key", "$", options.concurrency_key.as_deref(), Type::TEXT);
+        self.optional_arg("concurrency", "$", options.concurrency, Type::INT4);
+        self.optional_arg("profile", "mill.profile($)", options.run_as.as_deref(), Type::TEXT);
     }
 
     /// Runs `select`, which ends with the function's name.
-    async fn of(&self, client: &impl GenericClient, select: &str) -> Result<Vec<Row>, QueueError> {
+    async fn query(
+        &self,
+        client: &impl GenericClient,
+        select: &str,
+    ) -> Result<Vec<Row>, QueueError> {
         let values: Vec<(&(dyn ToSql + Sync), Type)> =
             self.values.iter().map(|(value, ty)| (&**value as _, ty.clone())).collect();
         let sql = format!("{select}({}) AS s", self.arguments.join(", "));

@@ -115,11 +115,11 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        let told = next
+        let shown = next
             .downcast_ref::<DbError>()
             .map_or_else(|| next.to_string(), |db| db.message().to_owned());
-        if !text.contains(&told) {
-            let _ = write!(text, ": {told}");
+        if !text.contains(&shown) {
+            let _ = write!(text, ": {shown}");
         }
         cause = next.source();
     }

@@ -9,7 +9,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::retry::Verdict;
+use crate::retry::RetryDecision;
 use crate::task::{Claim, Outcome};
 
 const FAIL: &str = "/* queue.fail */
@@ -27,12 +27,12 @@ pub struct Report {
     /// As EXPLAIN tells it.
     pub plan: Option<Value>,
     /// The error, if there was one.
-    pub error: Option<Fault>,
+    pub error: Option<DatabaseError>,
 }
 
 /// An error as PostgreSQL tells it, or as the worker does in its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fault {
+pub struct DatabaseError {
     /// Five characters; none if the error did not come from the server.
     pub sqlstate: Option<String>,
     /// What went wrong.
@@ -108,13 +108,13 @@ pub async fn fail(
     client: &impl GenericClient,
     claim: &Claim,
     outcome: Outcome,
-    verdict: Verdict,
+    verdict: RetryDecision,
     report: &Report,
 ) -> Result<Failed, QueueError> {
     let (word, wait) = match verdict {
-        Verdict::Failure { retry_in } => ("failure", retry_in),
-        Verdict::Transient { retry_in } => ("transient", retry_in),
-        Verdict::Final => ("final", Duration::ZERO),
+        RetryDecision::Failure { retry_in } => ("failure", retry_in),
+        RetryDecision::Transient { retry_in } => ("transient", retry_in),
+        RetryDecision::Final => ("final", Duration::ZERO),
     };
     let rows = client
         .query_typed(

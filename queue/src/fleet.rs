@@ -51,8 +51,8 @@ SELECT w.alive, w.stale, coalesce(pg_total_relation_size('mill.tasks'), 0),
     (SELECT array_agg(p.kind ORDER BY p.kind) FROM pinned p),
     (SELECT array_agg(p.seconds ORDER BY p.kind) FROM pinned p),
     (SELECT array_agg(p.transactions::int8 ORDER BY p.kind) FROM pinned p)
-FROM wal, (SELECT count(*) FILTER (WHERE now() - w.beat_at < w.orphan_timeout) AS alive,
-        count(*) FILTER (WHERE now() - w.beat_at >= w.orphan_timeout) AS stale FROM mill.workers w) AS w,
+FROM wal, (SELECT count(*) FILTER (WHERE now() - w.heartbeat_at < w.orphan_timeout) AS alive,
+        count(*) FILTER (WHERE now() - w.heartbeat_at >= w.orphan_timeout) AS stale FROM mill.workers w) AS w,
     (SELECT count(*) FILTER (WHERE r.cancelled_at IS NULL) AS running,
         count(*) FILTER (WHERE r.cancelled_at IS NOT NULL) AS cancelling
     FROM mill.runs r WHERE r.state = 'running') AS r";
@@ -89,12 +89,12 @@ pub struct Fleet {
     /// WAL that the replication slot which is furthest behind keeps, in bytes.
     pub slot_bytes: i64,
     /// What keeps dead rows from being removed, one of each kind.
-    pub horizon: Vec<Pinned>,
+    pub horizon: Vec<OldestHolder>,
 }
 
 /// The oldest of one kind of holders; all zero: there is none.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pinned {
+pub struct OldestHolder {
     /// `session`, `prepared`, `standby` or `slot`.
     pub kind: String,
     /// For how long its transaction is open, in seconds; a standby and a slot have none.
@@ -128,10 +128,12 @@ pub async fn fleet(client: &impl GenericClient) -> Result<Fleet, QueueError> {
     })
 }
 
-fn horizon(row: &Row) -> Result<Vec<Pinned>, QueueError> {
+fn horizon(row: &Row) -> Result<Vec<OldestHolder>, QueueError> {
     let kinds: Vec<String> = row.try_get(14)?;
     let seconds: Vec<f64> = row.try_get(15)?;
     let transactions: Vec<i64> = row.try_get(16)?;
     let all = kinds.into_iter().zip(seconds).zip(transactions);
-    Ok(all.map(|((kind, seconds), transactions)| Pinned { kind, seconds, transactions }).collect())
+    Ok(all
+        .map(|((kind, seconds), transactions)| OldestHolder { kind, seconds, transactions })
+        .collect())
 }

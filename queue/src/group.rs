@@ -7,8 +7,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::pg_enum::enum_column;
 use crate::task::Priority;
-use crate::words::word;
 
 const SET: &str = "/* queue.set_group */
 SELECT mill.set_group($1, $2, $3::text::mill.priority, $4)";
@@ -19,8 +19,8 @@ SELECT mill.set_active_period($1, $2, $3, $4)";
 const DROP: &str = "/* queue.drop_group */ SELECT mill.drop_group($1)";
 
 const GROUPS: &str = "/* queue.groups */
-SELECT s.name, s.description, s.priority::text, s.max_concurrency, s.opens, s.closes, s.zone, s.open,
-    s.turns_at, s.pending, s.running, s.blocked
+SELECT s.name, s.description, s.priority::text, s.max_running, s.opens, s.closes, s.zone, s.open,
+    s.next_change_at, s.pending, s.running, s.blocked
 FROM mill.group_status s ORDER BY s.name";
 
 /// What to set on a group; `None` leaves it as it is.
@@ -31,7 +31,7 @@ pub struct GroupChange {
     /// Of tasks that name none themselves.
     pub priority: Option<Priority>,
     /// Tasks of one run at once: 0 = any number, -1 = none are started.
-    pub max_concurrency: Option<i32>,
+    pub max_running: Option<i32>,
 }
 
 /// A time of day in which tasks may start.
@@ -55,13 +55,13 @@ pub struct Group {
     /// Of tasks that name none themselves.
     pub priority: Option<Priority>,
     /// Tasks of one run at once: 0 = any number, -1 = none are started.
-    pub max_concurrency: i32,
+    pub max_running: i32,
     /// When tasks may start; `None`: at any time.
     pub active_period: Option<ActivePeriod>,
     /// Whether that is now.
     pub open: bool,
     /// When that changes.
-    pub turns_at: Option<jiff::Timestamp>,
+    pub next_change_at: Option<jiff::Timestamp>,
     /// Tasks that wait for a reader.
     pub pending: i64,
     /// Tasks that run.
@@ -73,7 +73,7 @@ pub struct Group {
 /// Makes a group, or changes it.
 ///
 /// # Errors
-/// A `max_concurrency` below -1; a name that is none; database trouble.
+/// A `max_running` below -1; a name that is none; database trouble.
 pub async fn set_group(
     client: &impl GenericClient,
     name: &str,
@@ -84,7 +84,7 @@ pub async fn set_group(
         (&name, Type::TEXT),
         (&change.description, Type::TEXT),
         (&priority, Type::TEXT),
-        (&change.max_concurrency, Type::INT4),
+        (&change.max_running, Type::INT4),
     ];
     client.query_typed(SET, &params).await?;
     Ok(())
@@ -135,11 +135,11 @@ pub(crate) fn group(row: &Row) -> Result<Group, QueueError> {
     Ok(Group {
         name: row.try_get(0)?,
         description: row.try_get(1)?,
-        priority: named.map(|_| word(row, 2, "priority")).transpose()?,
-        max_concurrency: row.try_get(3)?,
+        priority: named.map(|_| enum_column(row, 2, "priority")).transpose()?,
+        max_running: row.try_get(3)?,
         active_period,
         open: row.try_get(7)?,
-        turns_at: row.try_get(8)?,
+        next_change_at: row.try_get(8)?,
         pending: row.try_get(9)?,
         running: row.try_get(10)?,
         blocked: row.try_get(11)?,

@@ -11,17 +11,18 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::show::like;
+use crate::pg_enum::enum_column;
+use crate::run::RunId;
 use crate::task::{Outcome, TaskId, WorkerId};
-use crate::words::word;
+use crate::task_queries::like_pattern;
 
 /// A statement over history; `$rest` goes on after the filter.
-macro_rules! past {
+macro_rules! history_query {
     ($head:expr, $rest:literal) => {
         concat!(
             $head,
             "
-FROM mill.shown_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
+FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
 WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
     AND ($3 IS NULL OR a.queue = $3) AND ($4 IS NULL OR a.name LIKE $4)
     AND ($5 IS NULL OR a.finished_at > now() - make_interval(secs => $5))
@@ -33,29 +34,31 @@ WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
     };
 }
 
-/// The columns of [`Ended`].
-macro_rules! ended {
+/// The columns of [`AttemptSummary`].
+macro_rules! attempt_summaries {
     ($name:literal, $rest:literal) => {
-        past!(
+        history_query!(
             concat!(
                 $name,
                 "
 SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.started_at,
     a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8,
     extract(epoch FROM a.finished_at - a.started_at)::float8, a.rows, a.sqlstate, a.message,
-    a.worker_id, s.host, s.pid, left(a.statement, 200)"
+    a.worker_id, s.host, s.pid, left(a.statement, 200), a.run_id"
             ),
             $rest
         )
     };
 }
 
-const ATTEMPTS: &str =
-    ended!("/* queue.history */", "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6");
+const ATTEMPTS: &str = attempt_summaries!(
+    "/* queue.history */",
+    "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
+);
 
 /// `mill.retry` looks at the last final attempt, so an earlier one says nothing about the task. The
 /// last condition follows from the others; with it the planner leaves out the same days again.
-const FINISHED: &str = ended!(
+const FINISHED: &str = attempt_summaries!(
     "/* queue.finished_tasks */",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
     AND NOT EXISTS (SELECT FROM mill.attempts later
@@ -64,7 +67,7 @@ const FINISHED: &str = ended!(
 ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
 );
 
-const FINISHED_IDS: &str = past!(
+const FINISHED_IDS: &str = history_query!(
     "/* queue.finished_ids */ SELECT a.task_id",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
     AND NOT EXISTS (SELECT FROM mill.attempts later
@@ -105,9 +108,11 @@ pub struct HistoryFilter {
 
 /// An attempt that ended, in a list. [`crate::attempt::Attempt`] is the whole of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Ended {
+pub struct AttemptSummary {
     /// Whose.
     pub task_id: TaskId,
+    /// The run, if the task is of one.
+    pub run_id: Option<RunId>,
     /// Its number; 0 if the task ended without being claimed.
     pub attempt: i32,
     /// The task ended with it.
@@ -125,7 +130,7 @@ pub struct Ended {
     /// From due to claimed.
     pub wait_seconds: Option<f64>,
     /// From claimed to ended.
-    pub run_seconds: Option<f64>,
+    pub duration_seconds: Option<f64>,
     /// Rows returned or affected.
     pub rows: Option<i64>,
     /// The server's code for the error.
@@ -152,7 +157,7 @@ pub struct OutcomeCount {
     /// The last of them.
     pub last_at: Timestamp,
     /// 95th percentile of their last attempts' run time; `None` if none was claimed.
-    pub run_p95_seconds: Option<f64>,
+    pub duration_p95_seconds: Option<f64>,
 }
 
 /// Attempts that ended, the newest first.
@@ -163,8 +168,8 @@ pub async fn attempts(
     client: &impl GenericClient,
     filter: &HistoryFilter,
     limit: i64,
-) -> Result<Vec<Ended>, QueueError> {
-    filtered(client, ATTEMPTS, filter, Some(limit)).await?.iter().map(ended).collect()
+) -> Result<Vec<AttemptSummary>, QueueError> {
+    filtered(client, ATTEMPTS, filter, Some(limit)).await?.iter().map(summary_from_row).collect()
 }
 
 /// Finished tasks by their last attempt, the newest first. A task that was retried is not among
@@ -176,8 +181,8 @@ pub async fn finished_tasks(
     client: &impl GenericClient,
     filter: &HistoryFilter,
     limit: i64,
-) -> Result<Vec<Ended>, QueueError> {
-    filtered(client, FINISHED, filter, Some(limit)).await?.iter().map(ended).collect()
+) -> Result<Vec<AttemptSummary>, QueueError> {
+    filtered(client, FINISHED, filter, Some(limit)).await?.iter().map(summary_from_row).collect()
 }
 
 /// The ids of [`finished_tasks`], the oldest end first.
@@ -205,10 +210,10 @@ pub async fn outcomes(
     rows.iter()
         .map(|row| {
             Ok(OutcomeCount {
-                outcome: word(row, 0, "outcome")?,
+                outcome: enum_column(row, 0, "outcome")?,
                 tasks: row.try_get(1)?,
                 last_at: row.try_get(2)?,
-                run_p95_seconds: row.try_get(3)?,
+                duration_p95_seconds: row.try_get(3)?,
             })
         })
         .collect()
@@ -222,7 +227,7 @@ async fn filtered(
 ) -> Result<Vec<Row>, QueueError> {
     let task = filter.task.map(|id| id.0);
     let outcome = filter.outcome.map(Outcome::as_str);
-    let name = filter.name.as_deref().map(like);
+    let name = filter.name.as_deref().map(like_pattern);
     let since = filter.since.map(|since| since.as_secs_f64());
     let values: [(&(dyn ToSql + Sync), Type); 8] = [
         (&task, Type::INT8),
@@ -237,18 +242,18 @@ async fn filtered(
     Ok(client.query_typed(statement, &values).await?)
 }
 
-fn ended(row: &Row) -> Result<Ended, QueueError> {
-    Ok(Ended {
+fn summary_from_row(row: &Row) -> Result<AttemptSummary, QueueError> {
+    Ok(AttemptSummary {
         task_id: TaskId(row.try_get(0)?),
         attempt: row.try_get(1)?,
         r#final: row.try_get(2)?,
-        outcome: word(row, 3, "outcome")?,
+        outcome: enum_column(row, 3, "outcome")?,
         queue: row.try_get(4)?,
         name: row.try_get(5)?,
         started_at: row.try_get(6)?,
         finished_at: row.try_get(7)?,
         wait_seconds: row.try_get(8)?,
-        run_seconds: row.try_get(9)?,
+        duration_seconds: row.try_get(9)?,
         rows: row.try_get(10)?,
         sqlstate: row.try_get(11)?,
         message: row.try_get(12)?,
@@ -256,5 +261,6 @@ fn ended(row: &Row) -> Result<Ended, QueueError> {
         host: row.try_get(14)?,
         worker_pid: row.try_get(15)?,
         statement_head: row.try_get(16)?,
+        run_id: row.try_get::<_, Option<i64>>(17)?.map(RunId),
     })
 }

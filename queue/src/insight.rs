@@ -9,28 +9,28 @@
 //! | lists of tasks by a filter, page by page | `tasks`, `condition` |
 //! | lists of runs, one run as far as a page can show it, its tasks beside those of earlier runs | `runs` |
 //! | lists of jobs | `jobs` |
-//! | how attempts ended, minute by minute | `tally` |
-//! | how many tasks waited, minute by minute | `waiting` |
-//! | how long the tasks of one name take; what fails, by kind | `kinds` |
-//! | the last attempts of one name | `lately` |
-//! | plans that were kept | `plan` |
+//! | how attempts ended, minute by minute | `throughput` |
+//! | how many tasks waited, minute by minute | `backlog_history` |
+//! | how long the tasks of one name take; what fails, by kind | `statistics` |
+//! | the last attempts of one name | `recent_attempts` |
+//! | plans that were kept | `saved_plan` |
 //! | tables, locks that are waited for, connections | `storage` |
-//! | backends that hold up a task; schedules that were missed | `trouble` |
+//! | backends that hold up a task; schedules that were missed | `problems` |
 
+pub mod backlog_history;
 mod condition;
 pub mod groups;
 pub mod jobs;
-mod kinds;
 pub mod lanes;
-pub mod lately;
-mod plan;
+pub mod problems;
+pub mod recent_attempts;
 pub mod runs;
+mod saved_plan;
+mod statistics;
 pub mod storage;
-pub mod tally;
 pub mod tasks;
-pub mod trouble;
+pub mod throughput;
 pub mod viewer;
-pub mod waiting;
 
-pub use kinds::{Durations, FailureGroup, durations, durations_of, failures};
-pub use plan::{KeptPlan, plan, plan_before};
+pub use saved_plan::{SavedPlan, previous_plan, saved_plan};
+pub use statistics::{Durations, FailureGroup, durations, durations_of, failures};

@@ -7,8 +7,8 @@ use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::pg_enum::enum_column;
 use crate::run::Expected;
-use crate::words::word;
 
 const SET: &str = "/* queue.set_job */
 SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
@@ -69,7 +69,7 @@ pub struct Job {
     /// How many tasks it has.
     pub tasks: i64,
     /// `None`: it was never run, or that is forgotten.
-    pub last_run: Option<i64>,
+    pub last_run_id: Option<i64>,
     /// Of that run.
     pub last_state: Option<String>,
     /// Of that run.
@@ -87,7 +87,7 @@ impl Job {
             changed_at: row.try_get(5)?,
             changed_by: row.try_get(6)?,
             tasks: row.try_get(7)?,
-            last_run: row.try_get(8)?,
+            last_run_id: row.try_get(8)?,
             last_state: row.try_get(9)?,
             last_started_at: row.try_get(10)?,
         })
@@ -214,7 +214,7 @@ pub(crate) fn dependency(row: &Row) -> Result<Dependency, QueueError> {
     Ok(Dependency {
         child: row.try_get(0)?,
         parent: row.try_get(1)?,
-        expected: word(row, 2, "expected")?,
+        expected: enum_column(row, 2, "expected")?,
         job: row.try_get(3)?,
     })
 }

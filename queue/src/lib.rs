@@ -5,8 +5,6 @@
 
 pub mod attempt;
 pub mod audit;
-pub mod backlog;
-pub mod beat;
 pub mod bulk;
 pub mod cancel;
 pub mod claim;
@@ -20,38 +18,40 @@ mod error;
 pub mod exit;
 pub mod fail;
 pub mod fleet;
-pub mod give_back;
-pub mod graph;
 pub mod group;
+pub mod heartbeat;
 pub mod history;
 pub mod insight;
 pub mod job;
 pub mod limit;
 pub mod lineage;
-pub mod look;
+pub mod lock_wait;
 pub mod operate;
+mod pg_enum;
+pub mod poll;
 pub mod priority;
 pub mod profile;
 pub mod progress;
 pub mod promote;
 pub mod prune;
+pub mod queue_status;
 pub mod reclaim;
+pub mod release;
+pub mod resolve_commit;
 pub mod retry;
-pub mod roster;
 pub mod run;
+pub mod run_queries;
 pub mod scan;
 pub mod schema;
 pub mod server;
-pub mod settle;
-pub mod show;
 mod task;
+pub mod task_queries;
 pub mod upgrade;
-pub mod waiting;
-mod words;
+pub mod workers;
 
 pub use error::{QueueError, chain, database_message};
+pub use pg_enum::enum_column;
 pub use task::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy, State,
     TaskId, Token, WorkerId,
 };
-pub use words::word;

@@ -12,16 +12,16 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::pg_enum::enum_column;
 use crate::task::LimitKind;
-use crate::words::word;
 
-const GRANT: &str = "/* queue.grant */
+const GRANT: &str = "/* queue.grant_permits */
 SELECT g.granted, extract(epoch FROM g.next_in)::float8 FROM mill.grant_permits($1) AS g";
 
-const GRANT_WAITING: &str = "/* queue.grant_waiting */
-SELECT g.granted, extract(epoch FROM g.next_in)::float8 FROM mill.grant_waiting() AS g";
+const GRANT_WAITING: &str = "/* queue.grant_waiting_permits */
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 FROM mill.grant_waiting_permits() AS g";
 
-const REGULATE: &str = "/* queue.regulate */ SELECT mill.regulate()";
+const RECONCILE_LIMITS: &str = "/* queue.reconcile_limits */ SELECT mill.reconcile_limits()";
 
 const SET_MAX_RUNNING: &str = "/* queue.set_max_running */
 SELECT mill.set_max_running($1::text::mill.limit_kind, $2, $3)";
@@ -58,7 +58,7 @@ pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Gr
 ///
 /// # Errors
 /// Database trouble.
-pub async fn grant_waiting(client: &impl GenericClient) -> Result<Granted, QueueError> {
+pub async fn grant_waiting_permits(client: &impl GenericClient) -> Result<Granted, QueueError> {
     granted(&client.query_typed(GRANT_WAITING, &[]).await?[0])
 }
 
@@ -67,8 +67,8 @@ pub async fn grant_waiting(client: &impl GenericClient) -> Result<Granted, Queue
 ///
 /// # Errors
 /// Database trouble.
-pub async fn regulate(client: &impl GenericClient) -> Result<bool, QueueError> {
-    Ok(client.query_typed(REGULATE, &[]).await?[0].try_get(0)?)
+pub async fn reconcile_limits(client: &impl GenericClient) -> Result<bool, QueueError> {
+    Ok(client.query_typed(RECONCILE_LIMITS, &[]).await?[0].try_get(0)?)
 }
 
 fn granted(row: &Row) -> Result<Granted, QueueError> {
@@ -168,7 +168,7 @@ pub async fn limits(client: &impl GenericClient) -> Result<Vec<Limit>, QueueErro
     let rows = client.query_typed(LIMITS, &[]).await?;
     let limit = |row: &Row| {
         Ok(Limit {
-            kind: word(row, 0, "kind")?,
+            kind: enum_column(row, 0, "kind")?,
             name: row.try_get(1)?,
             run_id: row.try_get(2)?,
             max_running: row.try_get(3)?,
@@ -186,9 +186,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_period_is_told_in_seconds() {
+    fn a_period_serializes_in_seconds() {
         let rate = Rate { starts: 10, period: Duration::from_millis(1500) };
-        let told = serde_json::json!({ "starts": 10, "period_seconds": 1.5 });
-        assert_eq!(serde_json::to_value(rate).unwrap(), told);
+        let expected = serde_json::json!({ "starts": 10, "period_seconds": 1.5 });
+        assert_eq!(serde_json::to_value(rate).unwrap(), expected);
     }
 }

@@ -10,7 +10,7 @@ use crate::error::QueueError;
 use crate::job::Dependency;
 use crate::run::Expected;
 
-const KNOWN: &str = "/* queue.lineage_known */
+const TASK_EXISTS: &str = "/* queue.lineage_task_exists */
 SELECT EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = $1 AND t.disabled_at IS NULL)
     OR EXISTS (SELECT FROM mill.dependencies d WHERE $1 IN (d.child, d.parent) AND d.disabled_at IS NULL)";
 
@@ -21,7 +21,7 @@ WHERE t.name > $1 ORDER BY t.name LIMIT $2";
 
 /// One edge, whoever says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Link {
+pub struct LineageEdge {
     /// Who is waited for.
     pub parent: String,
     /// Who waits.
@@ -36,7 +36,7 @@ pub struct Link {
 
 /// The same edges, each once, by parent and child.
 #[must_use]
-pub fn links(edges: &[Dependency]) -> Vec<Link> {
+pub fn merge_edges(edges: &[Dependency]) -> Vec<LineageEdge> {
     let mut found: BTreeMap<(&str, &str, Expected), (bool, Vec<String>)> = BTreeMap::new();
     for edge in edges {
         let key = (edge.parent.as_str(), edge.child.as_str(), edge.expected);
@@ -45,14 +45,20 @@ pub fn links(edges: &[Dependency]) -> Vec<Link> {
         jobs.extend(edge.job.clone());
     }
     let link = |((parent, child, expected), (everywhere, jobs)): ((&str, &str, Expected), _)| {
-        Link { parent: parent.to_owned(), child: child.to_owned(), expected, everywhere, jobs }
+        LineageEdge {
+            parent: parent.to_owned(),
+            child: child.to_owned(),
+            expected,
+            everywhere,
+            jobs,
+        }
     };
     found.into_iter().map(link).collect()
 }
 
 /// The task itself and both ends of every link.
 #[must_use]
-pub fn names<'a>(name: &'a str, links: &'a [Link]) -> BTreeSet<&'a str> {
+pub fn task_names<'a>(name: &'a str, links: &'a [LineageEdge]) -> BTreeSet<&'a str> {
     let ends = links.iter().flat_map(|it| [it.parent.as_str(), it.child.as_str()]);
     ends.chain([name]).collect()
 }
@@ -61,8 +67,8 @@ pub fn names<'a>(name: &'a str, links: &'a [Link]) -> BTreeSet<&'a str> {
 ///
 /// # Errors
 /// Database trouble.
-pub async fn known(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
-    Ok(client.query_typed(KNOWN, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
+pub async fn task_exists(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
+    Ok(client.query_typed(TASK_EXISTS, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
 }
 
 /// Tasks that wait or are waited for, by name, behind this one, at most so many.

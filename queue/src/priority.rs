@@ -5,12 +5,12 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::pg_enum::enum_column;
 use crate::task::{Priority, ReservedCapacity};
-use crate::words::word;
 
 const SET_WEIGHTS: &str = "/* queue.set_weights */ SELECT mill.set_weights($1, $2, $3, $4, $5)";
 
-const RESERVE: &str = "/* queue.reserve */ SELECT mill.reserve($1::text::mill.reserved_capacity)";
+const SET_RESERVED_CAPACITY: &str = "/* queue.set_reserved_capacity */ SELECT mill.set_reserved_capacity($1::text::mill.reserved_capacity)";
 
 const CAPACITY: &str = "/* queue.reserved_capacity */
 SELECT s.reserved_capacity::text FROM mill.settings s";
@@ -52,8 +52,9 @@ pub struct Weight {
 /// # Errors
 /// Database trouble.
 pub async fn weights(client: &impl GenericClient) -> Result<Vec<Weight>, QueueError> {
-    let weight =
-        |row: &Row| Ok(Weight { priority: word(row, 0, "priority")?, weight: row.try_get(1)? });
+    let weight = |row: &Row| {
+        Ok(Weight { priority: enum_column(row, 0, "priority")?, weight: row.try_get(1)? })
+    };
     client.query_typed(WEIGHTS, &[]).await?.iter().map(weight).collect()
 }
 
@@ -74,11 +75,11 @@ pub async fn set_weights(
 ///
 /// # Errors
 /// Database trouble.
-pub async fn reserve(
+pub async fn set_reserved_capacity(
     client: &impl GenericClient,
     capacity: ReservedCapacity,
 ) -> Result<(), QueueError> {
-    client.query_typed(RESERVE, &[(&capacity.as_str(), Type::TEXT)]).await?;
+    client.query_typed(SET_RESERVED_CAPACITY, &[(&capacity.as_str(), Type::TEXT)]).await?;
     Ok(())
 }
 
@@ -89,7 +90,7 @@ pub async fn reserve(
 pub async fn reserved_capacity(
     client: &impl GenericClient,
 ) -> Result<ReservedCapacity, QueueError> {
-    word(&client.query_typed(CAPACITY, &[]).await?[0], 0, "reserved_capacity")
+    enum_column(&client.query_typed(CAPACITY, &[]).await?[0], 0, "reserved_capacity")
 }
 
 /// Every priority, highest first.
@@ -99,7 +100,7 @@ pub async fn reserved_capacity(
 pub async fn priorities(client: &impl GenericClient) -> Result<Vec<PriorityStatus>, QueueError> {
     let priority = |row: &Row| {
         Ok(PriorityStatus {
-            priority: word(row, 0, "priority")?,
+            priority: enum_column(row, 0, "priority")?,
             weight: row.try_get(1)?,
             pending: row.try_get(2)?,
             running: row.try_get(3)?,

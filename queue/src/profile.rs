@@ -14,7 +14,7 @@ const DROP: &str = "/* queue.drop_profile */ SELECT mill.drop_profile($1)";
 const PROFILES: &str = "/* queue.profiles */
 SELECT p.name, p.allowed, p.description,
     (SELECT coalesce(sum((w.profiles->>p.name::text)::integer), 0) FROM mill.workers w
-        WHERE now() - w.beat_at < w.orphan_timeout),
+        WHERE now() - w.heartbeat_at < w.orphan_timeout),
     (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'pending'),
     (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'running')
 FROM mill.profiles p ORDER BY p.name";

@@ -12,23 +12,23 @@ use crate::task::{TaskId, Token, WorkerId};
 
 /// One statement for all tasks of a worker. Without the token's row nothing is written: the claim is
 /// somebody else's by then.
-const SAY: &str = "/* queue.say */
+const RECORD_PROGRESS: &str = "/* queue.record_progress */
 WITH gone AS (
     DELETE FROM mill.progress p WHERE p.task_id = ANY ($6) AND p.worker_id = $7
 )
-INSERT INTO mill.progress AS p (task_id, worker_id, attempt, said_at, percent, message, notices)
-SELECT t.id, t.claimed_by, t.attempt, clock_timestamp(), said.percent, said.message, said.notices
+INSERT INTO mill.progress AS p (task_id, worker_id, attempt, reported_at, percent, message, notices)
+SELECT t.id, t.claimed_by, t.attempt, clock_timestamp(), reports.percent, reports.message, reports.notices
 FROM unnest($1::bigint[], $2::uuid[], $3::float8[], $4::text[], $5::jsonb[])
-        AS said (id, token, percent, message, notices)
-    JOIN mill.tasks t ON t.id = said.id AND t.token = said.token
+        AS reports (id, token, percent, message, notices)
+    JOIN mill.tasks t ON t.id = reports.id AND t.token = reports.token
 ORDER BY t.id
 ON CONFLICT (task_id) DO UPDATE SET worker_id = excluded.worker_id, attempt = excluded.attempt,
-    said_at = excluded.said_at, percent = excluded.percent, message = excluded.message,
+    reported_at = excluded.reported_at, percent = excluded.percent, message = excluded.message,
     notices = excluded.notices";
 
 /// What one running task has said so far.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct ProgressReport {
     /// The task.
     pub id: TaskId,
     /// Of its claim.
@@ -46,21 +46,21 @@ pub struct Said {
 ///
 /// # Errors
 /// Database trouble.
-pub async fn say(
+pub async fn record_progress(
     client: &impl GenericClient,
     worker: WorkerId,
-    said: &[Said],
+    reports: &[ProgressReport],
     ended: &[TaskId],
 ) -> Result<(), QueueError> {
-    let ids: Vec<i64> = said.iter().map(|it| it.id.0).collect();
-    let tokens: Vec<uuid::Uuid> = said.iter().map(|it| it.token.0).collect();
-    let percents: Vec<Option<f64>> = said.iter().map(|it| it.percent).collect();
-    let messages: Vec<Option<&str>> = said.iter().map(|it| it.message.as_deref()).collect();
-    let notices: Vec<Option<&Value>> = said.iter().map(|it| it.notices.as_ref()).collect();
+    let ids: Vec<i64> = reports.iter().map(|it| it.id.0).collect();
+    let tokens: Vec<uuid::Uuid> = reports.iter().map(|it| it.token.0).collect();
+    let percents: Vec<Option<f64>> = reports.iter().map(|it| it.percent).collect();
+    let messages: Vec<Option<&str>> = reports.iter().map(|it| it.message.as_deref()).collect();
+    let notices: Vec<Option<&Value>> = reports.iter().map(|it| it.notices.as_ref()).collect();
     let ended: Vec<i64> = ended.iter().map(|id| id.0).collect();
     client
         .query_typed(
-            SAY,
+            RECORD_PROGRESS,
             &[
                 (&ids, Type::INT8_ARRAY),
                 (&tokens, Type::UUID_ARRAY),

@@ -16,7 +16,7 @@ use crate::task::{TaskId, WorkerId};
 /// while it is being buried keeps what it claims.
 macro_rules! still_dead {
     () => {
-        "(SELECT w.beat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2"
+        "(SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2"
     };
 }
 
@@ -41,7 +41,7 @@ SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
 
 const RECLAIM: &str = concat!(
     "/* queue.reclaim */
-SELECT r.task_id, r.given_back
+SELECT r.task_id, r.released
 FROM (SELECT WHERE ",
     still_dead!(),
     ") AS dead CROSS JOIN LATERAL mill.reclaim($1) AS r"
@@ -49,15 +49,15 @@ FROM (SELECT WHERE ",
 
 /// Nothing: the worker is alive.
 const REMAINING: &str = concat!(
-    "/* queue.remaining */
+    "/* queue.remaining_claims */
 SELECT (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)
 WHERE ",
     still_dead!()
 );
 
 /// Only if it holds no claim any more.
-const FORGET: &str = "/* queue.forget */
-DELETE FROM mill.workers w WHERE w.id = $1 AND w.beat_at = $2
+const DELETE_WORKER: &str = "/* queue.delete_worker */
+DELETE FROM mill.workers w WHERE w.id = $1 AND w.heartbeat_at = $2
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)";
 
 /// Another worker, as the database shows it.
@@ -66,27 +66,27 @@ pub struct Peer {
     /// Its id.
     pub worker: WorkerId,
     /// Its beat counter; `None` if it is not registered.
-    pub beat: Option<i64>,
+    pub heartbeat: Option<i64>,
     /// Whether its control session holds the advisory lock.
-    pub present: bool,
+    pub session_alive: bool,
     /// Since its last beat, by the database's clock.
-    pub beat_age: Option<Duration>,
+    pub heartbeat_age: Option<Duration>,
     /// When that was.
-    pub last_beat: Option<SystemTime>,
+    pub last_heartbeat: Option<SystemTime>,
 }
 
 /// A worker that was found dead after its last beat; `None`: it was not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dead {
+pub struct DeadWorker {
     /// Its id.
     pub worker: WorkerId,
     /// By the database's clock.
-    pub last_beat: Option<SystemTime>,
+    pub last_heartbeat: Option<SystemTime>,
 }
 
-impl Dead {
+impl DeadWorker {
     fn params(&self) -> [(&(dyn ToSql + Sync), Type); 2] {
-        [(&self.worker.0, Type::UUID), (&self.last_beat, Type::TIMESTAMPTZ)]
+        [(&self.worker.0, Type::UUID), (&self.last_heartbeat, Type::TIMESTAMPTZ)]
     }
 }
 
@@ -94,7 +94,7 @@ impl Dead {
 #[derive(Debug, Default)]
 pub struct Reclaimed {
     /// Tasks that may be claimed again.
-    pub given_back: Vec<TaskId>,
+    pub released: Vec<TaskId>,
     /// Tasks that ended as lost, unknown or cancelled.
     pub ended: Vec<TaskId>,
     /// Claims that stay until their backend is gone or their finish has been decided. None of a
@@ -107,7 +107,10 @@ pub struct Reclaimed {
 ///
 /// # Errors
 /// Database trouble; missing rights.
-pub async fn end_backends(client: &impl GenericClient, dead: Dead) -> Result<i64, QueueError> {
+pub async fn end_backends(
+    client: &impl GenericClient,
+    dead: DeadWorker,
+) -> Result<i64, QueueError> {
     let rows = client.query_typed(END_BACKENDS, &dead.params()).await?;
     Ok(rows[0].try_get(0)?)
 }
@@ -148,16 +151,19 @@ pub async fn session_gone(
 ///
 /// # Errors
 /// Database trouble.
-pub async fn reclaim(client: &impl GenericClient, dead: Dead) -> Result<Reclaimed, QueueError> {
+pub async fn reclaim(
+    client: &impl GenericClient,
+    dead: DeadWorker,
+) -> Result<Reclaimed, QueueError> {
     let mut reclaimed = Reclaimed::default();
     for row in client.query_typed(RECLAIM, &dead.params()).await? {
         let id = TaskId(row.try_get(0)?);
-        if row.try_get(1)? { &mut reclaimed.given_back } else { &mut reclaimed.ended }.push(id);
+        if row.try_get(1)? { &mut reclaimed.released } else { &mut reclaimed.ended }.push(id);
     }
     if let Some(row) = client.query_typed(REMAINING, &dead.params()).await?.first() {
         reclaimed.remaining = row.try_get::<_, i64>(0)?.cast_unsigned();
         if reclaimed.remaining == 0 {
-            client.execute_typed(FORGET, &dead.params()).await?;
+            client.execute_typed(DELETE_WORKER, &dead.params()).await?;
         }
     }
     Ok(reclaimed)

@@ -9,13 +9,13 @@ use crate::task::{Backoff, Mode, RetryPolicy};
 /// SQLSTATE by which a task says: do not try again.
 pub const FATAL: &str = "MT900";
 /// SQLSTATE by which a task says: not now, try again after the retry interval. Uses up no attempt.
-pub const LATER: &str = "MT901";
+pub const SNOOZE: &str = "MT901";
 
 /// Attempts in a row that may end by a transient error before such an end counts as a failure.
-pub const MOST_TRANSIENTS: u32 = 5;
+pub const MAX_TRANSIENT_FAILURES: u32 = 5;
 
 /// The longest wait that exponential back-off grows to, unless the interval itself is longer.
-pub const LONGEST_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
+pub const MAX_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Prefixes of SQLSTATEs that another attempt would meet again: 0A feature not supported, 25001
 /// and 2D000 a statement that refuses a transaction, 26 and 34 unknown statement and cursor names,
@@ -31,7 +31,7 @@ const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02"
 
 /// What happens to the task after an attempt that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RetryDecision {
     /// Counts as a failure; again after this wait.
     Failure {
         /// Zero: at once.
@@ -48,13 +48,13 @@ pub enum Verdict {
 
 /// What decides about another attempt beside how the last one ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Past<'a> {
+pub struct RetryState<'a> {
     /// How often it may be run.
     pub retry: &'a RetryPolicy,
     /// Attempts that failed before this one.
     pub failures: u32,
     /// Attempts before this one that used up nothing.
-    pub transients: u32,
+    pub transient_failures: u32,
     /// Whether it must not be started twice.
     pub at_most_once: bool,
 }
@@ -63,24 +63,24 @@ pub struct Past<'a> {
 /// the server, and `connection_lost` says that the answer never came.
 #[must_use]
 pub fn decide(
-    past: &Past<'_>,
+    state: &RetryState<'_>,
     sqlstate: Option<&str>,
     connection_lost: bool,
     fatal_classes: &[String],
     random: &mut impl Rng,
-) -> Verdict {
+) -> RetryDecision {
     let in_class = |class: &str| sqlstate.is_some_and(|code| code.starts_with(class));
     let transient = connection_lost || TRANSIENT_CLASSES.iter().any(|class| in_class(class));
-    if past.at_most_once || sqlstate == Some(FATAL) {
-        Verdict::Final
-    } else if transient && past.transients < MOST_TRANSIENTS {
-        Verdict::Transient { retry_in: transient_wait(past.transients, random) }
+    if state.at_most_once || sqlstate == Some(FATAL) {
+        RetryDecision::Final
+    } else if transient && state.transient_failures < MAX_TRANSIENT_FAILURES {
+        RetryDecision::Transient { retry_in: transient_delay(state.transient_failures, random) }
     } else if fatal_classes.iter().any(|class| in_class(class))
-        || past.failures + 1 >= past.retry.max_attempts
+        || state.failures + 1 >= state.retry.max_attempts
     {
-        Verdict::Final
+        RetryDecision::Final
     } else {
-        Verdict::Failure { retry_in: wait(past.retry, past.failures + 1, random) }
+        RetryDecision::Failure { retry_in: retry_delay(state.retry, state.failures + 1, random) }
     }
 }
 
@@ -88,12 +88,12 @@ pub fn decide(
 /// 2^(failures − 1). Jitter is full jitter, a uniform draw from zero to the wait: it spreads tasks
 /// that failed together furthest (AWS Architecture Blog, "Exponential Backoff And Jitter").
 #[must_use]
-pub fn wait(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -> Duration {
+pub fn retry_delay(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -> Duration {
     let whole = match policy.backoff {
         Backoff::Fixed => policy.interval,
         Backoff::Exponential => {
             let factor = 2_u32.saturating_pow(failures.saturating_sub(1).min(31));
-            let longest = LONGEST_BACKOFF.max(policy.interval);
+            let longest = MAX_BACKOFF.max(policy.interval);
             policy.interval.saturating_mul(factor).min(longest)
         }
     };
@@ -101,14 +101,14 @@ pub fn wait(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -> Durat
 }
 
 /// 100 ms, 200 ms, … with full jitter: transient errors pass quickly or not at all.
-fn transient_wait(transients: u32, random: &mut impl Rng) -> Duration {
+fn transient_delay(transient_failures: u32, random: &mut impl Rng) -> Duration {
     let policy = RetryPolicy {
-        max_attempts: MOST_TRANSIENTS,
+        max_attempts: MAX_TRANSIENT_FAILURES,
         interval: Duration::from_millis(100),
         backoff: Backoff::Exponential,
         jitter: true,
     };
-    wait(&policy, transients + 1, random)
+    retry_delay(&policy, transient_failures + 1, random)
 }
 
 /// What to tell the user whose statement refused the transaction it was put into.
@@ -139,8 +139,10 @@ mod tests {
     fn exponential_doubles_and_stops_at_a_day() {
         let mut random = StdRng::seed_from_u64(1);
         let policy = policy(Backoff::Exponential, false, Duration::from_secs(10));
-        let waits: Vec<u64> =
-            [1, 2, 3, 4, 40].iter().map(|n| wait(&policy, *n, &mut random).as_secs()).collect();
+        let waits: Vec<u64> = [1, 2, 3, 4, 40]
+            .iter()
+            .map(|n| retry_delay(&policy, *n, &mut random).as_secs())
+            .collect();
         assert_eq!(waits, [10, 20, 40, 80, 86_400]);
     }
 
@@ -152,11 +154,11 @@ mod tests {
             let backoff = if fixed { Backoff::Fixed } else { Backoff::Exponential };
             let interval = Duration::from_secs(seconds);
             let mut random = StdRng::seed_from_u64(seed);
-            let whole = wait(&policy(backoff, false, interval), failures, &mut random);
-            let drawn = wait(&policy(backoff, true, interval), failures, &mut random);
+            let whole = retry_delay(&policy(backoff, false, interval), failures, &mut random);
+            let drawn = retry_delay(&policy(backoff, true, interval), failures, &mut random);
             prop_assert!(drawn <= whole);
             prop_assert!(whole >= interval);
-            prop_assert!(whole <= LONGEST_BACKOFF.max(interval));
+            prop_assert!(whole <= MAX_BACKOFF.max(interval));
         }
     }
 
@@ -164,7 +166,8 @@ mod tests {
     fn jitter_uses_the_whole_range() {
         let mut random = StdRng::seed_from_u64(7);
         let policy = policy(Backoff::Fixed, true, Duration::from_secs(100));
-        let drawn: Vec<u64> = (0..1000).map(|_| wait(&policy, 1, &mut random).as_secs()).collect();
+        let drawn: Vec<u64> =
+            (0..1000).map(|_| retry_delay(&policy, 1, &mut random).as_secs()).collect();
         assert!(drawn.iter().any(|seconds| *seconds < 5));
         assert!(drawn.iter().any(|seconds| *seconds > 95));
     }

@@ -12,7 +12,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
-use crate::words;
+use crate::pg_enum;
 
 const START: &str = "/* queue.start_run */
 SELECT s.run_id, coalesce(s.dropped, '{}') FROM mill.start_run($1, $2) AS s";
@@ -40,7 +40,7 @@ impl fmt::Display for RunId {
     }
 }
 
-words! {
+pg_enum! {
     /// State of a run.
     RunState {
         /// Some task of it has not ended.
@@ -54,7 +54,7 @@ words! {
     }
 }
 
-words! {
+pg_enum! {
     /// State of a task of a run.
     RunTaskState {
         /// For its parents.
@@ -70,11 +70,11 @@ words! {
         /// Somebody cancelled it, or the run.
         Cancelled = "cancelled",
         /// Its parents did not end as it expected.
-        Impossible = "impossible",
+        UpstreamFailed = "upstream_failed",
     }
 }
 
-words! {
+pg_enum! {
     /// What an edge expects of the parent.
     Expected {
         /// That it succeeds.
@@ -86,7 +86,7 @@ words! {
     }
 }
 
-words! {
+pg_enum! {
     /// How many of its parents a task waits for.
     JoinMode {
         /// Every one.
@@ -118,7 +118,7 @@ pub struct Advanced {
 
 /// Which tasks of a run to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct RestartOptions {
     /// Those that failed.
     pub failed: bool,
     /// Those that never ran.
@@ -196,17 +196,17 @@ pub async fn retry(
 pub async fn restart(
     client: &impl GenericClient,
     run: RunId,
-    again: Again,
+    options: RestartOptions,
 ) -> Result<Vec<String>, QueueError> {
     let rows = client
         .query_typed(
             RESTART,
             &[
                 (&run.0, Type::INT8),
-                (&again.failed, Type::BOOL),
-                (&again.never_run, Type::BOOL),
-                (&again.downstream, Type::BOOL),
-                (&again.force, Type::BOOL),
+                (&options.failed, Type::BOOL),
+                (&options.never_run, Type::BOOL),
+                (&options.downstream, Type::BOOL),
+                (&options.force, Type::BOOL),
             ],
         )
         .await?;

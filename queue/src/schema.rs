@@ -11,19 +11,19 @@ pub const SCHEMA: &str = include_str!("../../schema.sql");
 /// The version of the schema that this program was built for.
 pub const VERSION: i32 = 1;
 
-const FOUND: &str = "/* queue.schema_version */
+const INSTALLED: &str = "/* queue.schema_version */
 SELECT v.version, v.works_with FROM mill.schema_version v";
 
 /// What a database says of its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct InstalledSchema {
     /// Its version.
     pub version: i32,
     /// Programs that were built for this version, or a later one, may use it.
     pub works_with: i32,
 }
 
-impl Found {
+impl InstalledSchema {
     /// Whether a program that was built for this version of the schema may use it: during an upgrade
     /// the schema goes first, and the programs follow one after the other.
     #[must_use]
@@ -49,11 +49,11 @@ pub async fn init(client: &Client) -> Result<(), QueueError> {
 ///
 /// # Errors
 /// Database trouble; no right to read it.
-pub async fn found(client: &impl GenericClient) -> Result<Option<Found>, QueueError> {
-    match client.query_typed(FOUND, &[]).await {
+pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSchema>, QueueError> {
+    match client.query_typed(INSTALLED, &[]).await {
         Ok(rows) => {
             let Some(row) = rows.first() else { return Ok(None) };
-            Ok(Some(Found { version: row.try_get(0)?, works_with: row.try_get(1)? }))
+            Ok(Some(InstalledSchema { version: row.try_get(0)?, works_with: row.try_get(1)? }))
         }
         Err(error)
             if [Some(&SqlState::UNDEFINED_TABLE), Some(&SqlState::INVALID_SCHEMA_NAME)]
@@ -78,10 +78,10 @@ pub(crate) fn missing() -> QueueError {
 /// # Errors
 /// No schema, one that does not work with this program, or database trouble.
 pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError> {
-    let (message, hint) = match found(client).await? {
+    let (message, hint) = match installed(client).await? {
         Some(found) if found.serves(VERSION) => return Ok(()),
         None => return Err(missing()),
-        Some(Found { version, works_with }) if version > VERSION => (
+        Some(InstalledSchema { version, works_with }) if version > VERSION => (
             format!(
                 "this database holds schema version {version}, this program knows up to {VERSION}"
             ),
@@ -90,7 +90,7 @@ pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError
                  version of pgmill that the rest of the fleet runs."
             ),
         ),
-        Some(Found { version, .. }) => (
+        Some(InstalledSchema { version, .. }) => (
             format!("this database holds schema version {version}, this program needs {VERSION}"),
             "Apply the migrations from that version on: pgmill init.".to_owned(),
         ),
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_schema_serves_programs_from_the_oldest_it_names_up_to_its_own() {
-        let found = Found { version: 4, works_with: 3 };
+        let found = InstalledSchema { version: 4, works_with: 3 };
         let served: Vec<i32> = (1..6).filter(|program| found.serves(*program)).collect();
         assert_eq!(served, [3, 4]);
     }

@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::limit::LimitId;
-use crate::retry::Past;
+use crate::pg_enum;
+use crate::retry::RetryState;
 use crate::run::RunId;
-use crate::words;
 
 /// `mill.tasks.id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -39,7 +39,7 @@ impl WorkerId {
     /// Key of the shared advisory lock by which the fleet sees that the worker's control session
     /// lives: the low half of the id.
     #[must_use]
-    pub fn presence(self) -> i64 {
+    pub fn session_lock_key(self) -> i64 {
         self.0.as_u64_pair().1.cast_signed()
     }
 }
@@ -63,7 +63,7 @@ impl Token {
     }
 }
 
-words! {
+pg_enum! {
     /// State of a live task.
     State {
         /// Not due yet.
@@ -98,7 +98,7 @@ impl State {
     }
 }
 
-words! {
+pg_enum! {
     /// How an attempt ended.
     Outcome {
         /// The statement ran to its end.
@@ -116,7 +116,7 @@ words! {
     }
 }
 
-words! {
+pg_enum! {
     /// How urgent a task is.
     Priority {
         /// Lowest.
@@ -132,7 +132,7 @@ words! {
     }
 }
 
-words! {
+pg_enum! {
     /// What a limit is set on.
     LimitKind {
         /// Tasks with one concurrency key.
@@ -144,7 +144,7 @@ words! {
     }
 }
 
-words! {
+pg_enum! {
     /// How many of the fleet's readers serve reserved tasks only.
     ReservedCapacity {
         /// None of them.
@@ -158,7 +158,7 @@ words! {
     }
 }
 
-words! {
+pg_enum! {
     /// How a statement is run.
     Mode {
         /// Inside one transaction together with its completion: exactly once.
@@ -168,7 +168,7 @@ words! {
     }
 }
 
-words! {
+pg_enum! {
     /// How the wait before a retry grows.
     Backoff {
         /// Always the interval.
@@ -200,7 +200,7 @@ pub struct Claim {
     pub(crate) token: Token,
     pub(crate) attempt: u32,
     pub(crate) failures: u32,
-    pub(crate) transients: u32,
+    pub(crate) transient_failures: u32,
     pub(crate) retry: RetryPolicy,
     pub(crate) timeout: Option<Duration>,
     pub(crate) mode: Mode,
@@ -250,11 +250,11 @@ impl Claim {
 
     /// What came before this attempt.
     #[must_use]
-    pub fn past(&self) -> Past<'_> {
-        Past {
+    pub fn retry_state(&self) -> RetryState<'_> {
+        RetryState {
             retry: &self.retry,
             failures: self.failures,
-            transients: self.transients,
+            transient_failures: self.transient_failures,
             at_most_once: self.at_most_once,
         }
     }
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_reads_back() {
+    fn every_label_parses_back() {
         for state in State::ALL {
             assert_eq!(state.as_str().parse(), Ok(*state));
         }

@@ -38,10 +38,10 @@ const LOCK_TIMEOUT: &str = "300ms";
 const STATEMENT_TIMEOUT: &str = "5s";
 
 /// With the waits between them about two minutes.
-const TRIES: u32 = 100;
+const MAX_TRIES: u32 = 100;
 
 /// Between two tries, drawn anew: a fleet of short transactions must not keep step with it.
-const BETWEEN: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1500));
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1500));
 
 /// What an upgrade did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Upgrade {
     /// Names of the migrations that were applied here, in order.
     pub applied: Vec<&'static str>,
     /// How often one of them gave way to the fleet and was tried again.
-    pub gave_way: u32,
+    pub lock_retries: u32,
 }
 
 /// The whole transaction of a migration, as it is run, and as psql would take it.
@@ -95,10 +95,10 @@ pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrad
     let mut done = Upgrade::default();
     let mut tries = 0;
     loop {
-        let version = schema::found(client).await?.map_or(0, |found| found.version);
+        let version = schema::installed(client).await?.map_or(0, |found| found.version);
         let Some(next) = pending(migrations, version).next() else { return Ok(done) };
         if next.version != version + 1 {
-            return Err(no_way(version, next.version));
+            return Err(missing_migration(version, next.version));
         }
         let Err(error) = client.batch_execute(&script(next)).await else {
             done.applied.push(next.name);
@@ -108,33 +108,33 @@ pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrad
         client.batch_execute("ROLLBACK").await?;
         tries += 1;
         let locked = [&SqlState::LOCK_NOT_AVAILABLE, &SqlState::T_R_DEADLOCK_DETECTED];
-        let moved_on = schema::found(client).await?.map_or(0, |found| found.version) != version;
+        let moved_on = schema::installed(client).await?.map_or(0, |found| found.version) != version;
         if moved_on {
             continue;
         }
         if !error.code().is_some_and(|code| locked.contains(&code)) {
             return Err(error.into());
         }
-        if tries >= TRIES {
-            return Err(never_alone(next.name));
+        if tries >= MAX_TRIES {
+            return Err(locks_unavailable(next.name));
         }
-        done.gave_way += 1;
-        let wait = rand::rng().random_range(BETWEEN.0..BETWEEN.1);
+        done.lock_retries += 1;
+        let wait = rand::rng().random_range(RETRY_DELAY.0..RETRY_DELAY.1);
         tracing::debug!(migration = next.name, tries, "gave way to the fleet");
         sleep(wait).await;
     }
 }
 
-fn no_way(from: i32, to: i32) -> QueueError {
+fn missing_migration(from: i32, to: i32) -> QueueError {
     QueueError::Refused {
         message: format!("no migration leads from schema version {from} to {}", to - 1),
         hint: Some("Upgrade with a version of pgmill between the two first.".to_owned()),
     }
 }
 
-fn never_alone(name: &str) -> QueueError {
+fn locks_unavailable(name: &str) -> QueueError {
     QueueError::Refused {
-        message: format!("{name} did not get its locks in {TRIES} tries, and changed nothing"),
+        message: format!("{name} did not get its locks in {MAX_TRIES} tries, and changed nothing"),
         hint: Some(
             "A transaction that has used the queue's tables stays open: pgmill doctor names the \
              oldest. Try again when it has ended."

@@ -380,7 +380,7 @@ fn every_string_takes_psql_and_us_to_the_same_place() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_given_up() {
+fn a_silent_server_times_out() {
     // The kernel completes the handshake; nobody accepts.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let text =

@@ -9,35 +9,35 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::arguments::DAY_SECS;
 use crate::call::{self, Call};
-use crate::mistake::{Mistake, nearest};
-use crate::named::DAY_SECS;
+use crate::error::{ValidationError, nearest};
 use crate::timing::Timing;
 
 /// What a comment says about schedules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Annotated {
+pub struct Annotations {
     /// In their order; no two with the same key.
     pub timings: Vec<Timing>,
     /// How to retry.
-    pub retry: Retry,
+    pub retry: RetryAnnotation,
     /// Which job.
-    pub job: JobWords,
+    pub job: JobAnnotation,
     /// How to run it.
-    pub task: TaskWords,
+    pub task: TaskAnnotation,
     /// How to fire.
-    pub fire: FireWords,
+    pub fire: FireAnnotation,
     /// In their order; places are characters of the comment.
-    pub mistakes: Vec<Mistake>,
+    pub errors: Vec<ValidationError>,
     /// One of the mistakes is in what holds for all timings.
-    pub shared_mistake: bool,
+    pub shared_error: bool,
 }
 
-/// `@retry(attempts: 3, interval: 60s, backoff: exponential)`.
+/// `@retry(max_attempts: 3, interval: 60s, backoff: exponential)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Retry {
+pub struct RetryAnnotation {
     /// Attempts in all, 1 to 10000.
-    pub attempts: Option<u32>,
+    pub max_attempts: Option<u32>,
     /// Wait before the next attempt, up to 365 days.
     pub interval: Option<Duration>,
     /// `fixed` or `exponential`.
@@ -46,7 +46,7 @@ pub struct Retry {
 
 /// `@job("Nightly cleanup", category: "Ops")`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct JobWords {
+pub struct JobAnnotation {
     /// Words for people: 1 to 512 bytes, no control character.
     pub name: Option<String>,
     /// 1 to 512 bytes.
@@ -56,7 +56,7 @@ pub struct JobWords {
 /// `@task(queue: …, priority: …, group: …, concurrency_key: …, timeout: …, mode: …,
 /// at_most_once: …, external: …)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TaskWords {
+pub struct TaskAnnotation {
     /// 1 to 128 letters, digits and `_.:-`.
     pub queue: Option<String>,
     /// `low`, `normal`, `high`, `critical` or `reserved`.
@@ -77,7 +77,7 @@ pub struct TaskWords {
 
 /// `@fire(overlap: skip, catch_up: 1, max_lateness: 1h, jitter: 30s)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FireWords {
+pub struct FireAnnotation {
     /// `skip`, `queue` or `allow`.
     pub overlap: Option<String>,
     /// How many late fires are fired, 0 to 1000.
@@ -93,22 +93,22 @@ const SHARED: &[&str] = &["retry", "job", "task", "fire"];
 
 /// Mistakes after which the rest of a comment is not read: it is none of schedules, and each takes a
 /// look at what may be a long call.
-const MOST_MISTAKES: usize = 100;
+const MAX_ERRORS: usize = 100;
 
 /// Reads a comment; a mistake in one timing leaves the others, unless there are too many.
 #[must_use]
-pub fn read(comment: &str) -> Annotated {
+pub fn read(comment: &str) -> Annotations {
     let chars: Vec<char> = comment.chars().collect();
-    let mut found = Annotated::default();
+    let mut found = Annotations::default();
     let mut seen = Vec::new();
     let mut keys = HashSet::new();
     let mut at = 0;
     while let Some((begins_at, word)) = next_word(&chars, at) {
-        if found.mistakes.len() == MOST_MISTAKES {
+        if found.errors.len() == MAX_ERRORS {
             let message = "there are too many mistakes: nothing from here on is read";
-            found.mistakes.push(Mistake::new(begins_at, message));
+            found.errors.push(ValidationError::new(begins_at, message));
             // What holds for all may stand there.
-            found.shared_mistake = true;
+            found.shared_error = true;
             break;
         }
         // Behind a parenthesis that is not closed there may be more.
@@ -117,14 +117,14 @@ pub fn read(comment: &str) -> Annotated {
             at = end;
             found.take(&call, &mut seen, &mut keys)
         });
-        if let Err(mistake) = read {
+        if let Err(problem) = read {
             let meant = nearest(&word, &words()).unwrap_or_default();
-            found.shared_mistake |= SHARED.contains(&meant);
-            found.mistakes.push(mistake);
+            found.shared_error |= SHARED.contains(&meant);
+            found.errors.push(problem);
         }
     }
-    found.judge_together(&seen);
-    found.mistakes.sort_by_key(|mistake| mistake.at);
+    found.validate_together(&seen);
+    found.errors.sort_by_key(|problem| problem.at);
     found
 }
 
@@ -157,40 +157,40 @@ fn next_word(chars: &[char], from: usize) -> Option<(usize, String)> {
     })
 }
 
-impl Annotated {
+impl Annotations {
     fn take(
         &mut self,
         call: &Call,
         seen: &mut Vec<(String, usize)>,
         keys: &mut HashSet<String>,
-    ) -> Result<(), Mistake> {
+    ) -> Result<(), ValidationError> {
         if let Some(timing) = Timing::read(call) {
             return self.take_timing(call, timing?, keys);
         }
         if !SHARED.contains(&call.word.as_str()) {
-            return Err(Mistake::unknown(call.at, "annotation", &call.word, &words()));
+            return Err(ValidationError::unknown(call.at, "annotation", &call.word, &words()));
         }
         if seen.iter().any(|(word, _)| *word == call.word) {
-            return Err(Mistake::new(call.at, format!("@{} stands twice", call.word)));
+            return Err(ValidationError::new(call.at, format!("@{} stands twice", call.word)));
         }
         seen.push((call.word.clone(), call.at));
         match call.word.as_str() {
-            "retry" => self.retry = Retry::read(call)?,
-            "job" => self.job = JobWords::read(call)?,
-            "task" => self.task = TaskWords::read(call)?,
-            _ => self.fire = FireWords::read(call)?,
+            "retry" => self.retry = RetryAnnotation::read(call)?,
+            "job" => self.job = JobAnnotation::read(call)?,
+            "task" => self.task = TaskAnnotation::read(call)?,
+            _ => self.fire = FireAnnotation::read(call)?,
         }
         Ok(())
     }
 
     /// What is right by itself and cannot stand beside the rest.
-    fn judge_together(&mut self, seen: &[(String, usize)]) {
-        let again = self.retry.attempts.is_some_and(|attempts| attempts > 1);
+    fn validate_together(&mut self, seen: &[(String, usize)]) {
+        let again = self.retry.max_attempts.is_some_and(|attempts| attempts > 1);
         let retry = seen.iter().find(|(word, _)| word == "retry");
         if let (Some((_, at)), Some(true), true) = (retry, self.task.at_most_once, again) {
-            let mistake = Mistake::new(*at, "a task that runs at most once is not retried");
-            self.mistakes.push(mistake.hint("leave attempts or at_most_once away"));
-            self.shared_mistake = true;
+            let problem = ValidationError::new(*at, "a task that runs at most once is not retried");
+            self.errors.push(problem.hint("leave max_attempts or at_most_once away"));
+            self.shared_error = true;
         }
     }
 
@@ -199,11 +199,11 @@ impl Annotated {
         call: &Call,
         timing: Timing,
         keys: &mut HashSet<String>,
-    ) -> Result<(), Mistake> {
+    ) -> Result<(), ValidationError> {
         let key = timing.key();
         if !keys.insert(key.clone()) {
             let message = format!("two schedules have the key {key}");
-            return Err(Mistake::new(call.at, message).hint("give one of them key: …"));
+            return Err(ValidationError::new(call.at, message).hint("give one of them key: …"));
         }
         self.timings.push(timing);
         Ok(())
@@ -218,20 +218,20 @@ fn small(number: Option<u64>) -> Option<u32> {
     number.and_then(|number| u32::try_from(number).ok())
 }
 
-impl Retry {
-    fn read(call: &Call) -> Result<Self, Mistake> {
-        call.only(&["attempts", "interval", "backoff"])?;
+impl RetryAnnotation {
+    fn read(call: &Call) -> Result<Self, ValidationError> {
+        call.only(&["max_attempts", "interval", "backoff"])?;
         call.no_positional()?;
         Ok(Self {
-            attempts: small(call.number("attempts", 1..=10_000)?),
+            max_attempts: small(call.number("max_attempts", 1..=10_000)?),
             interval: call.length("interval", Duration::ZERO..=days(365))?,
             backoff: call.one_of("backoff", &["fixed", "exponential"])?,
         })
     }
 }
 
-impl JobWords {
-    fn read(call: &Call) -> Result<Self, Mistake> {
+impl JobAnnotation {
+    fn read(call: &Call) -> Result<Self, ValidationError> {
         call.only(&["category"])?;
         let mut names = call.positional();
         let name = names.next().map(|arg| {
@@ -239,19 +239,19 @@ impl JobWords {
             if plain && (1..=512).contains(&arg.value.len()) {
                 Ok(arg.value.clone())
             } else {
-                Err(Mistake::new(arg.at, "these are no words for people")
+                Err(ValidationError::new(arg.at, "these are no words for people")
                     .hint("1 to 512 bytes, no control character"))
             }
         });
         if let Some(second) = names.next() {
-            return Err(Mistake::new(second.at, "job takes one name"));
+            return Err(ValidationError::new(second.at, "job takes one name"));
         }
         Ok(Self { name: name.transpose()?, category: call.label("category")? })
     }
 }
 
-impl TaskWords {
-    fn read(call: &Call) -> Result<Self, Mistake> {
+impl TaskAnnotation {
+    fn read(call: &Call) -> Result<Self, ValidationError> {
         let names = ["queue", "priority", "group", "concurrency_key"];
         call.only(&[&names[..], &["timeout", "mode", "at_most_once", "external"]].concat())?;
         call.no_positional()?;
@@ -263,28 +263,28 @@ impl TaskWords {
             concurrency_key: call.label("concurrency_key")?,
             timeout: call.length("timeout", Duration::from_millis(1)..=days(365))?,
             mode: call.one_of("mode", &["transaction", "autocommit"])?,
-            at_most_once: call.truth("at_most_once")?,
-            external: call.truth("external")?,
+            at_most_once: call.boolean("at_most_once")?,
+            external: call.boolean("external")?,
         };
         if let (Some(arg), Some(queue)) = (call.named("queue"), &task.queue) {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
             if queue.len() > 128 || !queue.bytes().all(plain) {
-                return Err(Mistake::new(arg.at, "this is no name of a queue")
+                return Err(ValidationError::new(arg.at, "this is no name of a queue")
                     .hint("1 to 128 letters, digits and _ . : -"));
             }
         }
         if let (Some(arg), Some(true)) = (call.named("at_most_once"), task.at_most_once)
             && task.mode.as_deref() != Some("autocommit")
         {
-            return Err(Mistake::new(arg.at, "at_most_once needs mode autocommit")
+            return Err(ValidationError::new(arg.at, "at_most_once needs mode autocommit")
                 .hint("a transaction runs exactly once anyway"));
         }
         Ok(task)
     }
 }
 
-impl FireWords {
-    fn read(call: &Call) -> Result<Self, Mistake> {
+impl FireAnnotation {
+    fn read(call: &Call) -> Result<Self, ValidationError> {
         call.only(&["overlap", "catch_up", "max_lateness", "jitter"])?;
         call.no_positional()?;
         Ok(Self {

@@ -15,7 +15,7 @@ use crate::call::quoted;
 use crate::clock::Clock;
 use crate::filter::{Filter, Window};
 use crate::rule::{Interval, Rule};
-use crate::words::{DAY, MONTH, ORDINAL, WEEKDAY};
+use crate::vocabulary::{DAY, MONTH, ORDINAL, WEEKDAY};
 use crate::zone::{Times, first_once, first_shown};
 
 /// When a schedule fires by the clock.

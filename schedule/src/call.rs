@@ -3,10 +3,10 @@
 //! A value is bare text up to the next `,` or `)` outside of parentheses, or a text in double
 //! quotes, in which `""` stands for one. What an argument means is not decided here.
 
-use crate::mistake::Mistake;
+use crate::error::ValidationError;
 
 /// Longest text of one call, in bytes.
-const MOST_BYTES: usize = 4_000;
+const MAX_BYTES: usize = 4_000;
 
 /// A word with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,19 +41,19 @@ impl Call {
     }
 
     /// Errs if there is a name that is none of `known`, or one that stands twice.
-    pub fn only(&self, known: &[&str]) -> Result<(), Mistake> {
+    pub fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
         for (i, arg) in self.args.iter().enumerate() {
             let Some(name) = &arg.name else { continue };
             if !known.contains(&name.as_str()) {
                 let what = format!("argument of {}", self.word);
                 return Err(if known.is_empty() {
-                    Mistake::new(arg.at, format!("{} takes no argument {name}", self.word))
+                    ValidationError::new(arg.at, format!("{} takes no argument {name}", self.word))
                 } else {
-                    Mistake::unknown(arg.at, &what, name, known)
+                    ValidationError::unknown(arg.at, &what, name, known)
                 });
             }
             if self.args[..i].iter().any(|before| before.name == arg.name) {
-                return Err(Mistake::new(arg.at, format!("{name} is given twice")));
+                return Err(ValidationError::new(arg.at, format!("{name} is given twice")));
             }
         }
         Ok(())
@@ -61,9 +61,9 @@ impl Call {
 }
 
 /// Reads a text that is one call and nothing else.
-pub(crate) fn parse(text: &str) -> Result<Call, Mistake> {
-    if text.len() > MOST_BYTES {
-        return Err(Mistake::new(0, format!("the text is longer than {MOST_BYTES} bytes")));
+pub(crate) fn parse(text: &str) -> Result<Call, ValidationError> {
+    if text.len() > MAX_BYTES {
+        return Err(ValidationError::new(0, format!("the text is longer than {MAX_BYTES} bytes")));
     }
     let chars: Vec<char> = text.chars().collect();
     let mut reader = Reader { chars: &chars, at: 0 };
@@ -76,15 +76,15 @@ pub(crate) fn parse(text: &str) -> Result<Call, Mistake> {
     reader.skip_blanks();
     match reader.peek() {
         None => Ok(call),
-        Some(_) => Err(Mistake::new(reader.at, "there is text after the end")
+        Some(_) => Err(ValidationError::new(reader.at, "there is text after the end")
             .hint("word(argument, name: value)")),
     }
 }
 
 /// Reads the call that begins at `at`, its parentheses included; also says where it ends.
-pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), Mistake> {
+pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), ValidationError> {
     // A comment may be far longer than a call in it.
-    let end = chars.len().min(at + MOST_BYTES);
+    let end = chars.len().min(at + MAX_BYTES);
     let mut reader = Reader { chars: &chars[..end], at };
     let mut call = reader.word()?;
     call.args = reader.args()?;
@@ -123,13 +123,13 @@ impl Reader<'_> {
         }
     }
 
-    fn word(&mut self) -> Result<Call, Mistake> {
+    fn word(&mut self) -> Result<Call, ValidationError> {
         let at = self.at;
         let rest = &self.chars[at..];
         let length = rest.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
         if !rest.first().is_some_and(char::is_ascii_alphabetic) {
             let what = if rest.is_empty() { "the text is empty" } else { "no word begins here" };
-            return Err(Mistake::new(at, what).hint("such as daily(03:15)"));
+            return Err(ValidationError::new(at, what).hint("such as daily(03:15)"));
         }
         self.at += length;
         let word = rest[..length].iter().collect::<String>().to_ascii_lowercase();
@@ -137,7 +137,7 @@ impl Reader<'_> {
     }
 
     /// From the opening parenthesis to behind the closing one.
-    fn args(&mut self) -> Result<Vec<Arg>, Mistake> {
+    fn args(&mut self) -> Result<Vec<Arg>, ValidationError> {
         let opened_at = self.at;
         self.at += 1;
         let mut args = Vec::new();
@@ -156,7 +156,7 @@ impl Reader<'_> {
     }
 
     /// One argument, up to the `,` or `)` that ends it.
-    fn arg(&mut self, opened_at: usize) -> Result<Arg, Mistake> {
+    fn arg(&mut self, opened_at: usize) -> Result<Arg, ValidationError> {
         self.skip_blanks();
         let mut name = None;
         if let Some(length) = name_length(&self.chars[self.at..]) {
@@ -169,13 +169,13 @@ impl Reader<'_> {
         let value = if self.peek() == Some('"') { self.quoted()? } else { self.bare()? };
         match self.peek() {
             Some(',' | ')') => Ok(Arg { name, value, at }),
-            Some(_) => Err(Mistake::new(self.at, "there is text after the closing quote")
+            Some(_) => Err(ValidationError::new(self.at, "there is text after the closing quote")
                 .hint("put the whole value in quotes, and each quote in it twice")),
-            None => Err(Mistake::new(opened_at, "the parenthesis is not closed")),
+            None => Err(ValidationError::new(opened_at, "the parenthesis is not closed")),
         }
     }
 
-    fn bare(&mut self) -> Result<String, Mistake> {
+    fn bare(&mut self) -> Result<String, ValidationError> {
         let begins_at = self.at;
         let mut depth = 0_usize;
         while let Some(c) = self.peek() {
@@ -191,18 +191,20 @@ impl Reader<'_> {
         let text: String = self.chars[begins_at..self.at].iter().collect();
         let value = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if value.is_empty() && self.peek().is_some() {
-            return Err(Mistake::new(begins_at, "there is no value here"));
+            return Err(ValidationError::new(begins_at, "there is no value here"));
         }
         Ok(value)
     }
 
-    fn quoted(&mut self) -> Result<String, Mistake> {
+    fn quoted(&mut self) -> Result<String, ValidationError> {
         let begins_at = self.at;
         self.at += 1;
         let mut value = String::new();
         loop {
             match (self.peek(), self.chars.get(self.at + 1)) {
-                (None, _) => return Err(Mistake::new(begins_at, "the quote is not closed")),
+                (None, _) => {
+                    return Err(ValidationError::new(begins_at, "the quote is not closed"));
+                }
                 (Some('"'), Some('"')) => {
                     value.push('"');
                     self.at += 2;
@@ -220,8 +222,8 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    fn control(&self) -> Mistake {
-        Mistake::new(self.at, "a control character stands here")
+    fn control(&self) -> ValidationError {
+        ValidationError::new(self.at, "a control character stands here")
     }
 }
 
@@ -234,9 +236,9 @@ mod tests {
         parse(text).unwrap().args.into_iter().map(|arg| (arg.name, arg.value)).collect()
     }
 
-    fn mistake(text: &str) -> (usize, String) {
-        let mistake = parse(text).unwrap_err();
-        (mistake.at, mistake.message)
+    fn error_of(text: &str) -> (usize, String) {
+        let error_of = parse(text).unwrap_err();
+        (error_of.at, error_of.message)
     }
 
     #[test]
@@ -273,20 +275,20 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_says_where() {
-        assert_eq!(mistake(""), (0, "the text is empty".to_owned()));
-        assert_eq!(mistake("  3"), (2, "no word begins here".to_owned()));
-        assert_eq!(mistake("ä"), (0, "no word begins here".to_owned()));
-        assert_eq!(mistake("a(1"), (1, "the parenthesis is not closed".to_owned()));
-        assert_eq!(mistake("a(1,"), (1, "the parenthesis is not closed".to_owned()));
-        assert_eq!(mistake("a("), (1, "the parenthesis is not closed".to_owned()));
-        assert_eq!(mistake("a(1,)"), (4, "there is no value here".to_owned()));
-        assert_eq!(mistake("a(ä, b: )"), (8, "there is no value here".to_owned()));
-        assert_eq!(mistake("a(\"ä"), (2, "the quote is not closed".to_owned()));
-        assert_eq!(mistake("a(\"b\"c)"), (5, "there is text after the closing quote".to_owned()));
-        assert_eq!(mistake("a() b"), (4, "there is text after the end".to_owned()));
-        assert_eq!(mistake("a(\u{1})"), (2, "a control character stands here".to_owned()));
-        assert_eq!(mistake(&"a".repeat(4001)).0, 0);
+    fn an_error_says_where() {
+        assert_eq!(error_of(""), (0, "the text is empty".to_owned()));
+        assert_eq!(error_of("  3"), (2, "no word begins here".to_owned()));
+        assert_eq!(error_of("ä"), (0, "no word begins here".to_owned()));
+        assert_eq!(error_of("a(1"), (1, "the parenthesis is not closed".to_owned()));
+        assert_eq!(error_of("a(1,"), (1, "the parenthesis is not closed".to_owned()));
+        assert_eq!(error_of("a("), (1, "the parenthesis is not closed".to_owned()));
+        assert_eq!(error_of("a(1,)"), (4, "there is no value here".to_owned()));
+        assert_eq!(error_of("a(ä, b: )"), (8, "there is no value here".to_owned()));
+        assert_eq!(error_of("a(\"ä"), (2, "the quote is not closed".to_owned()));
+        assert_eq!(error_of("a(\"b\"c)"), (5, "there is text after the closing quote".to_owned()));
+        assert_eq!(error_of("a() b"), (4, "there is text after the end".to_owned()));
+        assert_eq!(error_of("a(\u{1})"), (2, "a control character stands here".to_owned()));
+        assert_eq!(error_of(&"a".repeat(4001)).0, 0);
     }
 
     #[test]
@@ -300,8 +302,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in r#"[a-b(),:" é\n]{0,40}"#) {
-            if let Err(mistake) = parse(&text) {
-                prop_assert!(mistake.at <= text.chars().count());
+            if let Err(error) = parse(&text) {
+                prop_assert!(error.at <= text.chars().count());
             }
         }
 

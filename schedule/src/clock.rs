@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::mistake::Mistake;
-use crate::words::{DAY, TimeOfDay};
+use crate::error::ValidationError;
+use crate::vocabulary::{DAY, TimeOfDay};
 
 /// The times of every day that fires at all, never none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,17 +85,17 @@ impl Step {
     ///
     /// # Errors
     /// Anything but a number and a unit; more than 24 hours.
-    pub fn read(text: &str, at: usize) -> Result<Self, Mistake> {
+    pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
         let hint = "1 second to 24 hours, such as 5 minutes";
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let word = text[digits..].trim().to_lowercase();
         let unit = UNITS.iter().find(|unit| unit.words.contains(&word.as_str()));
         let (Ok(count), Some(unit)) = (text[..digits].parse::<u32>(), unit) else {
             let message = "every needs a number of seconds, minutes or hours";
-            return Err(Mistake::new(at, message).hint(hint));
+            return Err(ValidationError::new(at, message).hint(hint));
         };
         if count == 0 || u64::from(count) * u64::from(unit.seconds) > u64::from(DAY) {
-            return Err(Mistake::new(at, "the step is out of range").hint(hint));
+            return Err(ValidationError::new(at, "the step is out of range").hint(hint));
         }
         Ok(Self { count, unit })
     }

@@ -11,7 +11,7 @@ use croner::time::Weekday;
 use jiff::civil::Date;
 
 use crate::clock::Clock;
-use crate::mistake::Mistake;
+use crate::error::ValidationError;
 
 /// The dates of a cron expression, and its text.
 #[derive(Clone, Debug)]
@@ -34,19 +34,19 @@ impl Cron {
     ///
     /// # Errors
     /// What croner does not understand; a year.
-    pub fn read(text: &str, at: usize) -> Result<(Self, Clock), Mistake> {
+    pub fn read(text: &str, at: usize) -> Result<(Self, Clock), ValidationError> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let count = text.split(' ').count();
         if !text.starts_with('@') && !(5..=6).contains(&count) {
             let message = format!("a cron expression has 5 or 6 fields, not {count}");
-            return Err(Mistake::new(at, message).hint(
+            return Err(ValidationError::new(at, message).hint(
                 "minute hour day-of-month month day-of-week, with seconds before them or not",
             ));
         }
         let parser = CronParser::builder().year(Year::Disallowed).build();
-        let fields = parser
-            .parse(&text)
-            .map_err(|error| Mistake::new(at, format!("cron expression: {}", fragment(&error))))?;
+        let fields = parser.parse(&text).map_err(|error| {
+            ValidationError::new(at, format!("cron expression: {}", fragment(&error)))
+        })?;
         let pattern = &fields.pattern;
         let clock = Clock::Fields {
             hours: pattern.hours.values(),

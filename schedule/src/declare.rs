@@ -1,13 +1,13 @@
 //! Schedules as they are declared, and what a person sets on them.
 
 use queue::QueueError;
-use queue::word;
+use queue::enum_column;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
-use crate::kinds::DeclaredIn;
+use crate::enums::DeclaredIn;
 
 const PUT: &str = "/* schedule.put */ SELECT mill.put_schedule($1, $2::text::mill.declared_in, $3)";
 
@@ -26,7 +26,7 @@ const RUN_NOW: &str = "/* schedule.run_now */ SELECT mill.run_now($1, $2)";
 /// What a declaration came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Put {
+pub enum PutResult {
     /// There was no such schedule.
     New,
     /// It is another one now.
@@ -37,7 +37,7 @@ pub enum Put {
 
 /// A schedule whose declaration is there.
 #[derive(Clone, Debug)]
-pub struct Declared {
+pub struct DeclaredSchedule {
     /// Its name.
     pub name: String,
     /// Where it is declared.
@@ -58,7 +58,7 @@ pub async fn put(
     definition: &Value,
     declared_in: DeclaredIn,
     declared_as: Option<&str>,
-) -> Result<Put, QueueError> {
+) -> Result<PutResult, QueueError> {
     let rows = client
         .query_typed(
             PUT,
@@ -70,9 +70,9 @@ pub async fn put(
         )
         .await?;
     match rows[0].try_get::<_, &str>(0)? {
-        "new" => Ok(Put::New),
-        "changed" => Ok(Put::Changed),
-        "unchanged" => Ok(Put::Unchanged),
+        "new" => Ok(PutResult::New),
+        "changed" => Ok(PutResult::Changed),
+        "unchanged" => Ok(PutResult::Unchanged),
         other => Err(QueueError::Unexpected { column: "put_schedule", value: other.to_owned() }),
     }
 }
@@ -93,12 +93,12 @@ pub async fn remove(
 ///
 /// # Errors
 /// Database trouble.
-pub async fn declared(client: &impl GenericClient) -> Result<Vec<Declared>, QueueError> {
+pub async fn declared(client: &impl GenericClient) -> Result<Vec<DeclaredSchedule>, QueueError> {
     let rows = client.query_typed(DECLARED, &[]).await?;
     let declared = |row: &tokio_postgres::Row| {
-        Ok(Declared {
+        Ok(DeclaredSchedule {
             name: row.try_get(0)?,
-            declared_in: word(row, 1, "declared_in")?,
+            declared_in: enum_column(row, 1, "declared_in")?,
             definition: row.try_get::<_, Json<Value>>(2)?.0,
             enabled: row.try_get(3)?,
         })
@@ -119,7 +119,7 @@ pub async fn enable(
     Ok(client.query_typed(ENABLE, &params).await?[0].try_get(0)?)
 }
 
-/// Sets what is a person's: `attempts`, `retry_interval`, `jitter`; null: as it is declared.
+/// Sets what is a person's: `max_attempts`, `retry_interval`, `jitter`; null: as it is declared.
 /// `false`: there is none of that name.
 ///
 /// # Errors

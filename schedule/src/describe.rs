@@ -2,11 +2,11 @@
 
 use crate::cadence::Cadence;
 use crate::clock::Clock;
+use crate::duration;
 use crate::rule::{MonthDays, Rule};
-use crate::span;
 use crate::timing::Timing;
 use crate::trigger::{Source, Trigger};
-use crate::words::{MONDAY_TO_FRIDAY, MONTH, ORDINAL, Set, WEEKDAY, WEEKEND, and};
+use crate::vocabulary::{MONDAY_TO_FRIDAY, MONTH, ORDINAL, WEEKDAY, WEEKEND, WordSet, and};
 
 impl Timing {
     /// What it fires on, in words: "every weekday at 03:15 Europe/Berlin".
@@ -14,24 +14,24 @@ impl Timing {
     pub fn describe(&self) -> String {
         match self {
             Self::Manual => "only on demand".to_owned(),
-            Self::Scheduled(cadence) => of_cadence(cadence),
-            Self::Triggered(trigger) => of_trigger(trigger),
+            Self::Scheduled(cadence) => describe_cadence(cadence),
+            Self::Triggered(trigger) => describe_trigger(trigger),
         }
     }
 }
 
 /// A timing as it is written, in words; as it is, if it cannot be read.
 #[must_use]
-pub fn in_words(timing: &str) -> String {
+pub fn describe_timing(timing: &str) -> String {
     Timing::parse(timing).map_or_else(|_| timing.to_owned(), |timing| timing.describe())
 }
 
-fn of_cadence(cadence: &Cadence) -> String {
+fn describe_cadence(cadence: &Cadence) -> String {
     let filter = &cadence.filter;
     let count = cadence.interval.map(|interval| interval.count).filter(|count| *count > 1);
     // Every day but for some is told as those days.
-    let told = matches!(cadence.rule, Rule::Daily) && count.is_none();
-    let mut text = days(cadence, count, filter.days.filter(|_| told));
+    let daily = matches!(cadence.rule, Rule::Daily) && count.is_none();
+    let mut text = days(cadence, count, filter.days.filter(|_| daily));
     match (&cadence.rule, &cadence.clock) {
         (Rule::Once(_), _) | (_, Clock::Every(_) | Clock::Fields { .. }) => (),
         _ => text += &format!(" at {}", and(&cadence.times())),
@@ -42,7 +42,7 @@ fn of_cadence(cadence: &Cadence) -> String {
     if cadence.zone_name() != "UTC" {
         text += &format!(" {}", cadence.zone_name());
     }
-    if let Some(days) = filter.days.filter(|_| !told) {
+    if let Some(days) = filter.days.filter(|_| !daily) {
         text += &format!(" on {}", WEEKDAY.described(days));
     }
     if let Some(weeks) = filter.weeks {
@@ -60,7 +60,7 @@ fn of_cadence(cadence: &Cadence) -> String {
 }
 
 /// The dates in words, up to the times of day.
-fn days(cadence: &Cadence, count: Option<u16>, only: Option<Set>) -> String {
+fn days(cadence: &Cadence, count: Option<u16>, only: Option<WordSet>) -> String {
     let each = |what: &str| count.map_or(String::new(), |count| format!("every {count} {what} "));
     match &cadence.rule {
         Rule::Daily => match (count, only) {
@@ -87,7 +87,7 @@ fn days(cadence: &Cadence, count: Option<u16>, only: Option<Set>) -> String {
 }
 
 /// Behind "every".
-fn weekdays(days: Set) -> String {
+fn weekdays(days: WordSet) -> String {
     match days {
         MONDAY_TO_FRIDAY => "weekday".to_owned(),
         WEEKEND => "Saturday and Sunday".to_owned(),
@@ -106,7 +106,7 @@ fn month_days(days: MonthDays) -> String {
     }
 }
 
-fn of_trigger(trigger: &Trigger) -> String {
+fn describe_trigger(trigger: &Trigger) -> String {
     let (what, rows) = match &trigger.source {
         Source::Table { name, filter, .. } => {
             let filter = filter.as_ref().map_or(String::new(), |filter| format!(" ({filter})"));
@@ -123,17 +123,17 @@ fn of_trigger(trigger: &Trigger) -> String {
     }
     if let Some(idle) = trigger.idle {
         let oldest = if when.is_empty() { "the oldest row" } else { "its oldest" };
-        when.push(format!("{oldest} {}is {} old", of(&when), span::show(idle)));
+        when.push(format!("{oldest} {}is {} old", of(&when), duration::format(idle)));
     }
     if let Some(debounce) = trigger.new_rows {
         let any = if when.is_empty() { "any row" } else { "any" };
-        let debounce = span::show(debounce);
+        let debounce = duration::format(debounce);
         when.push(format!(
             "{any} {}is new, then not before {debounce} after the last fire",
             of(&when)
         ));
     }
-    format!("when {}; looked at every {}", when.join(", or "), span::show(trigger.every()))
+    format!("when {}; checked every {}", when.join(", or "), duration::format(trigger.every()))
 }
 
 #[cfg(test)]

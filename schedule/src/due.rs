@@ -10,14 +10,14 @@ use crate::cadence::Cadence;
 pub const ON_TIME: Duration = Duration::from_secs(10);
 
 /// So many fires are counted one by one.
-const MOST_WALKED: usize = 100_000;
+const MAX_COUNTED: usize = 100_000;
 
 /// Where the count goes on when there are more: so long before now.
-const GOES_ON_BEFORE: SignedDuration = SignedDuration::from_hours(1);
+const RESUME_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
 /// What happens to fires that are late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
+pub struct CatchUpPolicy {
     /// So many of the late ones are fired, the newest.
     pub catch_up: usize,
     /// None is fired that is later than this; `None`: however late.
@@ -26,7 +26,7 @@ pub struct Policy {
 
 /// What is due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Due {
+pub struct DueFires {
     /// To be fired, ascending.
     pub fires: Vec<Timestamp>,
     /// How many are too late.
@@ -44,12 +44,17 @@ pub struct Due {
 
 /// Judges the fires from `next_fire_at`, which is one, up to `now`, both inclusive.
 #[must_use]
-pub fn due(cadence: &Cadence, next_fire_at: Timestamp, now: Timestamp, policy: Policy) -> Due {
-    let mut due = Due { next_fire_at: Some(next_fire_at), ..Due::default() };
-    let goes_on_at = now.checked_sub(GOES_ON_BEFORE).unwrap_or(Timestamp::MIN);
+pub fn due(
+    cadence: &Cadence,
+    next_fire_at: Timestamp,
+    now: Timestamp,
+    policy: CatchUpPolicy,
+) -> DueFires {
+    let mut due = DueFires { next_fire_at: Some(next_fire_at), ..DueFires::default() };
+    let goes_on_at = now.checked_sub(RESUME_WINDOW).unwrap_or(Timestamp::MIN);
     let (mut late, mut on_time) = (Vec::new(), Vec::new());
     while let Some(fire) = due.next_fire_at.filter(|fire| *fire <= now) {
-        if late.len() >= MOST_WALKED && !due.uncounted && fire < goes_on_at {
+        if late.len() >= MAX_COUNTED && !due.uncounted && fire < goes_on_at {
             due.uncounted = true;
             due.miss(&late);
             late.clear();
@@ -69,7 +74,7 @@ pub fn due(cadence: &Cadence, next_fire_at: Timestamp, now: Timestamp, policy: P
     due
 }
 
-impl Due {
+impl DueFires {
     fn miss(&mut self, fires: &[Timestamp]) {
         self.missed += u64::try_from(fires.len()).unwrap_or(u64::MAX);
         self.missed_from = self.missed_from.or(fires.first().copied());
@@ -100,21 +105,21 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn hours(due: &Due) -> Vec<String> {
+    fn hours(due: &DueFires) -> Vec<String> {
         due.fires.iter().map(|fire| fire.strftime("%H:%M").to_string()).collect()
     }
 
     #[test]
     fn what_is_to_come_is_not_due() {
         let (daily, fire) = (cadence("daily(09:00)"), at("2026-03-02T09:00:00Z"));
-        let due = due(&daily, fire, at("2026-03-02T08:59:59.999Z"), Policy::default());
-        assert_eq!(due, Due { next_fire_at: Some(fire), ..Due::default() });
+        let due = due(&daily, fire, at("2026-03-02T08:59:59.999Z"), CatchUpPolicy::default());
+        assert_eq!(due, DueFires { next_fire_at: Some(fire), ..DueFires::default() });
     }
 
     #[test]
     fn on_time_is_fired_without_any_catching_up() {
         let (every, fire) = (cadence("every(4 s)"), at("2026-03-02T09:00:00Z"));
-        let policy = Policy { catch_up: 0, max_lateness: Some(Duration::ZERO) };
+        let policy = CatchUpPolicy { catch_up: 0, max_lateness: Some(Duration::ZERO) };
         let due = due(&every, fire, at("2026-03-02T09:00:14Z"), policy);
         assert_eq!(
             due.fires,
@@ -128,21 +133,21 @@ mod tests {
     fn the_newest_of_the_late_ones_are_caught_up() {
         let (every, fire) = (cadence("every(1 hour)"), at("2026-03-02T01:00:00Z"));
         let now = at("2026-03-02T09:30:00Z");
-        let three = Policy { catch_up: 3, max_lateness: None };
+        let three = CatchUpPolicy { catch_up: 3, max_lateness: None };
         let three = due(&every, fire, now, three);
         assert_eq!(hours(&three), ["07:00", "08:00", "09:00"]);
         assert_eq!((three.missed, three.missed_from), (6, Some(fire)));
         assert_eq!(three.missed_to, Some(at("2026-03-02T06:00:00Z")));
-        let limited = Policy { catch_up: 3, max_lateness: Some(Duration::from_secs(5400)) };
+        let limited = CatchUpPolicy { catch_up: 3, max_lateness: Some(Duration::from_secs(5400)) };
         assert_eq!(hours(&due(&every, fire, now, limited)), ["08:00", "09:00"]);
-        let none = due(&every, fire, now, Policy::default());
+        let none = due(&every, fire, now, CatchUpPolicy::default());
         assert_eq!((hours(&none).len(), none.missed), (0, 9));
     }
 
     #[test]
     fn the_last_fire_leaves_no_next_one() {
         let (once, fire) = (cadence("once(2026-03-02 09:00)"), at("2026-03-02T09:00:00Z"));
-        let policy = Policy { catch_up: 1, max_lateness: None };
+        let policy = CatchUpPolicy { catch_up: 1, max_lateness: None };
         let due = due(&once, fire, at("2026-04-02T09:00:00Z"), policy);
         assert_eq!((due.fires.as_slice(), due.next_fire_at, due.missed), (&[fire][..], None, 0));
     }
@@ -151,14 +156,14 @@ mod tests {
     fn years_of_seconds_are_not_counted_one_by_one() {
         let (every, fire) = (cadence("every(1 s)"), at("2020-01-01T00:00:00Z"));
         let now = at("2026-03-02T09:00:00Z");
-        let policy = Policy { catch_up: usize::MAX, max_lateness: None };
+        let policy = CatchUpPolicy { catch_up: usize::MAX, max_lateness: None };
         let found = due(&every, fire, now, policy);
         assert!(found.uncounted);
         assert_eq!((found.missed, found.missed_from), (100_000, Some(fire)));
         assert_eq!(found.missed_to, Some(at("2020-01-02T03:46:39Z")));
         assert_eq!((found.fires.len(), found.fires[0]), (3601, at("2026-03-02T08:00:00Z")));
         assert_eq!(found.next_fire_at, Some(at("2026-03-02T09:00:01Z")));
-        let few = Policy { catch_up: 2, max_lateness: None };
+        let few = CatchUpPolicy { catch_up: 2, max_lateness: None };
         let found = due(&every, fire, now, few);
         assert_eq!((found.missed, found.fires.len()), (100_000 + 3601 - 11 - 2, 13));
     }
@@ -167,7 +172,7 @@ mod tests {
     fn nothing_is_left_uncounted_that_ends_in_the_last_hour() {
         let (every, now) = (cadence("every(1 s)"), at("2026-03-02T09:00:00Z"));
         let fire = now - SignedDuration::from_secs(100_500);
-        let policy = Policy { catch_up: 1000, max_lateness: None };
+        let policy = CatchUpPolicy { catch_up: 1000, max_lateness: None };
         let found = due(&every, fire, now, policy);
         assert_eq!((found.missed, found.fires.len()), (100_501 - 1011, 1011));
         assert!(!found.uncounted);
@@ -182,7 +187,7 @@ mod tests {
             let fire = every.next_fire(at("2026-03-02T09:00:00.5Z")).unwrap();
             let now = fire + SignedDuration::from_secs(late);
             let max_lateness = (most > 100).then(|| Duration::from_secs(most));
-            let due = due(&every, fire, now, Policy { catch_up, max_lateness });
+            let due = due(&every, fire, now, CatchUpPolicy { catch_up, max_lateness });
             let all: Vec<Timestamp> =
                 std::iter::successors(Some(fire), |fire| every.next_fire(*fire))
                     .take_while(|fire| *fire <= now).collect();

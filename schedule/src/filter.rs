@@ -5,16 +5,16 @@ use std::fmt;
 
 use jiff::civil::Date;
 
-use crate::mistake::Mistake;
-use crate::words::{LAST, Set, TimeOfDay};
+use crate::error::ValidationError;
+use crate::vocabulary::{LAST, TimeOfDay, WordSet};
 
 /// What must hold besides the cadence itself; `None` holds always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
-    pub days: Option<Set>,
-    pub months: Option<Set>,
+    pub days: Option<WordSet>,
+    pub months: Option<WordSet>,
     /// Days 1–7, 8–14, … of the month; last: its last 7 days.
-    pub weeks: Option<Set>,
+    pub weeks: Option<WordSet>,
     pub between: Option<Window>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn weekday(date: Date) -> u8 {
 
 /// Whether the date lies in one of these sevens of its month, counted from its start or end. For a
 /// weekday this is also "the nth one of the month".
-pub(crate) fn holds_week(weeks: Set, date: Date) -> bool {
+pub(crate) fn holds_week(weeks: WordSet, date: Date) -> bool {
     let day = date.day().unsigned_abs();
     weeks.holds((day - 1) / 7) || weeks.holds(LAST) && day + 7 > date.days_in_month().unsigned_abs()
 }
@@ -47,17 +47,17 @@ pub(crate) struct Window {
 
 impl Window {
     /// Reads `09:00-17:00`.
-    pub fn read(text: &str, at: usize) -> Result<Self, Mistake> {
+    pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
         let Some((from, to)) = text.split_once('-') else {
-            return Err(Mistake::new(at, "two times of day are needed").hint("09:00-17:00"));
+            return Err(ValidationError::new(at, "two times of day are needed").hint("09:00-17:00"));
         };
         let from = TimeOfDay::read(from.trim(), at)?;
-        let to = TimeOfDay::read(to.trim(), at).map_err(|mistake| match to.trim() {
-            "24:00" => mistake.hint("00:00 as the end is the end of the day"),
-            _ => mistake,
+        let to = TimeOfDay::read(to.trim(), at).map_err(|error| match to.trim() {
+            "24:00" => error.hint("00:00 as the end is the end of the day"),
+            _ => error,
         })?;
         if from == to {
-            return Err(Mistake::new(at, "the two times are equal")
+            return Err(ValidationError::new(at, "the two times are equal")
                 .hint("leave between away for the whole day"));
         }
         Ok(Self { from, to })
@@ -86,7 +86,7 @@ impl fmt::Display for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::ORDINAL;
+    use crate::vocabulary::ORDINAL;
     use jiff::civil::date;
 
     #[test]

@@ -6,14 +6,14 @@
 
 use crate::cadence::Cadence;
 use crate::call::Call;
-use crate::mistake::Mistake;
+use crate::error::ValidationError;
 use crate::rule::Rule;
 use crate::timing::Timing;
 use crate::trigger::{Source, Trigger};
-use crate::words::{ORDINAL, WEEKDAY};
+use crate::vocabulary::{ORDINAL, WEEKDAY};
 
 /// Longest key, in bytes.
-const MOST_BYTES: usize = 100;
+const MAX_BYTES: usize = 100;
 
 impl Timing {
     /// The key: `[a-z0-9_]`, at most 100 bytes, the same for the same content.
@@ -35,14 +35,14 @@ impl Timing {
 ///
 /// # Errors
 /// Other characters than `[a-z0-9_]`; more than 100.
-pub(crate) fn read(call: &Call) -> Result<Option<String>, Mistake> {
+pub(crate) fn read(call: &Call) -> Result<Option<String>, ValidationError> {
     let Some(arg) = call.named("key") else { return Ok(None) };
     let key = arg.value.to_ascii_lowercase();
     let fits = key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-    if fits && (1..=MOST_BYTES).contains(&key.len()) {
+    if fits && (1..=MAX_BYTES).contains(&key.len()) {
         Ok(Some(key))
     } else {
-        Err(Mistake::new(arg.at, "this is no key")
+        Err(ValidationError::new(arg.at, "this is no key")
             .hint("letters a to z, digits and _, at most 100 of them"))
     }
 }
@@ -78,13 +78,13 @@ fn plain(text: &str) -> String {
     let text = text.to_lowercase();
     let words = text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit()));
     let key = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_");
-    if key.len() <= MOST_BYTES {
+    if key.len() <= MAX_BYTES {
         return key;
     }
     let hash = key
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("{}_{hash:08x}", &key[..MOST_BYTES - 9])
+    format!("{}_{hash:08x}", &key[..MAX_BYTES - 9])
 }
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
 //! Schedules page by page, each with how its last runs ended.
 
 use jiff::Timestamp;
-use queue::{QueueError, word};
+use queue::{QueueError, enum_column};
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
-use crate::show::{COLUMNS, Status, read_status};
+use crate::queries::{COLUMNS, ScheduleStatus, status_from_row};
 
 const OVERDUE: &str = "/* schedule.overdue */
 SELECT s.name, extract(epoch FROM s.overdue)::float8 FROM mill.schedule_status s
 WHERE s.name = ANY ($1) AND s.overdue IS NOT NULL";
 
 const RECENT: &str = "/* schedule.recent */
-SELECT s.name, r.id, r.state::text, r.fire_at, extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at)::float8
-FROM mill.schedules s CROSS JOIN LATERAL (SELECT x.* FROM (SELECT o.id, o.state, o.fire_at, o.started_at, o.ended_at
+SELECT s.name, r.id, r.state::text, r.fire_at, extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8
+FROM mill.schedules s CROSS JOIN LATERAL (SELECT x.* FROM (SELECT o.id, o.state, o.fire_at, o.started_at, o.finished_at
     FROM mill.runs o WHERE o.schedule_id = s.id ORDER BY o.id DESC LIMIT $2) AS x) AS r
 WHERE s.name = ANY ($1) ORDER BY s.name, r.id";
 
 /// A run that a schedule has fired.
 #[derive(Clone, Debug, Serialize)]
-pub struct Recent {
+pub struct RecentRun {
     /// The run.
-    pub run: i64,
+    pub run_id: i64,
     /// How it stands.
     pub state: queue::run::RunState,
     /// For which instant it was fired.
@@ -33,32 +33,32 @@ pub struct Recent {
 
 /// A schedule in a list.
 #[derive(Clone, Debug, Serialize)]
-pub struct Listed {
+pub struct ScheduleSummary {
     /// How it stands.
     #[serde(flatten)]
-    pub status: Status,
+    pub status: ScheduleStatus,
     /// Its timing in words.
-    pub words: String,
+    pub timing_description: String,
     /// For how long it has waited for a worker to tick.
     pub overdue_seconds: Option<f64>,
     /// Its last runs, the newest last.
-    pub recent: Vec<Recent>,
+    pub recent: Vec<RecentRun>,
 }
 
 /// A page, by name.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Page {
+pub struct SchedulePage {
     /// The schedules.
-    pub schedules: Vec<Listed>,
+    pub schedules: Vec<ScheduleSummary>,
     /// The name behind which the next page begins; `None`: this was the last.
     pub next: Option<String>,
 }
 
 /// Which schedules.
 #[derive(Clone, Copy, Debug)]
-pub enum From<'a> {
+pub enum PageFrom<'a> {
     /// Those behind this name, so many.
-    Behind(&'a str, i64),
+    After(&'a str, i64),
     /// The one of this name.
     Name(&'a str),
 }
@@ -69,12 +69,12 @@ pub enum From<'a> {
 /// Database trouble.
 pub async fn page(
     client: &impl GenericClient,
-    from: From<'_>,
+    from: PageFrom<'_>,
     runs: i64,
-) -> Result<Page, QueueError> {
+) -> Result<SchedulePage, QueueError> {
     let (behind, name, most) = match from {
-        From::Behind(behind, most) => (behind, None, most),
-        From::Name(name) => ("", Some(name), 1),
+        PageFrom::After(behind, most) => (behind, None, most),
+        PageFrom::Name(name) => ("", Some(name), 1),
     };
     let sql = format!(
         "/* schedule.page */
@@ -85,37 +85,43 @@ pub async fn page(
     let params = [(&behind as _, Type::TEXT), (&name as _, Type::TEXT), (&wanted as _, Type::INT8)];
     let rows = client.query_typed(&sql, &params).await?;
     let listed = |row| {
-        let status = read_status(row)?;
-        let words = crate::in_words(&status.timing);
-        Ok(Listed { status, words, overdue_seconds: None, recent: Vec::new() })
+        let status = status_from_row(row)?;
+        let timing_description = crate::describe_timing(&status.timing);
+        Ok(ScheduleSummary {
+            status,
+            timing_description,
+            overdue_seconds: None,
+            recent: Vec::new(),
+        })
     };
     let mut schedules = rows.iter().map(listed).collect::<Result<Vec<_>, QueueError>>()?;
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let full = schedules.len() > most;
     schedules.truncate(most);
-    fill(client, &mut schedules, runs).await?;
+    add_recent_runs(client, &mut schedules, runs).await?;
     let next = schedules.last().filter(|_| full).map(|last| last.status.name.clone());
-    Ok(Page { schedules, next })
+    Ok(SchedulePage { schedules, next })
 }
 
-async fn fill(
+async fn add_recent_runs(
     client: &impl GenericClient,
-    schedules: &mut [Listed],
+    schedules: &mut [ScheduleSummary],
     runs: i64,
 ) -> Result<(), QueueError> {
     let names: Vec<String> = schedules.iter().map(|it| it.status.name.clone()).collect();
-    let named = |schedules: &mut [Listed], name: &str, change: &dyn Fn(&mut Listed)| {
-        schedules.iter_mut().filter(|it| it.status.name == name).for_each(change);
-    };
+    let named =
+        |schedules: &mut [ScheduleSummary], name: &str, change: &dyn Fn(&mut ScheduleSummary)| {
+            schedules.iter_mut().filter(|it| it.status.name == name).for_each(change);
+        };
     for row in client.query_typed(OVERDUE, &[(&names, Type::TEXT_ARRAY)]).await? {
         let seconds = row.try_get(1)?;
         named(schedules, row.try_get(0)?, &|it| it.overdue_seconds = seconds);
     }
     let params = [(&names as _, Type::TEXT_ARRAY), (&runs as _, Type::INT8)];
     for row in client.query_typed(RECENT, &params).await? {
-        let recent = Recent {
-            run: row.try_get(1)?,
-            state: word(&row, 2, "state")?,
+        let recent = RecentRun {
+            run_id: row.try_get(1)?,
+            state: enum_column(&row, 2, "state")?,
             fire_at: row.try_get(3)?,
             duration_seconds: row.try_get(4)?,
         };

@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 /// # Errors
 /// A query that fails, takes too long, writes, or returns anything but one row that begins with a
 /// number.
-pub async fn measure(
+pub async fn run(
     client: &Client,
     query: &str,
     timeout: Duration,

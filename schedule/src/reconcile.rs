@@ -13,13 +13,13 @@ use serde_json::{Map, Value, json};
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row, Transaction};
 
-use crate::annotation::{self, Annotated, line_and_column};
-use crate::declare::{self, Put, declared};
-use crate::kinds::DeclaredIn;
-use crate::show::CommentMistake;
+use crate::annotation::{self, Annotations, line_and_column};
+use crate::declare::{self, PutResult, declared};
+use crate::enums::DeclaredIn;
+use crate::queries::AnnotationError;
 
 /// One reconcile at a time: the next one finds what this one did.
-const TURN: &str = "/* schedule.reconcile_turn */ SELECT pg_advisory_xact_lock(7236270914)";
+const LOCK: &str = "/* schedule.sync_lock */ SELECT pg_advisory_xact_lock(7236270914)";
 
 /// Whoever may declare schedules by a call may do so by a comment, and whom an operator has named.
 /// Others could have their code run under the login of the tasks.
@@ -39,10 +39,11 @@ WHERE d.classoid = 'pg_proc'::regclass AND d.objsubid = 0 AND d.description ~ '@
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'mill')
 ORDER BY 1, p.pronargs, p.oid";
 
-const FORGET: &str = "/* schedule.forget_mistakes */ DELETE FROM mill.schedule_mistakes";
+const DELETE_DECLARATION_ERRORS: &str =
+    "/* schedule.delete_declaration_errors */ DELETE FROM mill.schedule_declaration_errors";
 
-const NOTE: &str = "/* schedule.note_mistakes */
-INSERT INTO mill.schedule_mistakes (declared_as, place, message, hint)
+const INSERT_DECLARATION_ERRORS: &str = "/* schedule.insert_declaration_errors */
+INSERT INTO mill.schedule_declaration_errors (declared_as, place, message, hint)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING";
 
 /// A procedure or function with annotations in its comment.
@@ -66,7 +67,7 @@ pub struct Procedure {
 
 /// A schedule that a comment declares.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct DesiredSchedule {
     /// The procedure.
     pub declared_as: String,
     /// As [`declare::put`] takes it.
@@ -75,11 +76,11 @@ pub struct Wanted {
 
 /// What follows from the comments.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reading {
+pub struct DesiredState {
     /// Schedules to be there, and no others that comments declare.
-    pub wanted: Vec<Wanted>,
+    pub desired: Vec<DesiredSchedule>,
     /// What is wrong.
-    pub mistakes: Vec<CommentMistake>,
+    pub declaration_errors: Vec<AnnotationError>,
 }
 
 /// What a reconcile did.
@@ -94,7 +95,7 @@ pub struct Reconciled {
     /// Schedules whose declaration is gone.
     pub removed: Vec<String>,
     /// What is wrong.
-    pub mistakes: Vec<CommentMistake>,
+    pub declaration_errors: Vec<AnnotationError>,
 }
 
 /// Reads the comments of all procedures and functions.
@@ -119,40 +120,44 @@ pub async fn procedures(client: &impl GenericClient) -> Result<Vec<Procedure>, Q
 
 /// What the comments come to.
 #[must_use]
-pub fn read(procedures: &[Procedure]) -> Reading {
-    let mut reading = Reading::default();
+pub fn read(procedures: &[Procedure]) -> DesiredState {
+    let mut reading = DesiredState::default();
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for procedure in procedures {
         *seen.entry(&procedure.name).or_default() += 1;
     }
     for procedure in procedures {
         let annotated = annotation::read(&procedure.comment);
-        let mistake = |at: usize, message: &str, hint: Option<String>| {
+        let declaration_error = |at: usize, message: &str, hint: Option<String>| {
             let (line, column) = line_and_column(&procedure.comment, at);
-            CommentMistake {
+            AnnotationError {
                 declared_as: procedure.name.clone(),
                 place: format!("{line}:{column}"),
                 message: message.to_owned(),
                 hint,
             }
         };
-        for found in &annotated.mistakes {
-            reading.mistakes.push(mistake(found.at, &found.message, found.hint.clone()));
+        for found in &annotated.errors {
+            reading.declaration_errors.push(declaration_error(
+                found.at,
+                &found.message,
+                found.hint.clone(),
+            ));
         }
         if annotated.timings.is_empty() {
             continue;
         }
-        if let Some((message, hint)) = unfit(procedure, seen[procedure.name.as_str()]) {
-            reading.mistakes.push(mistake(0, &message, Some(hint)));
-        } else if !annotated.shared_mistake {
-            reading.wanted.extend(wanted(procedure, &annotated));
+        if let Some((message, hint)) = rejection(procedure, seen[procedure.name.as_str()]) {
+            reading.declaration_errors.push(declaration_error(0, &message, Some(hint)));
+        } else if !annotated.shared_error {
+            reading.desired.extend(desired(procedure, &annotated));
         }
     }
     reading
 }
 
 /// Why a procedure cannot be scheduled, and what to do about it.
-fn unfit(procedure: &Procedure, of_that_name: usize) -> Option<(String, String)> {
+fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, String)> {
     let owned = |message: &str, hint: &str| Some((message.to_owned(), hint.to_owned()));
     if !procedure.callable {
         owned("it cannot be called by a statement", "annotate a procedure or a plain function")
@@ -179,11 +184,11 @@ fn unfit(procedure: &Procedure, of_that_name: usize) -> Option<(String, String)>
     }
 }
 
-fn wanted(procedure: &Procedure, annotated: &Annotated) -> Vec<Wanted> {
-    let Annotated { retry, job, task, fire, .. } = annotated;
+fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedule> {
+    let Annotations { retry, job, task, fire, .. } = annotated;
     let seconds = |span: Duration| json!(format!("{} seconds", span.as_secs_f64()));
     let options = document([
-        ("attempts", retry.attempts.map(Value::from)),
+        ("max_attempts", retry.max_attempts.map(Value::from)),
         ("retry_interval", retry.interval.map(seconds)),
         ("backoff", retry.backoff.clone().map(Value::from)),
         ("queue", task.queue.clone().map(Value::from)),
@@ -211,7 +216,7 @@ fn wanted(procedure: &Procedure, annotated: &Annotated) -> Vec<Wanted> {
     };
     let timings = annotated.timings.iter();
     timings
-        .map(|timing| Wanted {
+        .map(|timing| DesiredSchedule {
             declared_as: procedure.name.clone(),
             definition: definition(timing),
         })
@@ -228,11 +233,11 @@ fn document<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
 /// # Errors
 /// Database trouble. What the database refuses of one schedule becomes a mistake.
 pub async fn reconcile(transaction: &mut Transaction<'_>) -> Result<Reconciled, QueueError> {
-    transaction.batch_execute(TURN).await?;
-    let Reading { wanted, mistakes } = read(&procedures(transaction).await?);
-    let mut done = Reconciled { mistakes, ..Reconciled::default() };
+    transaction.batch_execute(LOCK).await?;
+    let DesiredState { desired, declaration_errors } = read(&procedures(transaction).await?);
+    let mut done = Reconciled { declaration_errors, ..Reconciled::default() };
     let mut kept = Vec::new();
-    for one in wanted {
+    for one in desired {
         let name = one.definition["name"].as_str().unwrap_or_default().to_owned();
         let step = transaction.savepoint("one").await?;
         let put = declare::put(&step, &one.definition, DeclaredIn::Comment, Some(&one.declared_as));
@@ -241,14 +246,14 @@ pub async fn reconcile(transaction: &mut Transaction<'_>) -> Result<Reconciled, 
                 step.commit().await?;
                 kept.push(name.clone());
                 match put {
-                    Put::New => done.new.push(name),
-                    Put::Changed => done.changed.push(name),
-                    Put::Unchanged => done.unchanged += 1,
+                    PutResult::New => done.new.push(name),
+                    PutResult::Changed => done.changed.push(name),
+                    PutResult::Unchanged => done.unchanged += 1,
                 }
             }
             Err(error) if error.refused() => {
                 step.rollback().await?;
-                done.mistakes.push(CommentMistake {
+                done.declaration_errors.push(AnnotationError {
                     declared_as: one.declared_as,
                     place: "1:1".to_owned(),
                     message: error.to_string(),
@@ -265,20 +270,21 @@ pub async fn reconcile(transaction: &mut Transaction<'_>) -> Result<Reconciled, 
         .map(|there| there.name)
         .collect();
     done.removed = declare::remove(transaction, &gone).await?;
-    note(transaction, &done.mistakes).await?;
+    store_declaration_errors(transaction, &done.declaration_errors).await?;
     Ok(done)
 }
 
-async fn note(
+async fn store_declaration_errors(
     transaction: &Transaction<'_>,
-    mistakes: &[CommentMistake],
+    declaration_errors: &[AnnotationError],
 ) -> Result<(), QueueError> {
-    transaction.batch_execute(FORGET).await?;
-    let column = |of: fn(&CommentMistake) -> &str| mistakes.iter().map(of).collect::<Vec<_>>();
-    let hints: Vec<Option<&str>> = mistakes.iter().map(|it| it.hint.as_deref()).collect();
+    transaction.batch_execute(DELETE_DECLARATION_ERRORS).await?;
+    let column =
+        |of: fn(&AnnotationError) -> &str| declaration_errors.iter().map(of).collect::<Vec<_>>();
+    let hints: Vec<Option<&str>> = declaration_errors.iter().map(|it| it.hint.as_deref()).collect();
     transaction
         .query_typed(
-            NOTE,
+            INSERT_DECLARATION_ERRORS,
             &[
                 (&column(|it| &it.declared_as), Type::TEXT_ARRAY),
                 (&column(|it| &it.place), Type::TEXT_ARRAY),

@@ -4,7 +4,7 @@ use jiff::civil::{Date, date};
 
 use crate::cron::Cron;
 use crate::filter::{holds_week, weekday};
-use crate::words::Set;
+use crate::vocabulary::WordSet;
 
 /// The dates of a cadence, before its filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub(crate) enum Rule {
     Daily,
     /// Every day too; its clock counts steps.
     Every,
-    Weekly(Set),
+    Weekly(WordSet),
     Monthly(MonthDays),
     /// The nth of these weekdays of a month.
     Nth {
-        ordinals: Set,
-        weekdays: Set,
+        ordinals: WordSet,
+        weekdays: WordSet,
     },
     Once(Date),
     Cron(Cron),
@@ -112,9 +112,9 @@ impl MonthDays {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::{ORDINAL, WEEKDAY};
+    use crate::vocabulary::{ORDINAL, WEEKDAY};
 
-    fn held(rule: &Rule, interval: Option<Interval>, from: Date, days: usize) -> Vec<String> {
+    fn days_of(rule: &Rule, interval: Option<Interval>, from: Date, days: usize) -> Vec<String> {
         let holds = |day: &Date| {
             rule.holds(*day) && interval.is_none_or(|interval| interval.holds(rule, *day))
         };
@@ -130,10 +130,10 @@ mod tests {
     fn a_day_that_a_month_has_not_is_left_out() {
         let days = MonthDays::default().with("31").unwrap();
         let from = date(2026, 1, 1);
-        assert_eq!(held(&Rule::Monthly(days), None, from, 120), ["01-31", "03-31"]);
+        assert_eq!(days_of(&Rule::Monthly(days), None, from, 120), ["01-31", "03-31"]);
         let days = days.with("LAST").unwrap().with("1").unwrap();
         assert_eq!(
-            held(&Rule::Monthly(days), None, from, 90),
+            days_of(&Rule::Monthly(days), None, from, 90),
             ["01-01", "01-31", "02-01", "02-28", "03-01", "03-31"]
         );
         assert_eq!(days.words(), ["1", "31", "last"]);
@@ -149,7 +149,7 @@ mod tests {
             weekdays: WEEKDAY.read_list("mon sat", 0).unwrap(),
         };
         let from = date(2026, 1, 1);
-        assert_eq!(held(&rule, None, from, 59), ["01-26", "01-31", "02-23", "02-28"]);
+        assert_eq!(days_of(&rule, None, from, 59), ["01-26", "01-31", "02-23", "02-28"]);
     }
 
     #[test]
@@ -157,21 +157,21 @@ mod tests {
         let from = date(2026, 1, 7);
         let start = date(2025, 12, 29);
         assert_eq!(
-            held(&Rule::Daily, each(3, from), start, 14),
+            days_of(&Rule::Daily, each(3, from), start, 14),
             ["12-29", "01-01", "01-04", "01-07", "01-10"]
         );
         let monday = Rule::Weekly(WEEKDAY.read_list("mon sun", 0).unwrap());
         assert_eq!(
-            held(&monday, each(2, from), date(2025, 12, 22), 30),
+            days_of(&monday, each(2, from), date(2025, 12, 22), 30),
             ["12-22", "12-28", "01-05", "01-11", "01-19"]
         );
         let first = Rule::Monthly(MonthDays::default().with("1").unwrap());
         assert_eq!(
-            held(&first, each(5, from), date(2025, 1, 1), 730),
+            days_of(&first, each(5, from), date(2025, 1, 1), 730),
             ["03-01", "08-01", "01-01", "06-01", "11-01"]
         );
         let thursday = Rule::Weekly(WEEKDAY.read_list("thu", 0).unwrap());
         let default = Some(Interval { count: 2, from: None });
-        assert_eq!(held(&thursday, default, date(1969, 12, 20), 21), ["12-25", "01-08"]);
+        assert_eq!(days_of(&thursday, default, date(1969, 12, 20), 21), ["12-25", "01-08"]);
     }
 }

@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::word;
+use queue::enum_column;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{Client, GenericClient, Row, Transaction};
 
-use crate::due::{Due, Policy, due};
-use crate::kinds::FireMode;
+use crate::due::{CatchUpPolicy, DueFires, due};
+use crate::enums::FireMode;
 use crate::timing::Timing;
 
 /// Schedules of one pass: their rows stay locked for as long as that takes.
-const MOST: i32 = 50;
+const BATCH_SIZE: i32 = 50;
 
-const TAKE: &str = "/* schedule.take */
+const TAKE: &str = "/* schedule.lock_due */
 SELECT t.id, t.name, t.version, t.timing, t.mode::text, t.next_fire_at, t.now, t.catch_up, t.max_lateness,
     t.measure, t.timeout, t.planned_from
-FROM mill.take_schedules($1) AS t";
+FROM mill.lock_due_schedules($1) AS t";
 
 const TICK: &str =
     "/* schedule.tick */ SELECT t.schedule_id, t.fired, t.skipped FROM mill.tick($1) AS t";
@@ -43,7 +43,7 @@ pub struct ScheduleId(pub i64);
 
 /// What has to be asked before a triggered schedule can be judged.
 #[derive(Clone, Debug)]
-pub struct Measure {
+pub struct ProbeRequest {
     /// The schedule.
     pub id: ScheduleId,
     /// Its name.
@@ -60,7 +60,7 @@ pub struct Measure {
 
 /// What a pass has come to.
 #[derive(Debug, Default)]
-pub struct Pass {
+pub struct TickSummary {
     /// Schedules that were looked at.
     pub taken: usize,
     /// Runs started.
@@ -74,19 +74,19 @@ pub struct Pass {
     /// From the instant of each fire to now.
     pub delays: Vec<Duration>,
     /// Triggered schedules that are to be measured.
-    pub measures: Vec<Measure>,
+    pub probes: Vec<ProbeRequest>,
 }
 
-impl Pass {
+impl TickSummary {
     /// Whether more schedules may be due.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        i32::try_from(self.taken) == Ok(MOST)
+        i32::try_from(self.taken) == Ok(BATCH_SIZE)
     }
 }
 
 /// A schedule that is due, its row locked.
-struct Taken {
+struct DueSchedule {
     id: i64,
     name: String,
     version: i32,
@@ -96,13 +96,13 @@ struct Taken {
     next_fire_at: Option<Timestamp>,
     planned_from: Timestamp,
     now: Timestamp,
-    policy: Policy,
+    policy: CatchUpPolicy,
     measure: Option<(String, Duration)>,
 }
 
 /// What is decided about it, as `mill.tick` takes it.
 #[derive(Debug, Default, Serialize)]
-struct Plan {
+struct FirePlan {
     id: i64,
     fires: Vec<Timestamp>,
     next_fire_at: Option<Timestamp>,
@@ -120,50 +120,52 @@ struct Plan {
 ///
 /// # Errors
 /// Database trouble.
-pub async fn pass(client: &mut Client) -> Result<Pass, QueueError> {
-    match try_pass(client, false).await {
+pub async fn tick_due(client: &mut Client) -> Result<TickSummary, QueueError> {
+    match try_tick(client, false).await {
         // One of them does what even its own net in the server does not catch, such as to take too
         // long: the others are not to wait for it for ever.
         Err(error) if !error.temporary() && error.sqlstate().is_some() => {
-            try_pass(client, true).await
+            try_tick(client, true).await
         }
         done => done,
     }
 }
 
-async fn try_pass(client: &mut Client, one_by_one: bool) -> Result<Pass, QueueError> {
+async fn try_tick(client: &mut Client, one_by_one: bool) -> Result<TickSummary, QueueError> {
     let mut transaction = client.transaction().await?;
-    let (mut pass, plans) = take(&transaction).await?;
+    let (mut pass, plans) = take_due(&transaction).await?;
     if one_by_one {
         for plan in plans {
             let step = transaction.savepoint("one").await?;
-            match decide(&step, std::slice::from_ref(&plan), &mut pass).await {
+            match apply_plans(&step, std::slice::from_ref(&plan), &mut pass).await {
                 Ok(()) => step.commit().await?,
                 Err(error) => {
                     step.rollback().await?;
                     let failure = Some(error.to_string());
-                    let without = Plan { fires: Vec::new(), failure, ..plan };
+                    let without = FirePlan { fires: Vec::new(), failure, ..plan };
                     pass.errors += 1;
-                    decide(&transaction, &[without], &mut pass).await?;
+                    apply_plans(&transaction, &[without], &mut pass).await?;
                 }
             }
         }
     } else if !plans.is_empty() {
-        decide(&transaction, &plans, &mut pass).await?;
+        apply_plans(&transaction, &plans, &mut pass).await?;
     }
     transaction.commit().await?;
     Ok(pass)
 }
 
 /// Takes schedules that are due, and says what is to become of each.
-async fn take(transaction: &Transaction<'_>) -> Result<(Pass, Vec<Plan>), QueueError> {
-    let rows = transaction.query_typed(TAKE, &[(&MOST, Type::INT4)]).await?;
-    let mut pass = Pass { taken: rows.len(), ..Pass::default() };
+async fn take_due(
+    transaction: &Transaction<'_>,
+) -> Result<(TickSummary, Vec<FirePlan>), QueueError> {
+    let rows = transaction.query_typed(TAKE, &[(&BATCH_SIZE, Type::INT4)]).await?;
+    let mut pass = TickSummary { taken: rows.len(), ..TickSummary::default() };
     let mut plans = Vec::new();
     for row in &rows {
         let taken = taken(row)?;
         if let Some((query, timeout)) = taken.measure {
-            pass.measures.push(Measure {
+            pass.probes.push(ProbeRequest {
                 id: ScheduleId(taken.id),
                 name: taken.name,
                 version: taken.version,
@@ -187,10 +189,10 @@ async fn take(transaction: &Transaction<'_>) -> Result<(Pass, Vec<Plan>), QueueE
 }
 
 /// Makes it so.
-async fn decide(
+async fn apply_plans(
     transaction: &Transaction<'_>,
-    plans: &[Plan],
-    pass: &mut Pass,
+    plans: &[FirePlan],
+    pass: &mut TickSummary,
 ) -> Result<(), QueueError> {
     for row in transaction.query_typed(TICK, &[(&Json(plans), Type::JSONB)]).await? {
         pass.fired += u64::from(row.try_get::<_, i32>(1)?.cast_unsigned());
@@ -200,22 +202,22 @@ async fn decide(
 }
 
 /// Reads the timing and says what it means now.
-fn plan(taken: &Taken) -> Plan {
-    let plan = Plan { id: taken.id, ..Plan::default() };
+fn plan(taken: &DueSchedule) -> FirePlan {
+    let plan = FirePlan { id: taken.id, ..FirePlan::default() };
     match Timing::parse(&taken.timing) {
-        Err(mistake) => Plan { error: Some(mistake.to_string()), ..plan },
+        Err(error) => FirePlan { error: Some(error.to_string()), ..plan },
         Ok(Timing::Manual) => plan,
-        Ok(Timing::Triggered(trigger)) => Plan { trigger: Some(trigger.to_json()), ..plan },
+        Ok(Timing::Triggered(trigger)) => FirePlan { trigger: Some(trigger.to_json()), ..plan },
         Ok(Timing::Scheduled(_)) if taken.mode != FireMode::Scheduled => {
             let error = format!("\"{}\" is not how a cadence begins", taken.timing);
-            Plan { error: Some(error), ..plan }
+            FirePlan { error: Some(error), ..plan }
         }
         Ok(Timing::Scheduled(cadence)) => {
             let first = taken.next_fire_at.or_else(|| cadence.next_fire(taken.planned_from));
             let Some(first) = first else { return plan };
-            let Due { fires, missed, missed_from, missed_to, next_fire_at, uncounted } =
+            let DueFires { fires, missed, missed_from, missed_to, next_fire_at, uncounted } =
                 due(&cadence, first, taken.now, taken.policy);
-            Plan { fires, missed, missed_from, missed_to, next_fire_at, uncounted, ..plan }
+            FirePlan { fires, missed, missed_from, missed_to, next_fire_at, uncounted, ..plan }
         }
     }
 }
@@ -227,7 +229,7 @@ fn plan(taken: &Taken) -> Plan {
 /// Database trouble.
 pub async fn tick_trigger(
     client: &impl GenericClient,
-    measure: &Measure,
+    measure: &ProbeRequest,
     found: Result<(i64, Option<f64>), String>,
 ) -> Result<(bool, bool), QueueError> {
     let (pending, oldest, error) = match found {
@@ -260,21 +262,21 @@ pub async fn next_tick_in(client: &impl GenericClient) -> Result<Option<Duration
     Ok(seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
 }
 
-fn taken(row: &Row) -> Result<Taken, QueueError> {
+fn taken(row: &Row) -> Result<DueSchedule, QueueError> {
     let seconds = |column: usize| -> Result<Option<Duration>, QueueError> {
         Ok(row.try_get::<_, Option<f64>>(column)?.map(Duration::from_secs_f64))
     };
     let query: Option<String> = row.try_get(9)?;
-    Ok(Taken {
+    Ok(DueSchedule {
         id: row.try_get(0)?,
         name: row.try_get(1)?,
         version: row.try_get(2)?,
         timing: row.try_get(3)?,
-        mode: word(row, 4, "mode")?,
+        mode: enum_column(row, 4, "mode")?,
         next_fire_at: row.try_get(5)?,
         planned_from: row.try_get(11)?,
         now: row.try_get(6)?,
-        policy: Policy {
+        policy: CatchUpPolicy {
             catch_up: usize::try_from(row.try_get::<_, i32>(7)?).unwrap_or(0),
             max_lateness: seconds(8)?,
         },

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::cadence::Cadence;
 use crate::call::{self, Call};
-use crate::mistake::Mistake;
-use crate::read::{CADENCES, cadence};
+use crate::error::ValidationError;
+use crate::parse::{CADENCES, cadence};
 use crate::trigger::Trigger;
 
 /// What a schedule fires on.
@@ -24,18 +24,19 @@ impl Timing {
     ///
     /// # Errors
     /// The first thing in the text that cannot be read or meant.
-    pub fn parse(text: &str) -> Result<Self, Mistake> {
+    pub fn parse(text: &str) -> Result<Self, ValidationError> {
         let call = call::parse(text)?;
-        Self::read(&call)
-            .unwrap_or_else(|| Err(Mistake::unknown(call.at, "timing", &call.word, &Self::words())))
+        Self::read(&call).unwrap_or_else(|| {
+            Err(ValidationError::unknown(call.at, "timing", &call.word, &Self::words()))
+        })
     }
 
     /// The timing that a call means; `None` if its word is none of a timing.
-    pub(crate) fn read(call: &Call) -> Option<Result<Self, Mistake>> {
+    pub(crate) fn read(call: &Call) -> Option<Result<Self, ValidationError>> {
         match call.word.as_str() {
             "manual" => Some(match call.args.first() {
                 None => Ok(Self::Manual),
-                Some(arg) => Err(Mistake::new(arg.at, "manual takes no argument")),
+                Some(arg) => Err(ValidationError::new(arg.at, "manual takes no argument")),
             }),
             "trigger" => Some(Trigger::read(call).map(Self::Triggered)),
             word if CADENCES.contains(&word) => Some(cadence(call).map(Self::Scheduled)),

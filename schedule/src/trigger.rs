@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::arguments::DAY_SECS;
 use crate::call::{Call, quoted};
+use crate::duration;
+use crate::error::ValidationError;
 use crate::key;
-use crate::mistake::Mistake;
-use crate::named::DAY_SECS;
-use crate::span;
 
 const NAMES: &[&str] = &[
     "table", "filter", "age", "probe", "rows", "idle", "new_rows", "debounce", "every", "timeout",
@@ -21,11 +21,12 @@ const NAMES: &[&str] = &[
 const DEBOUNCE: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(5);
-const BETWEEN_LOOKS: RangeInclusive<Duration> =
+const PROBE_INTERVALS: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(DAY_SECS);
-const FOR_A_LOOK: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(300);
-const LONGEST: Duration = Duration::from_secs(10_000 * DAY_SECS);
-const MOST_ROWS: u64 = 1_000_000_000_000;
+const PROBE_TIMEOUTS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(300);
+const MAX_DURATION: Duration = Duration::from_secs(10_000 * DAY_SECS);
+const MAX_ROWS: u64 = 1_000_000_000_000;
 
 /// What a schedule looks at, and what it fires on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,24 +66,24 @@ impl Trigger {
         self.timeout
     }
 
-    pub(crate) fn read(call: &Call) -> Result<Self, Mistake> {
+    pub(crate) fn read(call: &Call) -> Result<Self, ValidationError> {
         call.only(NAMES)?;
         call.no_positional()?;
         let source = source(call)?;
-        let rows = call.number("rows", 1..=MOST_ROWS)?;
-        let idle = call.length("idle", Duration::ZERO..=LONGEST)?;
-        let new_rows = call.truth("new_rows")?.unwrap_or(false);
+        let rows = call.number("rows", 1..=MAX_ROWS)?;
+        let idle = call.length("idle", Duration::ZERO..=MAX_DURATION)?;
+        let new_rows = call.boolean("new_rows")?.unwrap_or(false);
         if rows.is_none() && idle.is_none() && !new_rows {
             let message = "at least one trigger must be configured";
-            return Err(Mistake::new(call.at, message).hint("rows, idle or new_rows"));
+            return Err(ValidationError::new(call.at, message).hint("rows, idle or new_rows"));
         }
         if let (Some(arg), Source::Table { age: None, .. }) = (call.named("idle"), &source) {
-            return Err(Mistake::new(arg.at, "idle needs age")
+            return Err(ValidationError::new(arg.at, "idle needs age")
                 .hint("age: the column with the time a row came in"));
         }
-        let debounce = call.length("debounce", Duration::ZERO..=LONGEST)?;
+        let debounce = call.length("debounce", Duration::ZERO..=MAX_DURATION)?;
         if let (Some(arg), false) = (call.named("debounce"), new_rows) {
-            return Err(Mistake::new(arg.at, "debounce stands without new_rows")
+            return Err(ValidationError::new(arg.at, "debounce stands without new_rows")
                 .hint("new_rows: true, debounce: 60 s"));
         }
         Ok(Self {
@@ -90,8 +91,8 @@ impl Trigger {
             rows,
             idle,
             new_rows: new_rows.then(|| debounce.unwrap_or(DEBOUNCE)),
-            every: call.length("every", BETWEEN_LOOKS)?.unwrap_or(EVERY),
-            timeout: call.length("timeout", FOR_A_LOOK)?.unwrap_or(TIMEOUT),
+            every: call.length("every", PROBE_INTERVALS)?.unwrap_or(EVERY),
+            timeout: call.length("timeout", PROBE_TIMEOUTS)?.unwrap_or(TIMEOUT),
             key: key::read(call)?,
         })
     }
@@ -125,10 +126,10 @@ impl Trigger {
     }
 }
 
-fn source(call: &Call) -> Result<Source, Mistake> {
+fn source(call: &Call) -> Result<Source, ValidationError> {
     let text = |name: &str| match call.named(name) {
         Some(arg) if arg.value.trim().is_empty() => {
-            Err(Mistake::new(arg.at, format!("{name} is empty")))
+            Err(ValidationError::new(arg.at, format!("{name} is empty")))
         }
         arg => Ok(arg),
     };
@@ -136,21 +137,26 @@ fn source(call: &Call) -> Result<Source, Mistake> {
         (Some(table), None) => {
             let name = name_parts(&table.value).filter(|parts| parts.len() <= 2);
             let name = name.ok_or_else(|| {
-                Mistake::new(table.at, "this is no name of a table").hint("schema.name or name")
+                ValidationError::new(table.at, "this is no name of a table")
+                    .hint("schema.name or name")
             })?;
             let age = text("age")?.map(|arg| match name_parts(&arg.value).as_deref() {
                 Some([column]) => Ok(column.clone()),
-                _ => Err(Mistake::new(arg.at, "this is no name of a column")),
+                _ => Err(ValidationError::new(arg.at, "this is no name of a column")),
             });
             let filter = text("filter")?.map(|arg| arg.value.clone());
             Ok(Source::Table { name, filter, age: age.transpose()? })
         }
         (None, Some(probe)) => match call.named("filter").or(call.named("age")) {
             None => Ok(Source::Probe(probe.value.clone())),
-            Some(arg) => Err(Mistake::new(arg.at, "filter and age go with table, not with probe")),
+            Some(arg) => {
+                Err(ValidationError::new(arg.at, "filter and age go with table, not with probe"))
+            }
         },
-        (Some(_), Some(probe)) => Err(Mistake::new(probe.at, "table and probe exclude each other")),
-        (None, None) => Err(Mistake::new(call.at, "trigger needs a table or a probe")
+        (Some(_), Some(probe)) => {
+            Err(ValidationError::new(probe.at, "table and probe exclude each other"))
+        }
+        (None, None) => Err(ValidationError::new(call.at, "trigger needs a table or a probe")
             .hint("such as trigger(table: staging.orders, rows: 500)")),
     }
 }
@@ -222,9 +228,10 @@ impl fmt::Display for Trigger {
             }
             Source::Probe(query) => put("probe", Some(query.clone())),
         }
-        let other = |span: Duration, usual: Duration| (span != usual).then(|| span::show(span));
+        let other =
+            |span: Duration, usual: Duration| (span != usual).then(|| duration::format(span));
         put("rows", self.rows.map(|rows| rows.to_string()));
-        put("idle", self.idle.map(span::show));
+        put("idle", self.idle.map(duration::format));
         put("new_rows", self.new_rows.map(|_| "true".to_owned()));
         put("debounce", self.new_rows.and_then(|debounce| other(debounce, DEBOUNCE)));
         put("every", other(self.every, EVERY));

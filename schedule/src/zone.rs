@@ -16,13 +16,13 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::mistake::Mistake;
+use crate::error::ValidationError;
 
 /// A zone of the IANA database by its name.
-pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, Mistake> {
+pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
     let unknown = || {
-        let message = format!("unknown time zone \"{}\"", crate::mistake::shortened(name));
-        Mistake::new(at, message).hint("a name such as Europe/Berlin")
+        let message = format!("unknown time zone \"{}\"", crate::error::truncated(name));
+        ValidationError::new(at, message).hint("a name such as Europe/Berlin")
     };
     let zone = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
     if zone.iana_name().is_some() { Ok(zone) } else { Err(unknown()) }

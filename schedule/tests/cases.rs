@@ -54,7 +54,7 @@ fn difference(case: &Case) -> Option<String> {
     let found = match Timing::parse(text) {
         Ok(Timing::Scheduled(cadence)) => words(&fires(&cadence, *after, expected.len())),
         Ok(_) => "no cadence".to_string(),
-        Err(mistake) => format!("a mistake at {}: {}", mistake.at, mistake.message),
+        Err(error) => format!("a mistake at {}: {}", error.at, error.message),
     };
     let expected = words(expected);
     (found != expected).then(|| {

@@ -17,7 +17,7 @@ pub const HIDDEN: &str = "(hidden)";
 /// The error of an attempt: message with SQLSTATE, the place in the statement, detail, hint and
 /// context, a line each. `None` if it has no message.
 #[must_use]
-pub fn fault(attempt: &Attempt) -> Option<String> {
+pub fn format_error(attempt: &Attempt) -> Option<String> {
     let code =
         attempt.sqlstate.as_ref().map(|code| format!(" ({})", visible(code))).unwrap_or_default();
     let hidden = attempt.sqlstate.as_ref().map(|_| HIDDEN);

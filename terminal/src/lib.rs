@@ -3,19 +3,21 @@
 //! and where to connect.
 
 mod attempt;
-pub mod judge;
+pub mod doctor_checks;
+mod format;
 mod names;
 mod plan;
-pub mod problem;
+pub mod problems;
 mod run;
 mod target;
 mod text;
-mod words;
 
-pub use attempt::{HIDDEN, caret, fault, notices, value};
+pub use self::format::{counted, one_line, span};
+pub use attempt::{HIDDEN, caret, format_error, notices, value};
 pub use names::{label, queue_name};
-pub use plan::{Node, Sums, Trigger, plan_changes, plan_nodes, plan_shape, plan_sums};
-pub use run::{move_bar, run_bar, run_outcome};
+pub use plan::{
+    PlanNode, PlanTotals, PlanTrigger, plan_changes, plan_nodes, plan_shape, plan_totals,
+};
+pub use run::{run_bar, run_outcome, update_run_bar};
 pub use target::target;
-pub use text::{tell, unseen, visible};
-pub use words::{counted, one_line, span};
+pub use text::{is_invisible, print_stderr, visible};

@@ -5,27 +5,27 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// An estimate that is off by this factor stands out.
-const FAR_OFF: f64 = 10.0;
+const MISESTIMATE_FACTOR: f64 = 10.0;
 
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Node {
+pub struct PlanNode {
     /// 0 is the root.
     pub depth: usize,
     /// What it does, and to what.
-    pub does: String,
+    pub operation: String,
     /// It ran at least once.
-    pub ran: bool,
+    pub executed: bool,
     /// Rows of one loop, on average.
     pub rows: f64,
     /// Rows that the planner expected of it.
     pub expected_rows: f64,
     /// The two differ by a factor of ten or more.
-    pub far_off: bool,
+    pub misestimated: bool,
     /// How often it ran.
     pub loops: f64,
     /// Its time in all loops without that of the nodes below it.
-    pub own_seconds: f64,
+    pub self_seconds: f64,
     /// Blocks found in the server's memory, as all that follows with the nodes below it.
     pub blocks_hit: i64,
     /// Blocks that were read.
@@ -36,7 +36,7 @@ pub struct Node {
 
 /// A trigger that the statement fired.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Trigger {
+pub struct PlanTrigger {
     /// Its name.
     pub name: String,
     /// How long all calls took.
@@ -47,7 +47,7 @@ pub struct Trigger {
 
 /// What the whole took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Sums {
+pub struct PlanTotals {
     /// The planner.
     pub planning_seconds: Option<f64>,
     /// The statement.
@@ -55,14 +55,14 @@ pub struct Sums {
     /// What it wrote ahead.
     pub wal_bytes: Option<i64>,
     /// The triggers it fired.
-    pub triggers: Vec<Trigger>,
+    pub triggers: Vec<PlanTrigger>,
     /// The plan was too long to be kept whole.
     pub truncated: bool,
 }
 
 /// The nodes, each before those below it.
 #[must_use]
-pub fn plan_nodes(plan: &Value) -> Vec<Node> {
+pub fn plan_nodes(plan: &Value) -> Vec<PlanNode> {
     let mut nodes = Vec::new();
     if plan["Plan"].is_object() {
         gather(&plan["Plan"], 0, &mut nodes);
@@ -72,14 +72,14 @@ pub fn plan_nodes(plan: &Value) -> Vec<Node> {
 
 /// What the whole took.
 #[must_use]
-pub fn plan_sums(plan: &Value) -> Sums {
+pub fn plan_totals(plan: &Value) -> PlanTotals {
     let seconds = |value: &Value| value.as_f64().map(|milliseconds| milliseconds / 1000.0);
-    let trigger = |it: &Value| Trigger {
+    let trigger = |it: &Value| PlanTrigger {
         name: it["Trigger Name"].as_str().unwrap_or_default().to_owned(),
         seconds: seconds(&it["Time"]).unwrap_or_default(),
         calls: it["Calls"].as_i64().unwrap_or_default(),
     };
-    Sums {
+    PlanTotals {
         planning_seconds: seconds(&plan["Planning Time"]),
         execution_seconds: seconds(&plan["Execution Time"]),
         wal_bytes: plan["Plan"]["WAL Bytes"].as_i64(),
@@ -105,7 +105,7 @@ pub fn plan_changes(before: &Value, now: &Value) -> Vec<(char, String)> {
     [of('-', &old, &new), of('+', &new, &old)].concat()
 }
 
-fn gather(node: &Value, depth: usize, nodes: &mut Vec<Node>) {
+fn gather(node: &Value, depth: usize, nodes: &mut Vec<PlanNode>) {
     let number = |key: &str| node[key].as_f64().unwrap_or_default();
     let blocks = |key: &str| node[key].as_i64().unwrap_or_default();
     let milliseconds = |node: &Value| {
@@ -117,15 +117,15 @@ fn gather(node: &Value, depth: usize, nodes: &mut Vec<Node>) {
     let (rows, expected_rows) = (number("Actual Rows"), number("Plan Rows"));
     let ran = number("Actual Loops") > 0.0;
     let off = rows.max(1.0).ln() - expected_rows.max(1.0).ln();
-    nodes.push(Node {
+    nodes.push(PlanNode {
         depth,
-        does: called(node),
-        ran,
+        operation: describe_node(node),
+        executed: ran,
         rows,
         expected_rows,
-        far_off: ran && off.abs() >= FAR_OFF.ln(),
+        misestimated: ran && off.abs() >= MISESTIMATE_FACTOR.ln(),
         loops: number("Actual Loops"),
-        own_seconds: own / 1000.0,
+        self_seconds: own / 1000.0,
         blocks_hit: blocks("Shared Hit Blocks"),
         blocks_read: blocks("Shared Read Blocks"),
         temp_blocks_written: blocks("Temp Written Blocks"),
@@ -136,7 +136,7 @@ fn gather(node: &Value, depth: usize, nodes: &mut Vec<Node>) {
 }
 
 /// What a node does, and to what: all that makes its shape.
-fn called(node: &Value) -> String {
+fn describe_node(node: &Value) -> String {
     let text = |key: &str| node[key].as_str();
     let mut words = Vec::new();
     words.extend(text("Subplan Name").map(|name| format!("{name}:")));
@@ -155,7 +155,7 @@ fn called(node: &Value) -> String {
 
 /// The plan without what differs from one execution to the next: a line for each node.
 fn lines(plan: &Value) -> Vec<String> {
-    let line = |node: Node| format!("{}{}", "  ".repeat(node.depth), node.does);
+    let line = |node: PlanNode| format!("{}{}", "  ".repeat(node.depth), node.operation);
     plan_nodes(plan).into_iter().map(line).collect()
 }
 
@@ -197,10 +197,10 @@ mod tests {
     #[test]
     fn a_node_has_the_time_that_is_not_of_those_below() {
         let nodes = plan_nodes(&plan(10, "u_key"));
-        let own: Vec<f64> = nodes.iter().map(|node| node.own_seconds * 1000.0).collect();
+        let own: Vec<f64> = nodes.iter().map(|node| node.self_seconds * 1000.0).collect();
         assert_eq!(own, [3.0, 6.0, 0.0]);
-        assert!(nodes[0].far_off && !nodes[1].far_off, "{nodes:?}");
-        assert!(nodes[1].ran && !nodes[2].ran);
+        assert!(nodes[0].misestimated && !nodes[1].misestimated, "{nodes:?}");
+        assert!(nodes[1].executed && !nodes[2].executed);
         assert!(plan_nodes(&json!({ "Truncated": true })).is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use queue::graph::{Count, Run, RunTask};
+use queue::run_queries::{Run, RunTask, TaskCounts};
 
 use crate::text::visible;
 
@@ -18,7 +18,7 @@ pub fn run_bar(run: i64) -> ProgressBar {
 }
 
 /// Moves the bar to where the run is; `running`: names of some tasks that run now.
-pub fn move_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
+pub fn update_run_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     bar.set_length(number(run.count.tasks));
     bar.set_position(number(run.count.ended()));
@@ -34,14 +34,14 @@ pub fn move_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
     bar.set_message(visible(&message));
 }
 
-/// `5 succeeded, 1 failed, 2 impossible`; without those that succeeded, if they are not wanted.
-fn counts(count: &Count, succeeded: bool) -> String {
+/// `5 succeeded, 1 failed, 2 upstream_failed`; without those that succeeded, if they are not wanted.
+fn counts(count: &TaskCounts, succeeded: bool) -> String {
     [
         (if succeeded { count.succeeded } else { 0 }, "succeeded"),
         (count.failed, "failed"),
         (count.ignored, "failed and ignored"),
         (count.cancelled, "cancelled"),
-        (count.impossible, "impossible"),
+        (count.upstream_failed, "upstream_failed"),
     ]
     .iter()
     .filter(|(number, _)| *number > 0)
@@ -50,18 +50,19 @@ fn counts(count: &Count, succeeded: bool) -> String {
     .join(", ")
 }
 
-/// `run 12 failed: 5 succeeded, 1 failed, 2 impossible`, then a line for each task in `troubles`.
+/// `run 12 failed: 5 succeeded, 1 failed, 2 upstream_failed`, then a line for each task in `failures`.
 #[must_use]
-pub fn run_outcome(run: &Run, troubles: &[RunTask]) -> String {
+pub fn run_outcome(run: &Run, failures: &[RunTask]) -> String {
     let mut text = format!("run {} {}: {}", run.id, state_word(run), counts(&run.count, true));
-    for task in troubles {
+    for task in failures {
         let _ = write!(text, "\n  {} {}", visible(&task.name), task.state);
         if let Some(message) = &task.message {
             let _ = write!(text, ": {}", visible(message));
         }
     }
-    let more = run.count.failed + run.count.ignored + run.count.cancelled + run.count.impossible
-        - i64::try_from(troubles.len()).unwrap_or(i64::MAX);
+    let more =
+        run.count.failed + run.count.ignored + run.count.cancelled + run.count.upstream_failed
+            - i64::try_from(failures.len()).unwrap_or(i64::MAX);
     if more > 0 {
         let _ = write!(text, "\n  and {more} more");
     }

@@ -1,22 +1,22 @@
 //! Where the programs for people connect to, and what they say about it.
 
-use queue::connect::{ConnectError, Environment, Given, Layer, Target};
+use queue::connect::{ConnectError, ConnectionSource, Environment, Layer, Target};
 
-use crate::tell;
+use crate::print_stderr;
 
 /// What was given, or else what variables and files say. Tells what is odd about it.
 ///
 /// # Errors
 /// A malformed connection string, service file or variable; a file of a string that cannot be read.
-pub fn target(given: Option<&(Given, Layer)>) -> Result<Target, ConnectError> {
-    let in_arguments = matches!(given, Some((Given::Text(_), Layer::Arguments)));
+pub fn target(given: Option<&(ConnectionSource, Layer)>) -> Result<Target, ConnectError> {
+    let in_arguments = matches!(given, Some((ConnectionSource::Text(_), Layer::Arguments)));
     let url = given.map(|(given, _)| given.clone().read()).transpose()?;
     let target = Target::resolve(url.as_deref(), &Environment::from_process())?;
     for warning in target.warnings() {
-        tell(format_args!("warning: {warning}"));
+        print_stderr(format_args!("warning: {warning}"));
     }
     if in_arguments && target.password_given_inline() {
-        tell(
+        print_stderr(
             "warning: every user of this machine can read the password in --database-url; put it \
              in ~/.pgpass, or name another such file in PGPASSFILE",
         );

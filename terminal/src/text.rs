@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 /// Writes a line to standard error. If nobody can read it, nobody can be told.
-pub fn tell(line: impl fmt::Display) {
+pub fn print_stderr(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
@@ -12,7 +12,7 @@ pub fn tell(line: impl fmt::Display) {
 /// turns the direction of what surrounds it, what stands for nothing. Not the two joiners, which words
 /// and emoji are made with.
 #[must_use]
-pub fn unseen(c: char) -> bool {
+pub fn is_invisible(c: char) -> bool {
     let hidden = matches!(c,
         // Marks, embeddings, overrides and isolates of direction.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
@@ -24,13 +24,13 @@ pub fn unseen(c: char) -> bool {
     hidden || (c.is_control() && c != '\n' && c != '\t')
 }
 
-/// The text with what is [`unseen`] written out, as `\u{1b}`: it comes from the database, where anybody may
+/// The text with what is [`is_invisible`] written out, as `\u{1b}`: it comes from the database, where anybody may
 /// have put it.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if unseen(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if is_invisible(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
 }

@@ -1,4 +1,4 @@
-//! A fleet in trouble, as an operator finds it at night, and who is in its way.
+//! A fleet in trouble, as an operator finds it at night, and who is in its navigation.
 
 use serde_json::json;
 use tokio_postgres::Client;
@@ -19,12 +19,12 @@ pub(super) const TOKEN: &str = "a-token-for-a-browser";
 
 const QUEUES: &str = "etl,reports,exports,default,hostile";
 
-pub(super) struct Trouble {
+pub(super) struct Incidents {
     pub(super) database: Database,
     /// Under the login of an operator.
     pub(super) console: Console,
     /// Of the same database, for who knows the token.
-    pub(super) door: Console,
+    pub(super) token_console: Console,
     workers: Vec<Worker>,
     /// A session of somebody at a terminal.
     ann: Client,
@@ -44,7 +44,7 @@ pub(super) struct Trouble {
     pub(super) live_run: i64,
 }
 
-impl Trouble {
+impl Incidents {
     pub(super) async fn new() -> Self {
         let database = Database::named("warehouse").await;
         database.execute(SEED).await;
@@ -73,7 +73,7 @@ impl Trouble {
         let operator = operator(&database).await;
         let console = Console::start_at(&database, &operator, &[]).await;
         let file = TokenFile::new(TOKEN);
-        let door = Console::start(&database, &["--token-file", file.path()]).await;
+        let token_console = Console::start(&database, &["--token-file", file.path()]).await;
         eventually("the last hour is read", async || {
             console.get("/api/v1/overview").await.body.contains("\"minutes_read\":60")
                 && console.get("/api/v1/failures").await.body.contains("42P01")
@@ -82,7 +82,7 @@ impl Trouble {
         Self {
             database,
             console,
-            door,
+            token_console,
             workers,
             ann,
             ann_pid,
@@ -124,7 +124,7 @@ impl Trouble {
     }
 
     /// Who holds locks at a terminal gives them back.
-    pub(super) async fn let_go(&self) {
+    pub(super) async fn release_lock(&self) {
         let sessions = self.hostile.iter().map(|(_, session)| session).chain([&self.ann]);
         for session in sessions {
             session.batch_execute("ROLLBACK").await.unwrap();
@@ -134,7 +134,7 @@ impl Trouble {
 
 /// Two for most queues, and one that drains; with names that stand in pictures.
 async fn workers(database: &Database) -> Vec<Worker> {
-    let flags = ["--readers", "8", "--beat", "200ms", "--queues"];
+    let flags = ["--readers", "8", "--heartbeat-interval", "200ms", "--queues"];
     let start = |queues| Worker::start(database, &[&flags[..], &[queues]].concat());
     let workers = vec![start(QUEUES), start(QUEUES), start("archive")];
     eventually("the workers are there", async || {
@@ -153,7 +153,8 @@ async fn workers(database: &Database) -> Vec<Worker> {
         .await;
     let drained_at: String = database.value("SELECT clock_timestamp()::text").await;
     eventually("the worker knows that it drains", async || {
-        let sql = "SELECT FROM mill.workers WHERE draining AND beat_at > $1::text::timestamptz";
+        let sql =
+            "SELECT FROM mill.workers WHERE draining AND heartbeat_at > $1::text::timestamptz";
         !database.rows(sql, &[&drained_at]).await.is_empty()
     })
     .await;
@@ -221,7 +222,7 @@ async fn stalled(database: &Database) {
 async fn runs(database: &Database) -> (i64, i64) {
     let task = |name, seconds, after: &[&str], more: &str| {
         let statement = format!("SELECT pg_sleep({seconds}){more}");
-        json!({"name": name, "statement": statement, "after": after, "queue": "etl", "attempts": 1})
+        json!({"name": name, "statement": statement, "after": after, "queue": "etl", "max_attempts": 1})
     };
     let nightly = json!([
         task("extract", 0.25, &[], ""),
@@ -255,7 +256,7 @@ async fn runs(database: &Database) -> (i64, i64) {
     let live_run = start(database, "weekly").await;
     eventually("a branch of it has failed", async || {
         let sql = format!(
-            "SELECT count(*) FROM mill.run_tasks WHERE run_id = {live_run} AND state = 'impossible'"
+            "SELECT count(*) FROM mill.run_tasks WHERE run_id = {live_run} AND state = 'upstream_failed'"
         );
         database.value::<i64>(&sql).await == 1
     })

@@ -1,10 +1,10 @@
 -- Markup in every name and text that a screen shows: it may be read, and may not run.
-SELECT mill.set_group('<img src=x onerror=alert(1)>', '"><svg onload=alert(2)>', max_concurrency => 2);
+SELECT mill.set_group('<img src=x onerror=alert(1)>', '"><svg onload=alert(2)>', max_running => 2);
 SELECT mill.set_schedule('<img src=x onerror=alert(3)>', 'manual', 'SELECT ''<script>alert(4)</script>''',
     task => '{"queue": "hostile"}');
 SELECT mill.run_now('<img src=x onerror=alert(3)>');
 SELECT mill.set_job('<img src=x onerror=alert(5)>', jsonb_build_array(
-    jsonb_build_object('name', '<script>alert(6)</script>', 'queue', 'hostile', 'attempts', 1,
+    jsonb_build_object('name', '<script>alert(6)</script>', 'queue', 'hostile', 'max_attempts', 1,
         'statement', 'DO $$ BEGIN RAISE ''<img src=x onerror=alert(7)>'' USING DETAIL = ''<svg onload=alert(8)>'',
             HINT = ''</pre><script>alert(9)</script>''; END $$'),
     jsonb_build_object('name', '"><img src=x onerror=alert(10)>', 'queue', 'hostile', 'statement', 'SELECT 1',

@@ -1,15 +1,15 @@
 // node main.mjs CONFIG: the parts that it names, in a browser. Prints what it did, and what was posted. Exits with 1
 // and all faults if there are any.
-import * as acts from "./acts.mjs";
+import * as actions from "./actions.mjs";
 import { fault, faults, launch, open, posted } from "./browser.mjs";
-import { door } from "./door.mjs";
-import * as drill from "./drill.mjs";
-import * as keys from "./keys.mjs";
-import { pictures } from "./pictures.mjs";
+import { signIn } from "./sign_in.mjs";
+import * as incidents from "./incidents.mjs";
+import * as keyboard from "./keyboard.mjs";
+import { screenshots } from "./screenshots.mjs";
 import { screens } from "./screens.mjs";
 
-const WITH_BROWSER = { screens, door, pictures };
-const WITH_PAGE = { ...drill, ...keys, ...acts };
+const WITH_BROWSER = { screens, signIn, screenshots };
+const WITH_PAGE = { ...incidents, ...keyboard, ...actions };
 
 const config = JSON.parse(process.argv[2]);
 const browser = await launch();
@@ -30,7 +30,7 @@ try {
   for (const part of config.parts) {
     try {
       const said = await run(part);
-      console.log(`${part}: ${said ?? "done"}`);
+      console.log(`${part}: ${result ?? "done"}`);
     } catch (error) {
       fault(`${part}: ${error.stack.slice(0, 1500)}`);
     }

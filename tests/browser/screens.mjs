@@ -62,7 +62,7 @@ async function fits(page, path, width) {
   fault(`${path}: ${is} pixels wide on a screen of ${width}: ${wide.join(" | ")}`);
 }
 
-async function looked(browser, config, paths, colorScheme) {
+async function visited(browser, config, paths, colorScheme) {
   const { context, page } = await open(browser, config, { colorScheme });
   for (const path of paths) {
     await page.setViewportSize({ width: WIDTHS[0], height: 860 });
@@ -74,7 +74,7 @@ async function looked(browser, config, paths, colorScheme) {
   await context.close();
 }
 
-async function without(browser, config, paths) {
+async function withoutScript(browser, config, paths) {
   const { context, page } = await open(browser, config, { javaScriptEnabled: false });
   for (const path of paths) {
     await page.goto(new URL(path, config.url).href);
@@ -92,8 +92,8 @@ export async function screens(browser, config) {
   for (const path of Object.keys(config.facts)) {
     if (!paths.includes(path)) fault(`nothing leads to ${path}`);
   }
-  await looked(browser, config, paths, "light");
-  await looked(browser, config, paths, "dark");
-  await without(browser, config, paths);
+  await visited(browser, config, paths, "light");
+  await visited(browser, config, paths, "dark");
+  await withoutScript(browser, config, paths);
   return `${paths.length} screens: ${paths.join(" ")}`;
 }

@@ -15,10 +15,10 @@ CREATE FUNCTION delivered(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$ BE
 END $$;
 CREATE TABLE inbox (arrived_at timestamptz DEFAULT now(), line text);
 
-SELECT mill.set_group('warehouse', 'loads and their summaries', max_concurrency => 4);
+SELECT mill.set_group('warehouse', 'loads and their summaries', max_running => 4);
 SELECT mill.set_max_running('queue', 'reports', 1);
 CREATE PROCEDURE nightly() LANGUAGE sql AS 'DELETE FROM events WHERE day < current_date - 400';
-COMMENT ON PROCEDURE nightly() IS 'Removes what nobody needs. @daily(03:15, days: weekdays) @retry(attempts: 3)';
+COMMENT ON PROCEDURE nightly() IS 'Removes what nobody needs. @daily(03:15, days: weekdays) @retry(max_attempts: 3)';
 
 SELECT mill.set_schedule('arrivals', 'trigger(table: public.inbox, rows: 100)', 'CALL nightly()', task => '{"queue": "etl"}');
 SELECT mill.set_schedule('hourly orders', 'every(1 hour, zone: Europe/Berlin)', 'SELECT count(*) FROM events',
@@ -42,8 +42,8 @@ FROM (VALUES
     LATERAL (SELECT (0.02 + (n * 37 % 100) / 150.0) * interval '1 second' AS wait,
         k.seconds * (0.4 + (n * 53 % 100) / 80.0) * interval '1 second' AS ran,
         k.queue = 'reports' AND n % 97 = 0 AS fails,
-        now() - interval '1 minute' - (n + 8 * sin(n / 40.0)) * 0.063 * interval '1 minute' AS ended_at) AS r,
-    LATERAL (SELECT r.ended_at AS ended, r.ended_at - r.ran - r.wait AS due, r.fails) AS s
+        now() - interval '1 minute' - (n + 8 * sin(n / 40.0)) * 0.063 * interval '1 minute' AS finished_at) AS r,
+    LATERAL (SELECT r.finished_at AS ended, r.finished_at - r.ran - r.wait AS due, r.fails) AS s
 WHERE s.ended > date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
 ORDER BY s.ended;
 

@@ -14,7 +14,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// On a crowded machine a look may reach its two seconds, whatever it reads; one that reads too much
 /// reaches them each time.
-const LOOKS_THAT_MAY_END: usize = 10;
+const MAX_TIMED_OUT_REQUESTS: usize = 10;
 
 /// One process. Ended when dropped.
 pub(crate) struct Console {
@@ -41,14 +41,16 @@ impl Console {
         let mut command = Program::pgmill(database, &flags).at(url).into_command();
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
-        let said = tokio::task::spawn_blocking(move || {
+        let output = tokio::task::spawn_blocking(move || {
             let mut lines = BufReader::new(stderr);
-            let mut said = String::new();
-            while !said.contains("the console is at ") && lines.read_line(&mut said).unwrap() > 0 {}
-            said
+            let mut output = String::new();
+            while !output.contains("the console is at ")
+                && lines.read_line(&mut output).unwrap() > 0
+            {}
+            output
         });
-        let said = said.await.unwrap();
-        let (_, url) = said.split_once("://").unwrap_or_else(|| panic!("it said {said}"));
+        let output = output.await.unwrap();
+        let (_, url) = output.split_once("://").unwrap_or_else(|| panic!("it said {output}"));
         let address = url.split('/').next().unwrap().to_owned();
         Self { child, address }
     }
@@ -102,11 +104,11 @@ impl Console {
 
 /// What the console there answers, asked again if a look came to its end.
 pub(crate) async fn ask(address: &str, request: &[u8]) -> Answer {
-    let mut looks = 0;
+    let mut polls = 0;
     loop {
         let answer = exchange(TcpStream::connect(address).await.unwrap(), request).await;
-        looks += 1;
-        if answer.status != 504 || looks == LOOKS_THAT_MAY_END {
+        polls += 1;
+        if answer.status != 504 || polls == MAX_TIMED_OUT_REQUESTS {
             return answer;
         }
     }

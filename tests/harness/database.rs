@@ -168,7 +168,7 @@ impl Database {
     }
 
     /// Once the task's statement waits for an advisory lock.
-    pub(crate) async fn until_held(&self, id: i64) {
+    pub(crate) async fn until_waiting_for_lock(&self, id: i64) {
         let sql = "SELECT FROM mill.running WHERE id = $1 AND wait_event = 'advisory'";
         super::eventually(&format!("task {id} waits for its lock"), async || {
             !self.rows(sql, &[&id]).await.is_empty()

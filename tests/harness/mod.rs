@@ -24,13 +24,13 @@ pub(crate) use prometheus::Prometheus;
 pub(crate) use worker::{Fleet, Worker};
 
 /// Far longer than anything takes: a test that reaches it has failed, however slow the machine.
-const GIVE_UP: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns once the condition holds, and what it took; panics if it never does.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !condition().await {
-        assert!(begun.elapsed() < GIVE_UP, "waited {GIVE_UP:?} in vain: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "waited {TIMEOUT:?} in vain: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     begun.elapsed()

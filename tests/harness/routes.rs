@@ -38,7 +38,7 @@ pub(crate) fn routes() -> Vec<Route> {
 }
 
 /// Paths that something is done by, but for signing in and out.
-pub(crate) fn acts() -> Vec<String> {
+pub(crate) fn post_routes() -> Vec<String> {
     let acts = routes().into_iter().filter(|it| it.post).map(|it| it.path);
     acts.filter(|path| path != "/login" && path != "/logout").collect()
 }

@@ -6,26 +6,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue::claim::{Claimed, Claimer as Claims};
+use queue::claim::{Claimed, Claimer as QueueClaimer};
 use queue::server::{Server, server};
-use queue::{Priority, QueueError, WorkerId, give_back};
+use queue::{Priority, QueueError, WorkerId, release};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::bell::Bell;
+use crate::batch_size::BatchSizes;
 use crate::control::{Backoff, Control, answered};
-use crate::finish::hand_back_unbegun;
-use crate::held::{Held, Work};
-use crate::lanes::{Lanes, Order, Round};
+use crate::finish::release_unstarted;
+use crate::in_flight::{ClaimedTask, InFlight};
+use crate::lanes::{ClaimRequest, ClaimRound, Lanes};
 use crate::metrics::Metrics;
-use crate::pace::Paces;
-use crate::pick::Weights;
-use crate::reader::Offer;
+use crate::reader::IdleReader;
 use crate::shutdown::Shutdown;
+use crate::wakeup::Wakeup;
+use crate::weights::Weights;
 
 /// How often the claims that the database knows of are compared with those held here. Sooner after
 /// a claim whose answer was lost.
-const RECONCILE_EVERY: Duration = Duration::from_secs(60);
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The claimer and all that it is given.
 pub(crate) struct Claimer {
@@ -33,44 +33,44 @@ pub(crate) struct Claimer {
     pub(crate) queues: Option<Vec<String>>,
     /// Of the readers' logins.
     pub(crate) profiles: Vec<String>,
-    pub(crate) poll: Duration,
+    pub(crate) poll_interval: Duration,
     pub(crate) control: Control,
-    pub(crate) held: Held,
-    pub(crate) paces: Paces,
+    pub(crate) in_flight: InFlight,
+    pub(crate) batch_sizes: BatchSizes,
     pub(crate) weights: watch::Receiver<Weights>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) metrics: Metrics,
     pub(crate) shutdown: Shutdown,
 }
 
 /// The claimer's session, and where it goes.
 struct Connected {
-    claims: Claims,
+    claims: QueueClaimer,
     server: Server,
 }
 
 /// What outlives a broken connection.
 struct State {
-    idle: Vec<Offer>,
+    idle: Vec<IdleReader>,
     lanes: Lanes,
     /// The last claim found nothing and was no sweep: nobody knows yet whether nothing is runnable.
-    unsure: bool,
+    idle_unconfirmed: bool,
     reconcile_at: Instant,
 }
 
 impl Claimer {
     /// Runs until the worker drains.
-    pub(crate) async fn run(self, mut offers: mpsc::UnboundedReceiver<Offer>) {
+    pub(crate) async fn run(self, mut idle_readers: mpsc::UnboundedReceiver<IdleReader>) {
         let mut backoff = Backoff::default();
         let mut connected: Option<Connected> = None;
         let mut state = State {
             idle: Vec::new(),
             lanes: Lanes::default(),
-            unsure: true,
+            idle_unconfirmed: true,
             reconcile_at: Instant::now(),
         };
         while !self.shutdown.drain.is_cancelled() {
-            match self.serve(&mut connected, &mut offers, &mut state).await {
+            match self.serve(&mut connected, &mut idle_readers, &mut state).await {
                 Ok(()) => return,
                 Err(error) => {
                     self.metrics.claim_failed();
@@ -80,7 +80,7 @@ impl Claimer {
                     // What did not answer may never.
                     let silent = matches!(error, QueueError::NoAnswer { .. });
                     connected = connected.filter(|to| !silent && self.usable(to));
-                    self.bell.set_claimer(connected.is_some());
+                    self.wakeup.set_claimer_connected(connected.is_some());
                 }
             }
             tokio::select! {
@@ -94,32 +94,32 @@ impl Claimer {
     async fn serve(
         &self,
         connected: &mut Option<Connected>,
-        offers: &mut mpsc::UnboundedReceiver<Offer>,
+        idle_readers: &mut mpsc::UnboundedReceiver<IdleReader>,
         state: &mut State,
     ) -> Result<(), QueueError> {
         let Connected { claims, server } = match connected {
             Some(connected) => connected,
             None => {
                 let new = answered(self.connect()).await?;
-                self.bell.set_claimer(true);
+                self.wakeup.set_claimer_connected(true);
                 connected.insert(new)
             }
         };
-        let mut poll = Backoff::up_to(self.poll);
+        let mut poll = Backoff::up_to(self.poll_interval);
         loop {
             if !self.registered_at(*server).await? {
                 return Ok(());
             }
             self.reconcile(state).await?;
-            while let Ok(offer) = offers.try_recv() {
-                state.idle.push(offer);
+            while let Ok(idle_reader) = idle_readers.try_recv() {
+                state.idle.push(idle_reader);
             }
-            state.idle.retain(|offer| !offer.reply.is_closed());
-            if self.bell.draining() {
-                self.bell.note_idle(self.held.count() == 0);
+            state.idle.retain(|idle_reader| !idle_reader.reply.is_closed());
+            if self.wakeup.draining() {
+                self.wakeup.set_idle(self.in_flight.count() == 0);
             } else if !state.idle.is_empty() {
-                if self.claim(claims, state).await? {
-                    poll = Backoff::up_to(self.poll);
+                if self.claim_for_idle_readers(claims, state).await? {
+                    poll = Backoff::up_to(self.poll_interval);
                 }
                 if state.idle.is_empty() {
                     continue;
@@ -128,29 +128,29 @@ impl Claimer {
             // A ring since the last look is kept: nobody can slip in between.
             tokio::select! {
                 () = self.shutdown.drain.cancelled() => return Ok(()),
-                offer = offers.recv() => match offer {
-                    Some(offer) => state.idle.push(offer),
+                idle_reader = idle_readers.recv() => match idle_reader {
+                    Some(idle_reader) => state.idle.push(idle_reader),
                     None => return Ok(()),
                 },
                 // What is rung for may lie where the last sweep looked a moment too early.
-                () = self.bell.rung() => {
-                    state.lanes.wake();
-                    if !self.bell.sweep_is_wanted() {
-                        poll = Backoff::up_to(self.poll);
+                () = self.wakeup.notified() => {
+                    state.lanes.mark_all_nonempty();
+                    if !self.wakeup.sweep_requested() {
+                        poll = Backoff::up_to(self.poll_interval);
                     }
                 }
                 // Soon after the last work, and until a sweep has found nothing; then the looks ring.
                 () = sleep_until(state.reconcile_at) => {}
                 () = sleep(poll.step()),
-                    if !state.idle.is_empty() && (state.unsure || !poll.at_most()) => {}
+                    if !state.idle.is_empty() && (state.idle_unconfirmed || !poll.at_max()) => {}
             }
         }
     }
 
     async fn connect(&self) -> Result<Connected, QueueError> {
-        let client = self.control.own("pgmill claimer").await?.client;
+        let client = self.control.dedicated_session("pgmill claimer").await?.client;
         let server = server(&client).await?;
-        Ok(Connected { claims: Claims::new(client, self.worker).await?, server })
+        Ok(Connected { claims: QueueClaimer::new(client, self.worker).await?, server })
     }
 
     /// Waits until the worker is registered: one that is not would lose what it claims. `false`: the
@@ -179,62 +179,69 @@ impl Claimer {
     /// Claims for the idle readers; `true` if it found anything. What lies below the watermarks is
     /// looked at once a second, and when the rest does not suffice. Only a sweep can tell that
     /// nothing is runnable.
-    async fn claim(&self, claims: &Claims, state: &mut State) -> Result<bool, QueueError> {
-        let mut sweep = self.bell.take_sweep() || state.lanes.sweep_due();
-        state.unsure = true;
-        let mut found = self.claim_all(claims, state, sweep).await?;
+    async fn claim_for_idle_readers(
+        &self,
+        claims: &QueueClaimer,
+        state: &mut State,
+    ) -> Result<bool, QueueError> {
+        let mut sweep = self.wakeup.take_sweep_request() || state.lanes.sweep_due();
+        state.idle_unconfirmed = true;
+        let mut found = self.claim_pass(claims, state, sweep).await?;
         if !sweep && !state.idle.is_empty() && state.lanes.sweep_allowed() {
             sweep = true;
-            found |= self.claim_all(claims, state, sweep).await?;
+            found |= self.claim_pass(claims, state, sweep).await?;
         }
-        let busy = found || self.held.count() > 0;
+        let busy = found || self.in_flight.count() > 0;
         if busy || sweep {
-            self.bell.note_idle(!busy);
-            state.unsure = false;
+            self.wakeup.set_idle(!busy);
+            state.idle_unconfirmed = false;
         }
         Ok(found)
     }
 
     /// Each profile's readers get its tasks; those that are kept for reserved tasks get nothing else,
     /// even if they stay idle.
-    async fn claim_all(
+    async fn claim_pass(
         &self,
-        claims: &Claims,
+        claims: &QueueClaimer,
         state: &mut State,
         sweep: bool,
     ) -> Result<bool, QueueError> {
         if sweep {
             state.lanes.begin_sweep();
             let lanes = answered(claims.lanes(self.queues.as_deref(), &self.profiles)).await?;
-            state.lanes.found(lanes);
+            state.lanes.set_nonempty(lanes);
         }
-        let reserved = self.bell.reserved();
-        let mut alike: BTreeMap<(Arc<str>, bool), Vec<Offer>> = BTreeMap::new();
-        for offer in state.idle.drain(..) {
-            let kept = offer.reader <= reserved;
-            alike.entry((Arc::clone(&offer.profile), !kept)).or_default().push(offer);
+        let reserved = self.wakeup.reserved_readers();
+        let mut by_profile: BTreeMap<(Arc<str>, bool), Vec<IdleReader>> = BTreeMap::new();
+        for idle_reader in state.idle.drain(..) {
+            let kept = idle_reader.reader <= reserved;
+            by_profile
+                .entry((Arc::clone(&idle_reader.profile), !kept))
+                .or_default()
+                .push(idle_reader);
         }
         let (mut unused, mut found) = (Vec::new(), Ok(false));
-        for ((profile, any), offers) in alike {
-            state.idle = offers;
+        for ((profile, any), idle_readers) in by_profile {
+            state.idle = idle_readers;
             if let Ok(before) = found {
                 let only = (!any).then_some(Priority::Reserved);
-                let claimed = self.claim_for(claims, state, (&profile, only), sweep).await;
+                let claimed = self.claim_for_profile(claims, state, (&profile, only), sweep).await;
                 found = claimed.map(|claimed| claimed | before);
             }
             unused.append(&mut state.idle);
         }
         state.idle = unused;
         if sweep {
-            state.lanes.swept();
+            state.lanes.end_sweep();
         }
         found
     }
 
-    /// For readers of one profile. Goes on until no reader is idle or no lane has work.
-    async fn claim_for(
+    /// For readers of one profile. Goes on until no reader is idle or no lane has task.
+    async fn claim_for_profile(
         &self,
-        claims: &Claims,
+        claims: &QueueClaimer,
         state: &mut State,
         (run_as, only): (&str, Option<Priority>),
         mut sweep: bool,
@@ -242,63 +249,71 @@ impl Claimer {
         let mut found = false;
         while !state.idle.is_empty() {
             let weights = self.weights.borrow().clone();
-            let round = Round { readers: state.idle.len(), run_as, only, sweep, weights: &weights };
-            let orders =
-                state.lanes.orders(&round, |queue| self.paces.size(queue), &mut rand::rng());
-            if orders.is_empty() {
+            let round =
+                ClaimRound { readers: state.idle.len(), run_as, only, sweep, weights: &weights };
+            let requests = state.lanes.requests(
+                &round,
+                |queue| self.batch_sizes.size(queue),
+                &mut rand::rng(),
+            );
+            if requests.is_empty() {
                 break;
             }
-            for order in orders {
-                found |= self.claim_once(claims, state, &order).await?;
+            for request in requests {
+                found |= self.claim_batch(claims, state, &request).await?;
             }
             sweep = false;
         }
         Ok(found)
     }
 
-    async fn claim_once(
+    async fn claim_batch(
         &self,
-        claims: &Claims,
+        claims: &QueueClaimer,
         state: &mut State,
-        order: &Order,
+        request: &ClaimRequest,
     ) -> Result<bool, QueueError> {
-        let readers = order.readers.min(state.idle.len());
-        let sessions = state.idle[..readers].iter().map(|offer| offer.session);
-        let named: Vec<_> = sessions.cycle().take(order.tasks).collect();
+        let readers = request.readers.min(state.idle.len());
+        let sessions = state.idle[..readers].iter().map(|idle_reader| idle_reader.session);
+        let named: Vec<_> = sessions.cycle().take(request.tasks).collect();
         let timer = self.metrics.claim_seconds.start_timer();
-        let claimed = answered(claims.claim(&order.slices, &named)).await?;
+        let claimed = answered(claims.claim(&request.ranges, &named)).await?;
         timer.observe_duration();
         self.metrics.claimed(&claimed);
         if claimed.len() < named.len() {
-            state.lanes.exhaust(order);
-        } else if order.sweep {
-            claimed.iter().for_each(|claimed| state.lanes.lower(&claimed.lane));
+            state.lanes.mark_empty(request);
+        } else if request.sweep {
+            claimed.iter().for_each(|claimed| state.lanes.reset_watermark(&claimed.lane));
         }
         let found = !claimed.is_empty();
         if found {
-            self.bell.note_found();
+            self.wakeup.mark_tasks_found();
         }
-        self.hand_out(state, readers, claimed).await;
+        self.assign(state, readers, claimed).await;
         Ok(found)
     }
 
     /// Gives the tasks to the first readers, whose sessions were named for them.
-    async fn hand_out(&self, state: &mut State, readers: usize, claimed: Vec<Claimed>) {
-        let mut works: Vec<Vec<Work>> = (0..readers).map(|_| Vec::new()).collect();
+    async fn assign(&self, state: &mut State, readers: usize, claimed: Vec<Claimed>) {
+        let mut batches: Vec<Vec<ClaimedTask>> = (0..readers).map(|_| Vec::new()).collect();
         for Claimed { session, lane, claim } in claimed {
-            let shared = state.lanes.shared(&lane);
-            state.lanes.raise(lane, claim.id());
+            let shared = state.lanes.shared_commit_budget(&lane);
+            state.lanes.raise_watermark(lane, claim.id());
             let reader = session % readers;
-            works[reader].push(self.held.hold(claim, state.idle[reader].session, shared));
+            batches[reader].push(self.in_flight.register(
+                claim,
+                state.idle[reader].session,
+                shared,
+            ));
         }
-        let named: Vec<Offer> = state.idle.drain(..readers).collect();
-        for (offer, works) in named.into_iter().zip(works) {
-            if works.is_empty() {
-                state.idle.push(offer);
-            } else if let Err(works) = offer.reply.send(works) {
+        let named: Vec<IdleReader> = state.idle.drain(..readers).collect();
+        for (idle_reader, batch) in named.into_iter().zip(batches) {
+            if batch.is_empty() {
+                state.idle.push(idle_reader);
+            } else if let Err(batch) = idle_reader.reply.send(batch) {
                 // Its session ended while the claim was under way.
-                for work in works {
-                    hand_back_unbegun(&self.control, &self.bell, work).await;
+                for task in batch {
+                    release_unstarted(&self.control, &self.wakeup, task).await;
                 }
             }
         }
@@ -307,21 +322,21 @@ impl Claimer {
     /// What the database holds for this worker and the worker does not know of goes back: claims
     /// whose answer was lost. Between two claims, so that no claim is on its way meanwhile.
     async fn reconcile(&self, state: &mut State) -> Result<(), QueueError> {
-        if !self.bell.take_reconcile() && state.reconcile_at > Instant::now() {
+        if !self.wakeup.take_reconcile() && state.reconcile_at > Instant::now() {
             return Ok(());
         }
         // Until it has an answer: what was asked for is not forgotten on the way.
         state.reconcile_at = Instant::now();
-        let given_back = answered(async {
+        let released = answered(async {
             let client = self.control.get().await?;
-            give_back::unknown_claims(&*client, self.worker, &self.held.list()).await
+            release::release_unknown_claims(&*client, self.worker, &self.in_flight.claims()).await
         });
-        let given_back = given_back.await?;
-        if given_back > 0 {
-            tracing::warn!(given_back, "gave back claims that no reader had");
-            self.bell.sweep();
+        let released = released.await?;
+        if released > 0 {
+            tracing::warn!(released, "gave back claims that no reader had");
+            self.wakeup.request_sweep();
         }
-        state.reconcile_at = Instant::now() + RECONCILE_EVERY;
+        state.reconcile_at = Instant::now() + RECONCILE_INTERVAL;
         Ok(())
     }
 }

@@ -9,15 +9,15 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser, ValueEnum};
-use console::{Flags, InWorker};
-use queue::connect::{Given, Layer, Names};
+use console::{ConsoleFlags, WorkerConsoleFlags};
+use queue::connect::{ConnectionSource, Layer, SourceNames};
 use queue::retry::FATAL_CLASSES;
 use serde::Deserialize;
 
-use crate::gauges;
+use crate::duration::HumanDuration;
+use crate::fleet_metrics;
 use crate::login::Profile;
-use crate::look;
-use crate::span::Span;
+use crate::poll;
 
 /// Runs SQL tasks from the queue.
 #[derive(Debug, Parser)]
@@ -43,22 +43,22 @@ pub(crate) struct Args {
     #[arg(long, env = "PGMILL_QUEUES", value_name = "NAMES", value_delimiter = ',')]
     queues: Option<Vec<String>>,
     /// Time between two beats [default: 5s]
-    #[arg(long, env = "PGMILL_BEAT", value_name = "DURATION")]
-    beat: Option<Span>,
+    #[arg(long, env = "PGMILL_HEARTBEAT_INTERVAL", value_name = "DURATION")]
+    heartbeat_interval: Option<HumanDuration>,
     /// A worker that has not been seen to beat for this long is dead [default: 30s]
     #[arg(long, env = "PGMILL_ORPHAN_TIMEOUT", value_name = "DURATION")]
-    orphan_timeout: Option<Span>,
+    orphan_timeout: Option<HumanDuration>,
     /// The longest wait before an idle worker looks into the queue again [default: 1s]
-    #[arg(long, env = "PGMILL_POLL", value_name = "DURATION")]
-    poll: Option<Span>,
+    #[arg(long, env = "PGMILL_POLL_INTERVAL", value_name = "DURATION")]
+    poll_interval: Option<HumanDuration>,
     /// After SIGTERM, time for running tasks to finish before they are cancelled [default: 30s]
-    #[arg(long, env = "PGMILL_GRACE", value_name = "DURATION")]
-    grace: Option<Span>,
+    #[arg(long, env = "PGMILL_SHUTDOWN_TIMEOUT", value_name = "DURATION")]
+    shutdown_timeout: Option<HumanDuration>,
     /// End once nothing has been runnable or running for this long [default: never; without a
     /// value: 1s]
     #[arg(long, env = "PGMILL_EXIT_WHEN_IDLE", value_name = "DURATION", num_args = 0..=1,
           default_missing_value = "1s", require_equals = true)]
-    exit_when_idle: Option<Span>,
+    exit_when_idle: Option<HumanDuration>,
     /// Run tasks even where their login is superuser
     #[arg(long, env = "PGMILL_ALLOW_SUPERUSER")]
     allow_superuser: bool,
@@ -72,14 +72,14 @@ pub(crate) struct Args {
     #[arg(long, env = "PGMILL_HTTP", value_name = "ADDR")]
     http: Option<SocketAddr>,
     /// Time between two counts of what /metrics tells of the whole fleet [default: 15s]
-    #[arg(long, env = "PGMILL_COLLECT", value_name = "DURATION")]
-    collect: Option<Span>,
+    #[arg(long, env = "PGMILL_FLEET_METRICS_INTERVAL", value_name = "DURATION")]
+    fleet_metrics_interval: Option<HumanDuration>,
     /// Serve the web console here, as 127.0.0.1:8787; its login has to be a member of mill_viewer
     /// [default: off]
     #[arg(long, env = "PGMILL_CONSOLE", value_name = "ADDR")]
     console: Option<SocketAddr>,
     #[command(flatten)]
-    console_flags: InWorker,
+    console_flags: WorkerConsoleFlags,
     /// Form of the log on stderr [default: text on a terminal, else json]
     #[arg(long, env = "PGMILL_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -101,32 +101,32 @@ Examples:
   worker --exit-when-idle=30s          # drain the queue, then end
   worker --config worker.toml --print-config
 
-Signals: SIGTERM or SIGINT stops claiming, lets running tasks finish up to --grace, then cancels them
+Signals: SIGTERM or SIGINT stops claiming, lets running tasks finish up to --shutdown-timeout, then cancels them
 and gives them back with their attempt. A second signal cancels at once.
 
-Exit codes: 0 ended as told; 1 failure; 2 wrong usage or configuration; 5 refused (schema version,
+Exit codes: 0 ended as asked; 1 failure; 2 wrong usage or configuration; 5 refused (schema version,
 missing right); 75 database unreachable at the start.";
 
 /// The same keys in a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     database_url: Option<String>,
     database_url_file: Option<PathBuf>,
     task_url: Option<String>,
     task_url_file: Option<PathBuf>,
     readers: Option<u32>,
     queues: Option<Vec<String>>,
-    beat: Option<Span>,
-    orphan_timeout: Option<Span>,
-    poll: Option<Span>,
-    grace: Option<Span>,
-    exit_when_idle: Option<Span>,
+    heartbeat_interval: Option<HumanDuration>,
+    orphan_timeout: Option<HumanDuration>,
+    poll_interval: Option<HumanDuration>,
+    shutdown_timeout: Option<HumanDuration>,
+    exit_when_idle: Option<HumanDuration>,
     allow_superuser: Option<bool>,
     no_scheduler: Option<bool>,
     fatal_sqlstates: Option<Vec<String>>,
     http: Option<SocketAddr>,
-    collect: Option<Span>,
+    fleet_metrics_interval: Option<HumanDuration>,
     console: Option<SocketAddr>,
     console_read_only: Option<bool>,
     console_token_file: Option<PathBuf>,
@@ -154,20 +154,20 @@ pub(crate) enum LogFormat {
 /// Every setting, decided.
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) database_url: Option<Given>,
-    pub(crate) task_url: Option<Given>,
+    pub(crate) database_url: Option<ConnectionSource>,
+    pub(crate) task_url: Option<ConnectionSource>,
     pub(crate) readers: u32,
     pub(crate) queues: Option<Vec<String>>,
-    pub(crate) beat: Duration,
+    pub(crate) heartbeat_interval: Duration,
     pub(crate) orphan_timeout: Duration,
-    pub(crate) poll: Duration,
-    pub(crate) grace: Duration,
+    pub(crate) poll_interval: Duration,
+    pub(crate) shutdown_timeout: Duration,
     pub(crate) exit_when_idle: Option<Duration>,
     pub(crate) allow_superuser: bool,
     pub(crate) no_scheduler: bool,
     pub(crate) fatal_sqlstates: Vec<String>,
     pub(crate) http: Option<SocketAddr>,
-    pub(crate) collect: Duration,
+    pub(crate) fleet_metrics_interval: Duration,
     pub(crate) console: Option<Console>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log: String,
@@ -180,7 +180,7 @@ pub(crate) struct Config {
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) listen: SocketAddr,
-    pub(crate) flags: InWorker,
+    pub(crate) flags: WorkerConsoleFlags,
 }
 
 /// Where a setting comes from.
@@ -193,18 +193,18 @@ pub(crate) struct Origin {
 }
 
 /// Picks each setting from the first place that has it, and remembers the place.
-struct Picker<'a> {
+struct SettingResolver<'a> {
     matches: &'a ArgMatches,
     file: Option<&'a Path>,
     origins: Vec<Origin>,
 }
 
 /// What one place may say of a connection string: itself, and the name of its file.
-type Said = (Option<String>, Option<PathBuf>);
+type UrlSources = (Option<String>, Option<PathBuf>);
 
-impl Picker<'_> {
+impl SettingResolver<'_> {
     /// The file, as an origin.
-    fn place(&self) -> String {
+    fn file_origin(&self) -> String {
         format!("file {}", self.file.unwrap_or(Path::new("")).display())
     }
 
@@ -217,30 +217,38 @@ impl Picker<'_> {
     }
 
     /// A connection string, here or in a file. What counts is remembered, a string without its text.
-    fn url(&mut self, names: Names, flag: Said, file: Said) -> anyhow::Result<Option<Given>> {
+    fn url(
+        &mut self,
+        names: SourceNames,
+        flag: UrlSources,
+        file: UrlSources,
+    ) -> anyhow::Result<Option<ConnectionSource>> {
         let (key, file_key) = (names.key, format!("{}_file", names.key));
         let (here, there) = (self.layer(key), self.layer(&file_key));
         let texts = [flag.0.map(|it| (it, here)), file.0.map(|it| (it, Layer::File))];
         let files = [flag.1.map(|it| (it, there)), file.1.map(|it| (it, Layer::File))];
-        let chosen =
-            Given::choose(names, texts.into_iter().flatten(), files.into_iter().flatten())?;
+        let chosen = ConnectionSource::choose(
+            names,
+            texts.into_iter().flatten(),
+            files.into_iter().flatten(),
+        )?;
         let origin = match chosen.as_ref().map(|(_, layer)| layer) {
             Some(Layer::Arguments) => "flag".to_owned(),
             Some(Layer::Environment) => "environment".to_owned(),
-            Some(Layer::File) => self.place(),
+            Some(Layer::File) => self.file_origin(),
             None => "default".to_owned(),
         };
         let given = chosen.map(|(given, _)| given);
         let (name, value) = match &given {
-            Some(Given::File(path)) => (file_key, path.display().to_string()),
-            Some(Given::Text(_)) => (key.to_owned(), "(set)".to_owned()),
+            Some(ConnectionSource::File(path)) => (file_key, path.display().to_string()),
+            Some(ConnectionSource::Text(_)) => (key.to_owned(), "(set)".to_owned()),
             None => (key.to_owned(), String::new()),
         };
         self.origins.push(Origin { name, value, origin });
         Ok(given)
     }
 
-    fn pick<T>(
+    fn resolve<T>(
         &mut self,
         name: &'static str,
         flag: Option<T>,
@@ -250,7 +258,7 @@ impl Picker<'_> {
         let origin = match (&flag, &file, self.matches.value_source(name)) {
             (Some(_), _, Some(ValueSource::EnvVariable)) => "environment".to_owned(),
             (Some(_), ..) => "flag".to_owned(),
-            (None, Some(_), _) => self.place(),
+            (None, Some(_), _) => self.file_origin(),
             (None, None, _) => "default".to_owned(),
         };
         let value = flag.or(file);
@@ -264,42 +272,43 @@ impl Picker<'_> {
     fn console(
         &mut self,
         listen: Option<SocketAddr>,
-        mut flags: Flags,
-        file: &mut File,
+        mut flags: ConsoleFlags,
+        file: &mut ConfigFile,
     ) -> anyhow::Result<Option<Console>> {
-        let listen = self.pick("console", listen, file.console, SocketAddr::to_string);
+        let listen = self.resolve("console", listen, file.console, SocketAddr::to_string);
         let read_only = flags.read_only.then_some(true);
-        flags.read_only = self.or("console_read_only", read_only, file.console_read_only, false);
+        flags.read_only =
+            self.resolve_or("console_read_only", read_only, file.console_read_only, false);
         for (name, flag, in_file) in [
             ("console_token_file", &mut flags.token_file, file.console_token_file.take()),
             ("console_tls_cert", &mut flags.tls_cert, file.console_tls_cert.take()),
             ("console_tls_key", &mut flags.tls_key, file.console_tls_key.take()),
         ] {
-            *flag = self.pick(name, flag.take(), in_file, |path| path.display().to_string());
+            *flag = self.resolve(name, flag.take(), in_file, |path| path.display().to_string());
         }
         let behind = flags.behind_proxy.then_some(true);
         flags.behind_proxy =
-            self.or("console_behind_proxy", behind, file.console_behind_proxy, false);
+            self.resolve_or("console_behind_proxy", behind, file.console_behind_proxy, false);
         let base_path = Some(flags.base_path).filter(|path| !path.is_empty());
         let in_file = file.console_base_path.take().map(|path| console::base_path(&path));
         let in_file = in_file.transpose().map_err(|error| anyhow!("console_base_path: {error}"))?;
-        flags.base_path = self.or("console_base_path", base_path, in_file, String::new());
+        flags.base_path = self.resolve_or("console_base_path", base_path, in_file, String::new());
         let names = Some(flags.allow_host).filter(|names| !names.is_empty());
         let in_file = file.console_allow_host.take();
         let shown = |names: &Vec<String>| names.join(",");
         flags.allow_host =
-            self.pick("console_allow_host", names, in_file, shown).unwrap_or_default();
-        Ok(listen.map(|listen| Console { listen, flags: InWorker(flags) }))
+            self.resolve("console_allow_host", names, in_file, shown).unwrap_or_default();
+        Ok(listen.map(|listen| Console { listen, flags: WorkerConsoleFlags(flags) }))
     }
 
-    fn or<T: Display>(
+    fn resolve_or<T: Display>(
         &mut self,
         name: &'static str,
         flag: Option<T>,
         file: Option<T>,
         default: T,
     ) -> T {
-        self.pick(name, flag, file, T::to_string).unwrap_or_else(|| {
+        self.resolve(name, flag, file, T::to_string).unwrap_or_else(|| {
             if let Some(origin) = self.origins.last_mut() {
                 origin.value = default.to_string();
             }
@@ -314,66 +323,73 @@ impl Config {
     /// # Errors
     /// A file that cannot be read, has an unknown key or a value of the wrong kind; settings that
     /// contradict each other. Files with connection strings are not read here.
-    pub(crate) fn decide(args: Args, matches: &ArgMatches) -> anyhow::Result<Self> {
-        let mut file = match &args.config {
-            Some(path) => read(path)?,
-            None => File::default(),
-        };
-        let mut p = Picker { matches, file: args.config.as_deref(), origins: Vec::new() };
+    pub(crate) fn resolve(args: Args, matches: &ArgMatches) -> anyhow::Result<Self> {
+        let mut file = args.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let mut p = SettingResolver { matches, file: args.config.as_deref(), origins: Vec::new() };
+        macro_rules! duration {
+            ($name:ident, $default:expr) => {
+                p.resolve_or(stringify!($name), args.$name, file.$name, $default).0
+            };
+        }
         let list = |names: &Vec<String>| names.join(",");
-        let orphan = Span::seconds(30);
         let default_fatal = FATAL_CLASSES.iter().map(|code| (*code).to_owned()).collect::<Vec<_>>();
         let console = p.console(args.console, args.console_flags.0, &mut file)?;
         let mut config = Self {
             database_url: p.url(
-                Names::DATABASE,
+                SourceNames::DATABASE,
                 (args.database_url, args.database_url_file),
                 (file.database_url, file.database_url_file),
             )?,
             task_url: p.url(
-                Names::TASK,
+                SourceNames::TASK,
                 (args.task_url, args.task_url_file),
                 (file.task_url, file.task_url_file),
             )?,
-            readers: p.or("readers", args.readers, file.readers, 8),
-            queues: p.pick("queues", args.queues, file.queues, list),
-            beat: p.or("beat", args.beat, file.beat, Span::seconds(5)).0,
-            orphan_timeout: p
-                .or("orphan_timeout", args.orphan_timeout, file.orphan_timeout, orphan)
-                .0,
-            poll: p.or("poll", args.poll, file.poll, Span(look::EVERY)).0,
-            grace: p.or("grace", args.grace, file.grace, Span::seconds(30)).0,
+            readers: p.resolve_or("readers", args.readers, file.readers, 8),
+            queues: p.resolve("queues", args.queues, file.queues, list),
+            heartbeat_interval: duration!(heartbeat_interval, HumanDuration::seconds(5)),
+            orphan_timeout: duration!(orphan_timeout, HumanDuration::seconds(30)),
+            poll_interval: duration!(poll_interval, HumanDuration(poll::MAX_POLL_INTERVAL)),
+            shutdown_timeout: duration!(shutdown_timeout, HumanDuration::seconds(30)),
             exit_when_idle: p
-                .pick("exit_when_idle", args.exit_when_idle, file.exit_when_idle, Span::to_string)
-                .map(|span| span.0),
-            allow_superuser: p.or(
+                .resolve(
+                    "exit_when_idle",
+                    args.exit_when_idle,
+                    file.exit_when_idle,
+                    HumanDuration::to_string,
+                )
+                .map(|duration| duration.0),
+            allow_superuser: p.resolve_or(
                 "allow_superuser",
                 args.allow_superuser.then_some(true),
                 file.allow_superuser,
                 false,
             ),
-            no_scheduler: p.or(
+            no_scheduler: p.resolve_or(
                 "no_scheduler",
                 args.no_scheduler.then_some(true),
                 file.no_scheduler,
                 false,
             ),
             fatal_sqlstates: p
-                .pick("fatal_sqlstates", args.fatal_sqlstates, file.fatal_sqlstates, list)
+                .resolve("fatal_sqlstates", args.fatal_sqlstates, file.fatal_sqlstates, list)
                 .unwrap_or(default_fatal),
-            http: p.pick("http", args.http, file.http, SocketAddr::to_string),
-            collect: p.or("collect", args.collect, file.collect, Span(gauges::EVERY)).0,
+            http: p.resolve("http", args.http, file.http, SocketAddr::to_string),
+            fleet_metrics_interval: duration!(
+                fleet_metrics_interval,
+                HumanDuration(fleet_metrics::DEFAULT_INTERVAL)
+            ),
             console,
-            log_format: p.pick("log_format", args.log_format, file.log_format, |format| {
+            log_format: p.resolve("log_format", args.log_format, file.log_format, |format| {
                 format!("{format:?}").to_lowercase()
             }),
-            log: p.or("log", args.log, file.log, "info".to_owned()),
+            log: p.resolve_or("log", args.log, file.log, "info".to_owned()),
             run_as: file.run_as,
             origins: Vec::new(),
         };
         for (name, profile) in &config.run_as {
             let (name, value) = (format!("run_as.{name}"), format!("{} readers", profile.readers));
-            p.origins.push(Origin { name, value, origin: p.place() });
+            p.origins.push(Origin { name, value, origin: p.file_origin() });
         }
         config.origins = p.origins;
         config.check()?;
@@ -391,23 +407,26 @@ impl Config {
             "readers is {}, it has to be between 1 and 1000",
             self.readers
         );
-        ensure!(self.beat >= Duration::from_millis(100), "beat has to be at least 100ms");
+        ensure!(
+            self.heartbeat_interval >= Duration::from_millis(100),
+            "heartbeat_interval has to be at least 100ms"
+        );
         // The same look finds due tasks and dead workers.
         ensure!(
-            (Duration::from_millis(10)..=look::EVERY).contains(&self.poll),
-            "poll has to be between 10ms and {:?}",
-            look::EVERY
+            (Duration::from_millis(10)..=poll::MAX_POLL_INTERVAL).contains(&self.poll_interval),
+            "poll_interval has to be between 10ms and {:?}",
+            poll::MAX_POLL_INTERVAL
         );
         ensure!(
-            self.collect >= Duration::from_millis(100),
-            "collect has to be at least 100ms: each count reads the whole live table"
+            self.fleet_metrics_interval >= Duration::from_millis(100),
+            "fleet_metrics_interval has to be at least 100ms: each count reads the whole live table"
         );
         ensure!(
-            self.orphan_timeout >= 3 * self.beat,
-            "orphan_timeout ({:?}) has to be at least three times beat ({:?}): one lost beat is no \
+            self.orphan_timeout >= 3 * self.heartbeat_interval,
+            "orphan_timeout ({:?}) has to be at least three times heartbeat_interval ({:?}): one lost beat is no \
              death",
             self.orphan_timeout,
-            self.beat
+            self.heartbeat_interval
         );
         for (name, profile) in &self.run_as {
             profile.check(name)?;
@@ -428,7 +447,7 @@ impl Config {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<File> {
+fn read(path: &Path) -> anyhow::Result<ConfigFile> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("could not read the configuration file {}", path.display()))?;
     toml::from_str(&text).with_context(|| format!("in {}", path.display()))
@@ -442,7 +461,7 @@ mod tests {
 
     fn decide(flags: &[&str]) -> anyhow::Result<Config> {
         let matches = Args::command().try_get_matches_from(flags)?;
-        Config::decide(Args::from_arg_matches(&matches)?, &matches)
+        Config::resolve(Args::from_arg_matches(&matches)?, &matches)
     }
 
     fn with_file<T>(name: &str, text: &str, then: impl FnOnce(&str) -> T) -> T {
@@ -460,13 +479,13 @@ mod tests {
 
     #[test]
     fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
-        with_file("config", "readers = 3\nbeat = \"2s\"\n", |file| {
+        with_file("config", "readers = 3\nheartbeat_interval = \"2s\"\n", |file| {
             let config = decide(&["worker", "--config", file, "--readers", "5"]).unwrap();
-            assert_eq!((config.readers, config.beat), (5, Duration::from_secs(2)));
+            assert_eq!((config.readers, config.heartbeat_interval), (5, Duration::from_secs(2)));
             let origin = |name| &config.origins.iter().find(|o| o.name == name).unwrap().origin;
             assert_eq!(origin("readers"), "flag");
-            assert_eq!(origin("beat"), &format!("file {file}"));
-            assert_eq!(origin("poll"), "default");
+            assert_eq!(origin("heartbeat_interval"), &format!("file {file}"));
+            assert_eq!(origin("poll_interval"), "default");
         });
     }
 
@@ -485,7 +504,7 @@ mod tests {
         with_file("console", text, |file| {
             let flags = ["worker", "--config", file, "--console-allow-host", "b,c"];
             let console = decide(&flags).unwrap().console.unwrap();
-            let InWorker(flags) = console.flags;
+            let WorkerConsoleFlags(flags) = console.flags;
             assert_eq!((console.listen.port(), &*flags.base_path), (1, "/x"));
             assert_eq!((flags.allow_host, flags.read_only), (vec!["b".into(), "c".into()], false));
         });
@@ -493,7 +512,7 @@ mod tests {
         with_file("console-tls", text, |file| {
             let given = ["worker", "--config", file, "--console-tls-key=l", "--console-tls-cert=d"];
             for (given, cert, key) in [(&given[..3], "c", "k"), (&given[..], "d", "l")] {
-                let InWorker(flags) = decide(given).unwrap().console.unwrap().flags;
+                let WorkerConsoleFlags(flags) = decide(given).unwrap().console.unwrap().flags;
                 assert_eq!((flags.tls_cert, flags.tls_key), (Some(cert.into()), Some(key.into())));
                 assert!(flags.behind_proxy);
             }
@@ -506,13 +525,13 @@ mod tests {
     #[test]
     fn settings_that_contradict_each_other_are_refused() {
         for flags in [
-            ["worker", "--beat=20s"],
+            ["worker", "--heartbeat-interval=20s"],
             ["worker", "--readers=0"],
-            ["worker", "--poll=-1s"],
+            ["worker", "--poll-interval=-1s"],
             ["worker", "--queues=a b"],
-            ["worker", "--collect=0s"],
+            ["worker", "--fleet-metrics-interval=0s"],
             ["worker", "--fatal-sqlstates=42p01"],
-            ["worker", "--grace=soon"],
+            ["worker", "--shutdown-timeout=soon"],
         ] {
             assert!(decide(&flags).is_err(), "{flags:?}");
         }

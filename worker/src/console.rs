@@ -3,7 +3,7 @@
 //! It has a thread, a runtime and sessions of its own: what somebody looks at takes no time from the
 //! claim loop, and a console that fails leaves the worker as it is. It is served until the worker has ended.
 
-pub(crate) use ::console::Bound;
+pub(crate) use ::console::BoundConsole;
 use ::console::StartError;
 use queue::connect::Target;
 use tokio::sync::oneshot;
@@ -19,28 +19,28 @@ pub(crate) struct Console {
 /// # Errors
 /// The database is out of reach, has another schema, or may not be looked at; no thread.
 pub(crate) async fn open(
-    bound: Bound,
+    bound: BoundConsole,
     target: &Target,
     end: CancellationToken,
 ) -> anyhow::Result<Console> {
     let target = target.with_application_name("pgmill console");
-    let (tell_opened, opened) = oneshot::channel();
-    let (tell_ended, ended) = oneshot::channel();
+    let (opened_sender, opened) = oneshot::channel();
+    let (ended_sender, ended) = oneshot::channel();
     let serve = move || {
         // Dropped with the thread, whatever its end is.
-        let _ended: oneshot::Sender<()> = tell_ended;
+        let _ended: oneshot::Sender<()> = ended_sender;
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
-            Err(error) => return drop(tell_opened.send(Err(error.into()))),
+            Err(error) => return drop(opened_sender.send(Err(error.into()))),
         };
         runtime.block_on(async {
             let console = match bound.open(&target).await {
                 Ok(console) => console,
-                Err(error) => return drop(tell_opened.send(Err(plain(error)))),
+                Err(error) => return drop(opened_sender.send(Err(startup_error(error)))),
             };
             let url = console.url().unwrap_or_default();
             tracing::info!(url, "the console is served");
-            let _ = tell_opened.send(Ok(()));
+            let _ = opened_sender.send(Ok(()));
             if let Err(error) = console.serve(end.cancelled_owned()).await {
                 tracing::error!(%error, "the console is no longer served");
             }
@@ -59,7 +59,7 @@ impl Console {
 }
 
 /// The errors that a worker tells by their kind.
-pub(crate) fn plain(error: StartError) -> anyhow::Error {
+pub(crate) fn startup_error(error: StartError) -> anyhow::Error {
     match error {
         StartError::Connect(error) => error.into(),
         StartError::Database(error) => anyhow::Error::from(error).context("no console"),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
 use queue::claim::SessionIdentity;
 use queue::connect::{self, Target};
-use queue::{Claim, QueueError, TaskId, reclaim, settle};
+use queue::{Claim, QueueError, TaskId, reclaim, resolve_commit};
 use rand::RngExt;
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
@@ -72,7 +72,7 @@ impl Drop for Pooled {
 }
 
 /// A session that belongs to one part of the process.
-pub(crate) struct Own {
+pub(crate) struct DedicatedSession {
     pub(crate) client: Client,
     /// Cancelled when the connection has ended.
     pub(crate) ended: CancellationToken,
@@ -109,7 +109,7 @@ impl Control {
     pub(crate) async fn get(&self) -> Result<Pooled, QueueError> {
         let _timer = self.metrics.pool_wait.start_timer();
         let got = self.pool.get().await.map_err(|error| connect::pool_error(error).into());
-        self.metrics.pool(self.pool.status());
+        self.metrics.set_pool_status(self.pool.status());
         got.map(|object| Pooled { object: Some(object), since: Instant::now() })
     }
 
@@ -118,7 +118,10 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::get`].
-    pub(crate) async fn own(&self, name: &str) -> Result<Own, QueueError> {
+    pub(crate) async fn dedicated_session(
+        &self,
+        name: &str,
+    ) -> Result<DedicatedSession, QueueError> {
         self.connect(name, self.registration.end_of_session()).await
     }
 
@@ -126,11 +129,15 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::get`].
-    pub(crate) async fn control_session(&self) -> Result<Own, QueueError> {
+    pub(crate) async fn control_session(&self) -> Result<DedicatedSession, QueueError> {
         self.connect("pgmill control", CancellationToken::new()).await
     }
 
-    async fn connect(&self, name: &str, end: CancellationToken) -> Result<Own, QueueError> {
+    async fn connect(
+        &self,
+        name: &str,
+        end: CancellationToken,
+    ) -> Result<DedicatedSession, QueueError> {
         let target = self.target.with_application_name(name);
         let (client, connection) = connect::open(&target).await?;
         let ended = CancellationToken::new();
@@ -140,7 +147,7 @@ impl Control {
             let _ = end.run_until_cancelled(connection).await;
             drop(guard);
         });
-        Ok(Own { client, ended })
+        Ok(DedicatedSession { client, ended })
     }
 
     /// Where and whether this worker is registered.
@@ -155,8 +162,9 @@ impl Control {
 
     /// Ends a backend, if it is still the one that is meant.
     pub(crate) async fn terminate(&self, session: SessionIdentity) {
-        let told = answered(async { reclaim::end_session(&*self.get().await?, session).await });
-        if let Err(error) = told.await {
+        let terminated =
+            answered(async { reclaim::end_session(&*self.get().await?, session).await });
+        if let Err(error) = terminated.await {
             tracing::warn!(pid = session.pid, %error, "could not terminate a backend");
         }
     }
@@ -182,19 +190,23 @@ impl Control {
     }
 
     /// Finds out, whatever it takes, what became of a claim whose last answer was lost.
-    pub(crate) async fn settle(&self, claim: &Claim) -> settle::Settled {
+    pub(crate) async fn resolve_commit(&self, claim: &Claim) -> resolve_commit::CommitResolution {
         let mut backoff = Backoff::default();
         loop {
-            match answered(async { settle::settle(&*self.get().await?, claim).await }).await {
-                Ok(settled) => return settled,
-                Err(error) => self.trouble("settle", claim.id(), &error),
+            match answered(async {
+                resolve_commit::resolve_commit(&*self.get().await?, claim).await
+            })
+            .await
+            {
+                Ok(resolved) => return resolved,
+                Err(error) => self.log_retry("resolve_commit", claim.id(), &error),
             }
             backoff.wait().await;
         }
     }
 
     /// Logs what will be tried again.
-    pub(crate) fn trouble(&self, what: &str, task: TaskId, error: &dyn Display) {
+    pub(crate) fn log_retry(&self, what: &str, task: TaskId, error: &dyn Display) {
         tracing::warn!(%task, %error, "{what} did not get through, trying again");
     }
 }
@@ -231,7 +243,7 @@ pub(crate) async fn until(instant: Option<Instant>) {
 /// Waits that double, with full jitter above a floor, so that a fleet does not come back at once.
 pub(crate) struct Backoff {
     next: Duration,
-    most: Duration,
+    max: Duration,
 }
 
 impl Default for Backoff {
@@ -242,19 +254,19 @@ impl Default for Backoff {
 
 impl Backoff {
     /// From 50 ms to `most`.
-    pub(crate) fn up_to(most: Duration) -> Self {
-        Self { next: Duration::from_millis(50).min(most), most }
+    pub(crate) fn up_to(max: Duration) -> Self {
+        Self { next: Duration::from_millis(50).min(max), max }
     }
 
     /// Whether it waits the longest step from now on.
-    pub(crate) fn at_most(&self) -> bool {
-        self.next >= self.most
+    pub(crate) fn at_max(&self) -> bool {
+        self.next >= self.max
     }
 
     /// The next wait: between half and one and a half of the step.
     pub(crate) fn step(&mut self) -> Duration {
         let step = self.next.mul_f64(rand::rng().random_range(0.5..1.5));
-        self.next = (self.next * 2).min(self.most);
+        self.next = (self.next * 2).min(self.max);
         step
     }
 

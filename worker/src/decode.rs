@@ -8,11 +8,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Kind, Type};
 
 /// PostgreSQL's MAXDIM.
-const MOST_DIMENSIONS: usize = 6;
+const MAX_DIMENSIONS: usize = 6;
 
 /// Length at which an array needs no further element, in bytes: more than anybody keeps of a value.
 /// `1e131071` takes 14 bytes on the wire and 128 kB as text, and an array has many of them.
-const ENOUGH: usize = 4 * 1024;
+const MAX_ARRAY_BYTES: usize = 4 * 1024;
 
 /// A value as text; null stays null, and a type that is not known here shows as its name.
 pub(crate) fn decode(row: &Row, index: usize) -> Option<String> {
@@ -74,16 +74,16 @@ fn text<'a, T: FromSql<'a> + ToString>(ty: &Type, raw: &'a [u8]) -> Option<Strin
 /// server's arrayfuncs.c). A lower bound other than 1 is not shown.
 fn array(item: &Type, raw: &[u8]) -> Option<String> {
     let mut rest = raw;
-    let dimensions = usize::try_from(word(&mut rest)?).ok()?;
-    word(&mut rest)?;
-    word(&mut rest)?;
-    if dimensions > MOST_DIMENSIONS {
+    let dimensions = usize::try_from(read_i32(&mut rest)?).ok()?;
+    read_i32(&mut rest)?;
+    read_i32(&mut rest)?;
+    if dimensions > MAX_DIMENSIONS {
         return None;
     }
     let mut lengths = Vec::new();
     for _ in 0..dimensions {
-        lengths.push(usize::try_from(word(&mut rest)?).ok()?);
-        word(&mut rest)?;
+        lengths.push(usize::try_from(read_i32(&mut rest)?).ok()?);
+        read_i32(&mut rest)?;
     }
     let mut text = String::new();
     if lengths.is_empty() {
@@ -101,7 +101,7 @@ fn elements(item: &Type, lengths: &[usize], rest: &mut &[u8], text: &mut String)
     };
     text.push('{');
     for n in 0..*length {
-        if text.len() > ENOUGH {
+        if text.len() > MAX_ARRAY_BYTES {
             break;
         }
         if n > 0 {
@@ -114,7 +114,7 @@ fn elements(item: &Type, lengths: &[usize], rest: &mut &[u8], text: &mut String)
 }
 
 fn element(item: &Type, rest: &mut &[u8]) -> Option<String> {
-    let Ok(length) = usize::try_from(word(rest)?) else { return Some("NULL".to_owned()) };
+    let Ok(length) = usize::try_from(read_i32(rest)?) else { return Some("NULL".to_owned()) };
     let (raw, after) = rest.split_at_checked(length)?;
     *rest = after;
     let text = value(item, raw)?;
@@ -126,7 +126,7 @@ fn element(item: &Type, rest: &mut &[u8]) -> Option<String> {
 }
 
 /// The next four bytes.
-fn word(rest: &mut &[u8]) -> Option<i32> {
+fn read_i32(rest: &mut &[u8]) -> Option<i32> {
     let (word, after) = rest.split_first_chunk()?;
     *rest = after;
     Some(i32::from_be_bytes(*word))
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(value(&Type::INT4_ARRAY, &dims(100_000, 1)), None);
         let mut endless = dims(2, i32::MAX);
         endless[20..24].copy_from_slice(&[0; 4]);
-        assert!(value(&Type::INT4_ARRAY, &endless).unwrap().len() < 2 * ENOUGH);
+        assert!(value(&Type::INT4_ARRAY, &endless).unwrap().len() < 2 * MAX_ARRAY_BYTES);
     }
 
     #[test]

@@ -2,300 +2,334 @@
 
 use std::time::Instant;
 
-use queue::complete::{LOST, OWN_TRANSACTION, Success, complete};
-use queue::fail::{Fault, Report};
-use queue::retry::{self, Verdict};
-use queue::settle::Settled;
+use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
+use queue::fail::{DatabaseError, Report};
+use queue::resolve_commit::CommitResolution;
+use queue::retry::{self, RetryDecision};
 use queue::{Claim, Mode, Outcome, QueueError, scan};
 use tokio_postgres::Error;
 
 use crate::control::{Backoff, Control, answered};
-use crate::guard::{Guard, Guarded, Reason};
-use crate::held::{Stop, Work};
-use crate::progress::Sayings;
+use crate::error::ExecutionError;
+use crate::in_flight::{ClaimedTask, StopSignal};
+use crate::progress::ProgressReporter;
 use crate::rows::Rows;
 use crate::session::Session;
 use crate::statement;
-use crate::trouble::Trouble;
+use crate::supervise::{StopReason, Supervised, Supervisor};
 
 /// How an attempt ended.
-pub(crate) enum Ending {
+pub(crate) enum AttemptResult {
     /// Its completion is committed.
     Succeeded,
     /// The task was not this worker's to finish any more: nothing was recorded.
     Lost,
     /// To be recorded, with what follows from it.
-    Failed { outcome: Outcome, verdict: Verdict, report: Box<Report> },
+    Failed { outcome: Outcome, verdict: RetryDecision, report: Box<Report> },
     /// To be given back with its attempt, to run again after this wait.
-    GiveBack { wait: std::time::Duration },
+    Release { wait: std::time::Duration },
 }
 
 /// What an attempt needs besides its claim and its session.
 pub(crate) struct Executor {
     pub(crate) control: Control,
     pub(crate) fatal_sqlstates: Vec<String>,
-    pub(crate) sayings: Sayings,
+    pub(crate) progress: ProgressReporter,
 }
 
 /// A transaction whose statement is through.
-struct Ready {
+struct ExecutedTransaction {
     xact: String,
     begun: Instant,
     report: Report,
 }
 
 /// How the statement itself ended.
-enum Ran<T> {
-    Well(T),
-    Badly(Trouble),
-    Stopped(Reason, Option<Trouble>),
+enum Execution<T> {
+    Ok(T),
+    Failed(ExecutionError),
+    Stopped(StopReason, Option<ExecutionError>),
 }
 
 impl Executor {
     /// Runs the attempt. The session comes back clean, or spent.
-    pub(crate) async fn execute(&self, session: &mut Session, work: &mut Work) -> Ending {
+    pub(crate) async fn execute(
+        &self,
+        session: &mut Session,
+        task: &mut ClaimedTask,
+    ) -> AttemptResult {
         // Told while it waited behind others of its group: nothing of it runs.
-        let told = *work.stop.borrow();
-        if let Some(reason) = told {
-            return self.stopped(&work.claim, Reason::Told(reason), None, Report::default());
+        let signal = *task.stop.borrow();
+        if let Some(reason) = signal {
+            return self.stopped(&task.claim, StopReason::Signal(reason), None, Report::default());
         }
-        if let Some(forbidden) = scan::forbidden(work.claim.statement()) {
-            let fault = refusal(&work.claim, &forbidden);
-            return failed(Outcome::Failed, Verdict::Final, fault);
+        if let Some(forbidden) = scan::forbidden(task.claim.statement()) {
+            let database_error = forbidden_statement(&task.claim, &forbidden);
+            return failed(Outcome::Failed, RetryDecision::Final, database_error);
         }
-        if work.claim.explain() && !scan::explainable(work.claim.statement()) {
-            let fault = Fault {
+        if task.claim.explain() && !scan::explainable(task.claim.statement()) {
+            let database_error = DatabaseError {
                 sqlstate: Some("0A000".to_owned()),
                 message: "there is no plan to keep of this SQL".to_owned(),
                 hint: Some(scan::EXPLAINABLE.to_owned()),
-                ..Fault::default()
+                ..DatabaseError::default()
             };
-            return failed(Outcome::Failed, Verdict::Final, fault);
+            return failed(Outcome::Failed, RetryDecision::Final, database_error);
         }
-        let _listening = self.sayings.listen(&work.claim, session.notices());
-        match work.claim.mode() {
-            Mode::Transaction => self.in_transaction(session, work).await,
-            Mode::Autocommit => self.autocommit(session, work).await,
+        let _tracking = self.progress.track(&task.claim, session.notices());
+        match task.claim.mode() {
+            Mode::Transaction => self.in_transaction(session, task).await,
+            Mode::Autocommit => self.autocommit(session, task).await,
         }
     }
 
     /// Exactly once: effects and completion commit together.
-    async fn in_transaction(&self, session: &mut Session, work: &mut Work) -> Ending {
+    async fn in_transaction(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
         let begun = Instant::now();
         let mut rows = Rows::default();
-        let guard = self.guard(session, &work.claim, &mut work.stop, begun);
-        let ran = match guard.run(statement::in_transaction(session, &work.claim, &mut rows)).await
+        let supervisor = self.supervisor(session, &task.claim, &mut task.stop, begun);
+        let execution = match supervisor
+            .run(statement::in_transaction(session, &task.claim, &mut rows))
+            .await
         {
-            Guarded::Done(Ok(xact)) => Ran::Well(xact),
-            Guarded::Done(Err(trouble)) => Ran::Badly(trouble),
+            Supervised::Done(Ok(xact)) => Execution::Ok(xact),
+            Supervised::Done(Err(error)) => Execution::Failed(error),
             // Even a statement that came to its end: nothing is committed yet.
-            Guarded::Stopped(reason, last) => Ran::Stopped(reason, last.and_then(Result::err)),
+            Supervised::Stopped(reason, last) => {
+                Execution::Stopped(reason, last.and_then(Result::err))
+            }
         };
         let report = report(session, rows);
-        match ran {
-            Ran::Well(xact) => self.commit(session, work, Ready { xact, begun, report }).await,
-            Ran::Badly(trouble) => {
-                if trouble.connection_lost() {
+        match execution {
+            Execution::Ok(xact) => {
+                self.commit(session, task, ExecutedTransaction { xact, begun, report }).await
+            }
+            Execution::Failed(error) => {
+                if error.connection_lost() {
                     // Nothing it did can commit any more, but it may hold locks for long.
                     self.control.terminate(session.identity()).await;
                 }
                 session.reset().await;
-                self.judge(&work.claim, &trouble, report)
+                self.classify_error(&task.claim, &error, report)
             }
-            Ran::Stopped(reason, trouble) => {
+            Execution::Stopped(reason, error) => {
                 // A cancel request may still be on its way to this session.
-                session.spend();
-                self.stopped(&work.claim, reason, trouble, report)
+                session.retire();
+                self.stopped(&task.claim, reason, error, report)
             }
         }
     }
 
     /// COMMIT runs what the task deferred to it, triggers and held cursors, for as long as they like:
     /// deadline and orders hold here too.
-    async fn commit(&self, session: &mut Session, work: &mut Work, ready: Ready) -> Ending {
-        let Ready { xact, begun, report } = ready;
-        let claim = &work.claim;
-        let guard = Guard { completes: true, ..self.guard(session, claim, &mut work.stop, begun) };
-        let success = [Success::now(claim, &report)];
-        let (finish, stopped) = match guard.run(session.finish(&success, &xact)).await {
-            Guarded::Done(finish) => (Some(finish), None),
-            Guarded::Stopped(reason, finish) => (finish, Some(reason)),
+    async fn commit(
+        &self,
+        session: &mut Session,
+        task: &mut ClaimedTask,
+        executed: ExecutedTransaction,
+    ) -> AttemptResult {
+        let ExecutedTransaction { xact, begun, report } = executed;
+        let claim = &task.claim;
+        let supervisor = Supervisor {
+            includes_completion: true,
+            ..self.supervisor(session, claim, &mut task.stop, begun)
         };
+        let success = [Success::now(claim, &report)];
+        let (commit_result, stopped) =
+            match supervisor.run(session.complete_and_commit(&success, &xact)).await {
+                Supervised::Done(commit_result) => (Some(commit_result), None),
+                Supervised::Stopped(reason, commit_result) => (commit_result, Some(reason)),
+            };
         if stopped.is_some() {
-            session.spend();
-        } else if finish.as_ref().is_none_or(|finish| !finish.clean) {
+            session.retire();
+        } else if commit_result.as_ref().is_none_or(|commit_result| !commit_result.clean) {
             session.reset().await;
         }
-        let trouble = match finish.map(|finish| finish.committed) {
-            Some(Ok(())) => return Ending::Succeeded,
-            Some(Err(error)) => completion_trouble(error),
-            None => Completion::InDoubt(None),
+        let error = match commit_result.map(|commit_result| commit_result.committed) {
+            Some(Ok(())) => return AttemptResult::Succeeded,
+            Some(Err(error)) => classify_completion_error(error),
+            None => CompletionError::InDoubt(None),
         };
-        let trouble = match trouble {
-            Completion::Lost => return Ending::Lost,
-            Completion::Refused(trouble) => Some(trouble),
-            Completion::InDoubt(trouble) => {
-                session.spend();
+        let error = match error {
+            CompletionError::Lost => return AttemptResult::Lost,
+            CompletionError::Refused(error) => Some(error),
+            CompletionError::InDoubt(error) => {
+                session.retire();
                 // The answer to COMMIT never came: the task's row knows.
-                match self.control.settle(claim).await {
-                    Settled::Recorded(Outcome::Succeeded) => return Ending::Succeeded,
-                    Settled::Recorded(_) | Settled::Lost => return Ending::Lost,
-                    Settled::StillClaimed => trouble,
+                match self.control.resolve_commit(claim).await {
+                    CommitResolution::Recorded(Outcome::Succeeded) => {
+                        return AttemptResult::Succeeded;
+                    }
+                    CommitResolution::Recorded(_) | CommitResolution::Lost => {
+                        return AttemptResult::Lost;
+                    }
+                    CommitResolution::StillClaimed => error,
                 }
             }
         };
-        match (stopped, trouble) {
-            (Some(reason), trouble) => self.stopped(claim, reason, trouble, report),
-            (None, Some(trouble)) => self.judge(claim, &trouble, report),
-            (None, None) => Ending::Lost,
+        match (stopped, error) {
+            (Some(reason), error) => self.stopped(claim, reason, error, report),
+            (None, Some(error)) => self.classify_error(claim, &error, report),
+            (None, None) => AttemptResult::Lost,
         }
     }
 
     /// At least once: the statements first, then the completion, on a control session that no task
     /// has touched.
-    async fn autocommit(&self, session: &mut Session, work: &mut Work) -> Ending {
+    async fn autocommit(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
         let mut rows = Rows::default();
-        let guard = self.guard(session, &work.claim, &mut work.stop, Instant::now());
-        let ran = match guard.run(statement::one_by_one(session, &work.claim, &mut rows)).await {
-            Guarded::Done(Ok(())) => Ran::Well(()),
-            Guarded::Done(Err(trouble)) => Ran::Badly(trouble),
-            Guarded::Stopped(reason, last) => {
-                session.spend();
-                match last {
-                    // It ran to its end before the order to stop got through.
-                    Some(Ok(())) => Ran::Well(()),
-                    Some(Err(trouble)) => Ran::Stopped(reason, Some(trouble)),
-                    None => Ran::Stopped(reason, None),
+        let supervisor = self.supervisor(session, &task.claim, &mut task.stop, Instant::now());
+        let execution =
+            match supervisor.run(statement::one_by_one(session, &task.claim, &mut rows)).await {
+                Supervised::Done(Ok(())) => Execution::Ok(()),
+                Supervised::Done(Err(error)) => Execution::Failed(error),
+                Supervised::Stopped(reason, last) => {
+                    session.retire();
+                    match last {
+                        // It ran to its end before the order to stop got through.
+                        Some(Ok(())) => Execution::Ok(()),
+                        Some(Err(error)) => Execution::Stopped(reason, Some(error)),
+                        None => Execution::Stopped(reason, None),
+                    }
                 }
-            }
-        };
+            };
         let report = report(session, rows);
-        match ran {
-            Ran::Well(()) => {
+        match execution {
+            Execution::Ok(()) => {
                 session.reset().await;
-                self.complete_apart(&work.claim, report).await
+                self.complete_on_control_session(&task.claim, report).await
             }
-            Ran::Badly(trouble) => {
-                if trouble.connection_lost() {
+            Execution::Failed(error) => {
+                if error.connection_lost() {
                     // What cannot be heard may still run, and have effects.
                     self.control.ensure_gone(session.identity()).await;
                 } else {
                     session.reset().await;
                 }
-                self.judge(&work.claim, &trouble, report)
+                self.classify_error(&task.claim, &error, report)
             }
-            Ran::Stopped(reason, trouble) => {
-                if trouble.as_ref().is_none_or(Trouble::connection_lost) {
+            Execution::Stopped(reason, error) => {
+                if error.as_ref().is_none_or(ExecutionError::connection_lost) {
                     self.control.ensure_gone(session.identity()).await;
                 }
-                self.stopped(&work.claim, reason, trouble, report)
+                self.stopped(&task.claim, reason, error, report)
             }
         }
     }
 
     /// Completes a task whose effects are committed already, whatever it takes.
-    async fn complete_apart(&self, claim: &Claim, report: Report) -> Ending {
+    async fn complete_on_control_session(&self, claim: &Claim, report: Report) -> AttemptResult {
         let mut backoff = Backoff::default();
         loop {
             let completed = answered(async {
                 let client = self.control.get().await?;
                 Ok(complete(&client, &[Success::now(claim, &report)], None).await?)
             });
-            let trouble = match completed.await {
-                Ok(()) => return Ending::Succeeded,
-                Err(QueueError::Database(error)) => completion_trouble(error),
-                Err(QueueError::NoAnswer { .. }) => Completion::InDoubt(None),
+            let error = match completed.await {
+                Ok(()) => return AttemptResult::Succeeded,
+                Err(QueueError::Database(error)) => classify_completion_error(error),
+                Err(QueueError::NoAnswer { .. }) => CompletionError::InDoubt(None),
                 Err(error) => {
-                    self.control.trouble("completion", claim.id(), &error);
+                    self.control.log_retry("completion", claim.id(), &error);
                     backoff.wait().await;
                     continue;
                 }
             };
-            match trouble {
-                Completion::Lost => return Ending::Lost,
-                Completion::Refused(trouble) => {
-                    self.control.trouble("completion", claim.id(), &trouble.fault().message);
+            match error {
+                CompletionError::Lost => return AttemptResult::Lost,
+                CompletionError::Refused(error) => {
+                    self.control.log_retry(
+                        "completion",
+                        claim.id(),
+                        &error.database_error().message,
+                    );
                 }
-                Completion::InDoubt(_) => match self.control.settle(claim).await {
-                    Settled::Recorded(_) => return Ending::Succeeded,
-                    Settled::Lost => return Ending::Lost,
-                    Settled::StillClaimed => {}
+                CompletionError::InDoubt(_) => match self.control.resolve_commit(claim).await {
+                    CommitResolution::Recorded(_) => return AttemptResult::Succeeded,
+                    CommitResolution::Lost => return AttemptResult::Lost,
+                    CommitResolution::StillClaimed => {}
                 },
             }
             backoff.wait().await;
         }
     }
 
-    fn guard<'a>(
+    fn supervisor<'a>(
         &'a self,
         session: &Session,
         claim: &Claim,
-        stop: &'a mut tokio::sync::watch::Receiver<Option<Stop>>,
+        stop: &'a mut tokio::sync::watch::Receiver<Option<StopSignal>>,
         begun: Instant,
-    ) -> Guard<'a> {
-        Guard {
+    ) -> Supervisor<'a> {
+        Supervisor {
             canceller: session.canceller(),
             identity: session.identity(),
             control: &self.control,
             deadline: claim.timeout().map(|timeout| timeout.saturating_sub(begun.elapsed())),
             stop,
-            completes: false,
+            includes_completion: false,
         }
     }
 
     /// What follows from an error.
-    fn judge(&self, claim: &Claim, trouble: &Trouble, mut report: Report) -> Ending {
-        let mut fault = trouble.fault().clone();
-        let sqlstate = fault.sqlstate.as_deref();
-        if sqlstate == Some(retry::LATER) {
-            return Ending::GiveBack { wait: claim.retry().interval };
+    fn classify_error(
+        &self,
+        claim: &Claim,
+        error: &ExecutionError,
+        mut report: Report,
+    ) -> AttemptResult {
+        let mut database_error = error.database_error().clone();
+        let sqlstate = database_error.sqlstate.as_deref();
+        if sqlstate == Some(retry::SNOOZE) {
+            return AttemptResult::Release { wait: claim.retry().interval };
         }
         if let Some(hint) = retry::mode_hint(claim.mode(), sqlstate) {
-            fault.hint = Some(hint.to_owned());
+            database_error.hint = Some(hint.to_owned());
         }
-        let lost = trouble.connection_lost();
+        let lost = error.connection_lost();
         let verdict = self.verdict(claim, sqlstate, lost);
         let outcome = if lost && claim.at_most_once() { Outcome::Unknown } else { Outcome::Failed };
-        report.error = Some(fault);
-        Ending::Failed { outcome, verdict, report: Box::new(report) }
+        report.error = Some(database_error);
+        AttemptResult::Failed { outcome, verdict, report: Box::new(report) }
     }
 
-    fn verdict(&self, claim: &Claim, sqlstate: Option<&str>, lost: bool) -> Verdict {
-        retry::decide(&claim.past(), sqlstate, lost, &self.fatal_sqlstates, &mut rand::rng())
+    fn verdict(&self, claim: &Claim, sqlstate: Option<&str>, lost: bool) -> RetryDecision {
+        retry::decide(&claim.retry_state(), sqlstate, lost, &self.fatal_sqlstates, &mut rand::rng())
     }
 
     /// What follows from having been stopped.
     fn stopped(
         &self,
         claim: &Claim,
-        reason: Reason,
-        trouble: Option<Trouble>,
+        reason: StopReason,
+        error: Option<ExecutionError>,
         mut report: Report,
-    ) -> Ending {
+    ) -> AttemptResult {
         let (outcome, verdict, message) = match reason {
-            Reason::BackendGone => {
-                let gone = trouble.unwrap_or_else(Trouble::backend_gone);
-                return self.judge(claim, &gone, report);
+            StopReason::BackendGone => {
+                let gone = error.unwrap_or_else(ExecutionError::backend_gone);
+                return self.classify_error(claim, &gone, report);
             }
-            Reason::Told(Stop::Lost) => return Ending::Lost,
-            Reason::Told(Stop::Shutdown) if !claim.at_most_once() => {
-                return Ending::GiveBack { wait: std::time::Duration::ZERO };
+            StopReason::Signal(StopSignal::Lost) => return AttemptResult::Lost,
+            StopReason::Signal(StopSignal::Shutdown) if !claim.at_most_once() => {
+                return AttemptResult::Release { wait: std::time::Duration::ZERO };
             }
-            Reason::Told(Stop::Shutdown) => {
-                (Outcome::Unknown, Verdict::Final, "the worker was stopped".to_owned())
+            StopReason::Signal(StopSignal::Shutdown) => {
+                (Outcome::Unknown, RetryDecision::Final, "the worker was stopped".to_owned())
             }
-            Reason::Told(Stop::Cancelled) => {
-                (Outcome::Cancelled, Verdict::Final, "cancelled on request".to_owned())
+            StopReason::Signal(StopSignal::Cancelled) => {
+                (Outcome::Cancelled, RetryDecision::Final, "cancelled on request".to_owned())
             }
-            Reason::Deadline => (
+            StopReason::Deadline => (
                 Outcome::TimedOut,
                 self.verdict(claim, None, false),
                 format!("ran longer than its timeout of {:?}", claim.timeout().unwrap_or_default()),
             ),
         };
-        let seen = trouble.map(|trouble| trouble.fault().clone()).unwrap_or_default();
-        report.error = Some(Fault { message, detail: Some(seen.message), hint: None, ..seen });
-        Ending::Failed { outcome, verdict, report: Box::new(report) }
+        let seen = error.map(|error| error.database_error().clone()).unwrap_or_default();
+        report.error =
+            Some(DatabaseError { message, detail: Some(seen.message), hint: None, ..seen });
+        AttemptResult::Failed { outcome, verdict, report: Box::new(report) }
     }
 }
 
@@ -303,30 +337,30 @@ impl Executor {
 const READ_ONLY: &str = "25006";
 
 /// What an error of the completion's flight means.
-pub(crate) enum Completion {
+pub(crate) enum CompletionError {
     Lost,
-    Refused(Trouble),
-    InDoubt(Option<Trouble>),
+    Refused(ExecutionError),
+    InDoubt(Option<ExecutionError>),
 }
 
-pub(crate) fn completion_trouble(error: Error) -> Completion {
-    let trouble = Trouble::from(error);
-    match (&trouble, trouble.fault().sqlstate.as_deref()) {
-        (_, Some(LOST)) => Completion::Lost,
-        (_, Some(OWN_TRANSACTION)) => {
-            let message = trouble.fault().message.clone();
+pub(crate) fn classify_completion_error(error: Error) -> CompletionError {
+    let error = ExecutionError::from(error);
+    match (&error, error.database_error().sqlstate.as_deref()) {
+        (_, Some(LOST)) => CompletionError::Lost,
+        (_, Some(TRANSACTION_ENDED)) => {
+            let message = error.database_error().message.clone();
             let hint = "Leave out COMMIT and ROLLBACK, or enqueue with --mode autocommit. \
                         What the task committed itself stays.";
-            Completion::Refused(Trouble::refused(retry::FATAL, &message, hint))
+            CompletionError::Refused(ExecutionError::refused(retry::FATAL, &message, hint))
         }
-        (_, Some(READ_ONLY)) => Completion::Refused(Trouble::refused(
+        (_, Some(READ_ONLY)) => CompletionError::Refused(ExecutionError::refused(
             READ_ONLY,
             "the task's transaction is read-only: its completion cannot be written",
             "Leave out SET TRANSACTION READ ONLY.",
         )),
-        (Trouble::Fault(_), _) => Completion::Refused(trouble),
-        (Trouble::ConnectionLost(_) | Trouble::Confused(_), _) => {
-            Completion::InDoubt(Some(trouble))
+        (ExecutionError::Database(_), _) => CompletionError::Refused(error),
+        (ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_), _) => {
+            CompletionError::InDoubt(Some(error))
         }
     }
 }
@@ -341,24 +375,28 @@ fn report(session: &Session, mut rows: Rows) -> Report {
     }
 }
 
-fn failed(outcome: Outcome, verdict: Verdict, fault: Fault) -> Ending {
-    let report = Box::new(Report { error: Some(fault), ..Report::default() });
-    Ending::Failed { outcome, verdict, report }
+fn failed(
+    outcome: Outcome,
+    verdict: RetryDecision,
+    database_error: DatabaseError,
+) -> AttemptResult {
+    let report = Box::new(Report { error: Some(database_error), ..Report::default() });
+    AttemptResult::Failed { outcome, verdict, report }
 }
 
 /// A statement that is not even sent.
-fn refusal(claim: &Claim, forbidden: &scan::Forbidden) -> Fault {
+fn forbidden_statement(claim: &Claim, forbidden: &scan::Forbidden) -> DatabaseError {
     let before = &claim.statement()[..forbidden.offset()];
-    Fault {
+    DatabaseError {
         sqlstate: Some("0A000".to_owned()),
         message: forbidden.to_string(),
         hint: Some(forbidden.hint().to_owned()),
         position: u32::try_from(before.chars().count() + 1).ok(),
-        ..Fault::default()
+        ..DatabaseError::default()
     }
 }
 
-impl Ending {
+impl AttemptResult {
     /// The server's code for why it did not succeed.
     pub(crate) fn sqlstate(&self) -> Option<&str> {
         match self {

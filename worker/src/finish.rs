@@ -3,38 +3,38 @@
 use std::time::Duration;
 
 use queue::fail::{Failed, Report, fail};
-use queue::give_back::give_back;
-use queue::retry::Verdict;
+use queue::release::release;
+use queue::retry::RetryDecision;
 use queue::{Claim, Outcome};
 
-use crate::bell::Bell;
 use crate::control::{Backoff, Control, answered};
-use crate::execute::Ending;
-use crate::held::Work;
+use crate::execute::AttemptResult;
+use crate::in_flight::ClaimedTask;
+use crate::wakeup::Wakeup;
 
 /// What became of the task, for log and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finished {
+pub(crate) enum Disposition {
     /// It has ended.
-    As(Outcome),
+    Finished(Outcome),
     /// It will be attempted again.
     Retried(Outcome),
     /// It went back with its attempt.
-    GivenBack,
+    Released,
     /// It was somebody else's by then.
     Lost,
 }
 
 /// Brings the ending into the queue. Tries until the database takes it: if that lasts longer than
 /// the orphan timeout, the fleet has reclaimed the task and the answer is `Lost`.
-pub(crate) async fn finish(control: &Control, claim: Claim, ending: Ending) -> Finished {
-    match ending {
-        Ending::Succeeded => Finished::As(Outcome::Succeeded),
-        Ending::Lost => Finished::Lost,
-        Ending::Failed { outcome, verdict, report } => {
+pub(crate) async fn finish(control: &Control, claim: Claim, result: AttemptResult) -> Disposition {
+    match result {
+        AttemptResult::Succeeded => Disposition::Finished(Outcome::Succeeded),
+        AttemptResult::Lost => Disposition::Lost,
+        AttemptResult::Failed { outcome, verdict, report } => {
             record(control, &claim, outcome, verdict, &report).await
         }
-        Ending::GiveBack { wait } => hand_back(control, &claim, wait).await,
+        AttemptResult::Release { wait } => release_claim(control, &claim, wait).await,
     }
 }
 
@@ -42,38 +42,38 @@ async fn record(
     control: &Control,
     claim: &Claim,
     outcome: Outcome,
-    verdict: Verdict,
+    verdict: RetryDecision,
     report: &Report,
-) -> Finished {
+) -> Disposition {
     let mut backoff = Backoff::default();
     loop {
         let failed =
             answered(async { fail(&*control.get().await?, claim, outcome, verdict, report).await });
         match failed.await {
-            Ok(Failed::Finished) => return Finished::As(outcome),
-            Ok(Failed::Retried) => return Finished::Retried(outcome),
-            Ok(Failed::Lost) => return Finished::Lost,
-            Err(error) => control.trouble("the record of an attempt", claim.id(), &error),
+            Ok(Failed::Finished) => return Disposition::Finished(outcome),
+            Ok(Failed::Retried) => return Disposition::Retried(outcome),
+            Ok(Failed::Lost) => return Disposition::Lost,
+            Err(error) => control.log_retry("recording an attempt", claim.id(), &error),
         }
         backoff.wait().await;
     }
 }
 
 /// Gives back what was never begun, and lets it be claimed again.
-pub(crate) async fn hand_back_unbegun(control: &Control, bell: &Bell, work: Work) {
-    hand_back(control, &work.claim, Duration::ZERO).await;
-    drop(work.holding);
-    bell.sweep();
+pub(crate) async fn release_unstarted(control: &Control, wakeup: &Wakeup, task: ClaimedTask) {
+    release_claim(control, &task.claim, Duration::ZERO).await;
+    drop(task.in_flight_guard);
+    wakeup.request_sweep();
 }
 
 /// Gives a claim back, to run again after `wait`.
-async fn hand_back(control: &Control, claim: &Claim, wait: Duration) -> Finished {
+async fn release_claim(control: &Control, claim: &Claim, wait: Duration) -> Disposition {
     let mut backoff = Backoff::default();
     loop {
-        match answered(async { give_back(&*control.get().await?, claim, wait).await }).await {
-            Ok(true) => return Finished::GivenBack,
-            Ok(false) => return Finished::Lost,
-            Err(error) => control.trouble("giving back", claim.id(), &error),
+        match answered(async { release(&*control.get().await?, claim, wait).await }).await {
+            Ok(true) => return Disposition::Released,
+            Ok(false) => return Disposition::Lost,
+            Err(error) => control.log_retry("release", claim.id(), &error),
         }
         backoff.wait().await;
     }

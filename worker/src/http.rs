@@ -12,26 +12,26 @@ use axum::routing::get;
 use prometheus::TEXT_FORMAT;
 use tokio::net::TcpListener;
 
-use crate::bell::Bell;
 use crate::control::{Control, answered};
-use crate::gauges::Gauges;
-use crate::held::Held;
+use crate::fleet_metrics::FleetMetrics;
+use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
+use crate::wakeup::Wakeup;
 
 /// What the handlers look at.
 #[derive(Clone)]
-pub(crate) struct Http {
+pub(crate) struct HttpState {
     pub(crate) control: Control,
-    pub(crate) held: Held,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) in_flight: InFlight,
+    pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) metrics: Metrics,
-    pub(crate) gauges: Gauges,
+    pub(crate) fleet_metrics: FleetMetrics,
     pub(crate) shutdown: Shutdown,
 }
 
 /// Serves until the worker has ended.
-pub(crate) async fn run(listener: TcpListener, http: Http) {
+pub(crate) async fn run(listener: TcpListener, http: HttpState) {
     let end = http.shutdown.end.clone();
     let router = Router::new()
         .route("/metrics", get(metrics))
@@ -45,15 +45,15 @@ pub(crate) async fn run(listener: TcpListener, http: Http) {
     }
 }
 
-async fn metrics(State(http): State<Http>) -> impl IntoResponse {
-    http.metrics.look(http.held.busy_readers(), http.draining());
-    match http.metrics.text(http.gauges.published().as_ref()) {
+async fn metrics(State(http): State<HttpState>) -> impl IntoResponse {
+    http.metrics.refresh(http.in_flight.busy_readers(), http.draining());
+    match http.metrics.text(http.fleet_metrics.published().as_ref()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-async fn ready(State(http): State<Http>) -> impl IntoResponse {
+async fn ready(State(http): State<HttpState>) -> impl IntoResponse {
     if http.draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
     }
@@ -64,8 +64,8 @@ async fn ready(State(http): State<Http>) -> impl IntoResponse {
     }
 }
 
-impl Http {
+impl HttpState {
     fn draining(&self) -> bool {
-        self.shutdown.drain.is_cancelled() || self.bell.draining()
+        self.shutdown.drain.is_cancelled() || self.wakeup.draining()
     }
 }

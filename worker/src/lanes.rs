@@ -6,39 +6,39 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use queue::claim::{Lane, Slice};
+use queue::claim::{Lane, LaneRange};
 use queue::{Priority, TaskId};
 use rand::Rng;
 
-use crate::pick::{Weights, draw, permute};
+use crate::weights::{Weights, draw, permute};
 
 /// How often a claim looks below the watermarks: ids that commit late, retries and promoted tasks
 /// lie there.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Behind many dead entries, which an old snapshot keeps, a sweep takes long: then there are fewer, so
 /// that they take at most one part in so many of the time.
-const SWEEP_SHARE: u32 = 20;
+const SWEEP_TIME_DIVISOR: u32 = 20;
 /// A claim that came back short may ask for a sweep this soon after the last one.
-const SWEEP_AT_MOST_EVERY: Duration = Duration::from_millis(100);
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// A lane without work is forgotten after this long.
-const MEMORY: Duration = Duration::from_secs(60);
+const LANE_TTL: Duration = Duration::from_secs(60);
 /// Rows of one claim, so that the first reader does not wait long for the last one's tasks.
-const MOST: usize = 200;
+const MAX_CLAIM_ROWS: usize = 200;
 /// Lanes beyond the drawn ones that a claim may fall back to.
-const FALLBACK: usize = 50;
+const MAX_FALLBACK_LANES: usize = 50;
 
 /// The lanes of one claimer.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    seen: HashMap<Lane, Seen>,
+    seen: HashMap<Lane, LaneState>,
     swept_at: Option<Instant>,
-    sweep_took: Duration,
+    sweep_duration: Duration,
 }
 
-struct Seen {
+struct LaneState {
     watermark: TaskId,
     /// Budget of the queue's shared commits.
-    shared: Option<Duration>,
+    shared_commit_budget: Option<Duration>,
     /// It had a pending task when it was last looked at.
     has_work: bool,
     at: Instant,
@@ -46,16 +46,16 @@ struct Seen {
 
 /// One claim: for so many readers, each of which takes so many tasks.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct ClaimRequest {
     pub(crate) readers: usize,
     pub(crate) tasks: usize,
-    pub(crate) slices: Vec<Slice>,
+    pub(crate) ranges: Vec<LaneRange>,
     /// From the beginning of each lane.
     pub(crate) sweep: bool,
 }
 
 /// For whom a round of claims is.
-pub(crate) struct Round<'a> {
+pub(crate) struct ClaimRound<'a> {
     /// Idle readers.
     pub(crate) readers: usize,
     /// The profile that they run tasks of.
@@ -70,26 +70,26 @@ pub(crate) struct Round<'a> {
 impl Lanes {
     /// Whether it is time for a sweep.
     pub(crate) fn sweep_due(&self) -> bool {
-        self.rested(SWEEP_EVERY)
+        self.interval_elapsed(SWEEP_INTERVAL)
     }
 
     /// Whether a claim that came back short may sweep.
     pub(crate) fn sweep_allowed(&self) -> bool {
-        self.rested(SWEEP_AT_MOST_EVERY)
+        self.interval_elapsed(MIN_SWEEP_INTERVAL)
     }
 
-    fn rested(&self, least: Duration) -> bool {
-        let rest = least.max(self.sweep_took * SWEEP_SHARE);
+    fn interval_elapsed(&self, least: Duration) -> bool {
+        let rest = least.max(self.sweep_duration * SWEEP_TIME_DIVISOR);
         self.swept_at.is_none_or(|at| at.elapsed() >= rest)
     }
 
     /// The sweep is over.
-    pub(crate) fn swept(&mut self) {
-        self.sweep_took = self.swept_at.map(|at| at.elapsed()).unwrap_or_default();
+    pub(crate) fn end_sweep(&mut self) {
+        self.sweep_duration = self.swept_at.map(|at| at.elapsed()).unwrap_or_default();
     }
 
     /// Somebody rang: any lane may have work again.
-    pub(crate) fn wake(&mut self) {
+    pub(crate) fn mark_all_nonempty(&mut self) {
         for seen in self.seen.values_mut() {
             seen.has_work = true;
         }
@@ -101,23 +101,28 @@ impl Lanes {
     }
 
     /// The lanes that have work now. What has not been seen for long is forgotten.
-    pub(crate) fn found(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
+    pub(crate) fn set_nonempty(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
         let at = Instant::now();
         for seen in self.seen.values_mut() {
             seen.has_work = false;
         }
         for (lane, shared) in lanes {
-            let unread = Seen { watermark: TaskId(0), shared, has_work: true, at };
+            let unread = LaneState {
+                watermark: TaskId(0),
+                shared_commit_budget: shared,
+                has_work: true,
+                at,
+            };
             let seen = self.seen.entry(lane).or_insert(unread);
-            (seen.shared, seen.has_work, seen.at) = (shared, true, at);
+            (seen.shared_commit_budget, seen.has_work, seen.at) = (shared, true, at);
         }
-        self.seen.retain(|_, seen| seen.at.elapsed() < MEMORY);
+        self.seen.retain(|_, seen| seen.at.elapsed() < LANE_TTL);
     }
 
     /// A task was claimed from the lane.
-    pub(crate) fn raise(&mut self, lane: Lane, id: TaskId) {
+    pub(crate) fn raise_watermark(&mut self, lane: Lane, id: TaskId) {
         let at = Instant::now();
-        let new = Seen { watermark: id, shared: None, has_work: true, at };
+        let new = LaneState { watermark: id, shared_commit_budget: None, has_work: true, at };
         let seen = self.seen.entry(lane).or_insert(new);
         seen.watermark = seen.watermark.max(id);
         seen.at = at;
@@ -126,16 +131,16 @@ impl Lanes {
     /// A sweep of the lane found as many tasks as it was to: there may be more where these lie, and
     /// the next claims go on from there. A watermark that only rose would leave them to the next sweeps,
     /// which come too seldom for all the tasks of a transaction that commits late.
-    pub(crate) fn lower(&mut self, lane: &Lane) {
+    pub(crate) fn reset_watermark(&mut self, lane: &Lane) {
         if let Some(seen) = self.seen.get_mut(lane) {
             seen.watermark = TaskId(0);
         }
     }
 
     /// A claim brought fewer tasks than it could: its lanes have no more.
-    pub(crate) fn exhaust(&mut self, order: &Order) {
-        for slice in &order.slices {
-            if let Some(seen) = self.seen.get_mut(&slice.lane) {
+    pub(crate) fn mark_empty(&mut self, request: &ClaimRequest) {
+        for range in &request.ranges {
+            if let Some(seen) = self.seen.get_mut(&range.lane) {
                 seen.has_work = false;
             }
         }
@@ -143,12 +148,12 @@ impl Lanes {
 
     /// What one round of claims asks for: a draw for each reader says whose turn it is. Readers that
     /// drew a queue with shared commits take `size_of` it and are claimed for apart.
-    pub(crate) fn orders(
+    pub(crate) fn requests(
         &self,
-        round: &Round<'_>,
+        round: &ClaimRound<'_>,
         size_of: impl Fn(&str) -> usize,
         random: &mut impl Rng,
-    ) -> Vec<Order> {
+    ) -> Vec<ClaimRequest> {
         let wanted = |lane: &&Lane| {
             lane.run_as == round.run_as && round.only.is_none_or(|only| lane.priority == only)
         };
@@ -156,65 +161,74 @@ impl Lanes {
         let lanes: Vec<Lane> = with_work.filter(wanted).cloned().collect();
         let drawn = draw(&lanes, round.weights, round.readers, random);
         let mut alone = 0;
-        let mut slices = Vec::new();
+        let mut ranges = Vec::new();
         let mut sharing: BTreeMap<&str, usize> = BTreeMap::new();
         for (lane, readers) in lanes.iter().zip(&drawn).filter(|(_, readers)| **readers > 0) {
-            if self.shared(lane).is_some() && size_of(&lane.queue) > 1 {
+            if self.shared_commit_budget(lane).is_some() && size_of(&lane.queue) > 1 {
                 *sharing.entry(&lane.queue).or_default() += readers;
             } else {
                 alone += readers;
-                slices.push(self.slice(lane, *readers, round.sweep));
+                ranges.push(self.range(lane, *readers, round.sweep));
             }
         }
-        let mut orders = Vec::new();
+        let mut requests = Vec::new();
         for (queue, readers) in sharing {
-            let tasks = (readers * size_of(queue)).min(MOST.max(readers));
+            let tasks = (readers * size_of(queue)).min(MAX_CLAIM_ROWS.max(readers));
             let own: Vec<Lane> = lanes.iter().filter(|lane| lane.queue == queue).cloned().collect();
             let drawn = draw(&own, round.weights, tasks, random);
-            let mut slices: Vec<Slice> = own
+            let mut ranges: Vec<LaneRange> = own
                 .iter()
                 .zip(drawn)
                 .filter(|(_, tasks)| *tasks > 0)
-                .map(|(lane, tasks)| self.slice(lane, tasks, round.sweep))
+                .map(|(lane, tasks)| self.range(lane, tasks, round.sweep))
                 .collect();
-            let rest = without(own, &slices);
-            slices.extend(self.others(rest, tasks, round, random));
-            orders.push(Order { readers, tasks, slices, sweep: round.sweep });
+            let rest = lanes_outside(own, &ranges);
+            ranges.extend(self.fallback_ranges(rest, tasks, round, random));
+            requests.push(ClaimRequest { readers, tasks, ranges, sweep: round.sweep });
         }
         if alone > 0 {
-            let rest = without(lanes, &slices);
-            slices.extend(self.others(rest, alone, round, random));
-            orders.push(Order { readers: alone, tasks: alone, slices, sweep: round.sweep });
+            let rest = lanes_outside(lanes, &ranges);
+            ranges.extend(self.fallback_ranges(rest, alone, round, random));
+            requests.push(ClaimRequest {
+                readers: alone,
+                tasks: alone,
+                ranges,
+                sweep: round.sweep,
+            });
         }
-        orders
+        requests
     }
 
     /// Of the lanes that were not drawn, those that fill in where the drawn ones fall short.
-    fn others(
+    fn fallback_ranges(
         &self,
         mut lanes: Vec<Lane>,
         most: usize,
-        round: &Round<'_>,
+        round: &ClaimRound<'_>,
         random: &mut impl Rng,
-    ) -> Vec<Slice> {
+    ) -> Vec<LaneRange> {
         permute(&mut lanes, round.weights, random);
-        lanes.iter().take(FALLBACK).map(|lane| self.slice(lane, most, round.sweep)).collect()
+        lanes
+            .iter()
+            .take(MAX_FALLBACK_LANES)
+            .map(|lane| self.range(lane, most, round.sweep))
+            .collect()
     }
 
-    fn slice(&self, lane: &Lane, most: usize, sweep: bool) -> Slice {
+    fn range(&self, lane: &Lane, most: usize, sweep: bool) -> LaneRange {
         let seen = self.seen.get(lane).filter(|_| !sweep);
         let after = seen.map_or(TaskId(0), |seen| seen.watermark);
-        Slice { lane: lane.clone(), after, most }
+        LaneRange { lane: lane.clone(), after, limit: most }
     }
 
     /// The budget of the shared commits of the lane's queue; `None`: each task commits alone.
-    pub(crate) fn shared(&self, lane: &Lane) -> Option<Duration> {
-        self.seen.get(lane).and_then(|seen| seen.shared)
+    pub(crate) fn shared_commit_budget(&self, lane: &Lane) -> Option<Duration> {
+        self.seen.get(lane).and_then(|seen| seen.shared_commit_budget)
     }
 }
 
-fn without(mut lanes: Vec<Lane>, slices: &[Slice]) -> Vec<Lane> {
-    lanes.retain(|lane| slices.iter().all(|slice| slice.lane != *lane));
+fn lanes_outside(mut lanes: Vec<Lane>, ranges: &[LaneRange]) -> Vec<Lane> {
+    lanes.retain(|lane| ranges.iter().all(|range| range.lane != *lane));
     lanes
 }
 
@@ -226,38 +240,38 @@ mod tests {
         Lane { queue: queue.to_owned(), priority: Priority::Normal, run_as: String::new() }
     }
 
-    fn orders(lanes: &Lanes, readers: usize, sweep: bool, size: usize) -> Vec<Order> {
+    fn requests(lanes: &Lanes, readers: usize, sweep: bool, size: usize) -> Vec<ClaimRequest> {
         let weights = Weights::default();
-        let round = Round { readers, run_as: "", only: None, sweep, weights: &weights };
-        lanes.orders(&round, |_| size, &mut rand::rng())
+        let round = ClaimRound { readers, run_as: "", only: None, sweep, weights: &weights };
+        lanes.requests(&round, |_| size, &mut rand::rng())
     }
 
-    fn asked(orders: &[Order]) -> Vec<(&str, i64)> {
-        let slices = orders.iter().flat_map(|order| &order.slices);
+    fn asked(requests: &[ClaimRequest]) -> Vec<(&str, i64)> {
+        let ranges = requests.iter().flat_map(|request| &request.ranges);
         let mut asked: Vec<_> =
-            slices.map(|slice| (slice.lane.queue.as_str(), slice.after.0)).collect();
+            ranges.map(|range| (range.lane.queue.as_str(), range.after.0)).collect();
         asked.sort_unstable();
         asked
     }
 
     #[test]
-    fn a_watermark_rises_and_a_sweep_looks_below_it() {
+    fn a_watermark_rises_and_a_sweep_reads_below_it() {
         let mut lanes = Lanes::default();
-        lanes.raise(lane("a"), TaskId(7));
-        lanes.raise(lane("a"), TaskId(3));
-        assert_eq!(asked(&orders(&lanes, 1, false, 1)), [("a", 7)]);
-        assert_eq!(asked(&orders(&lanes, 1, true, 1)), [("a", 0)]);
+        lanes.raise_watermark(lane("a"), TaskId(7));
+        lanes.raise_watermark(lane("a"), TaskId(3));
+        assert_eq!(asked(&requests(&lanes, 1, false, 1)), [("a", 7)]);
+        assert_eq!(asked(&requests(&lanes, 1, true, 1)), [("a", 0)]);
     }
 
     #[test]
     fn after_a_full_sweep_claims_go_on_where_it_found_tasks() {
         let mut lanes = Lanes::default();
-        lanes.raise(lane("a"), TaskId(900));
-        lanes.raise(lane("b"), TaskId(800));
-        lanes.lower(&lane("a"));
-        lanes.raise(lane("a"), TaskId(16));
-        assert_eq!(asked(&orders(&lanes, 1, false, 1)), [("a", 16), ("b", 800)]);
-        assert!(orders(&lanes, 1, true, 1)[0].sweep);
+        lanes.raise_watermark(lane("a"), TaskId(900));
+        lanes.raise_watermark(lane("b"), TaskId(800));
+        lanes.reset_watermark(&lane("a"));
+        lanes.raise_watermark(lane("a"), TaskId(16));
+        assert_eq!(asked(&requests(&lanes, 1, false, 1)), [("a", 16), ("b", 800)]);
+        assert!(requests(&lanes, 1, true, 1)[0].sweep);
     }
 
     #[test]
@@ -265,51 +279,51 @@ mod tests {
         let mut lanes = Lanes::default();
         assert!(lanes.sweep_due());
         lanes.begin_sweep();
-        lanes.raise(lane("a"), TaskId(7));
-        lanes.found(vec![(lane("a"), None), (lane("b"), None)]);
+        lanes.raise_watermark(lane("a"), TaskId(7));
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)]);
         assert!(!lanes.sweep_due());
-        assert_eq!(asked(&orders(&lanes, 1, false, 1)), [("a", 7), ("b", 0)]);
+        assert_eq!(asked(&requests(&lanes, 1, false, 1)), [("a", 7), ("b", 0)]);
     }
 
     #[test]
-    fn lanes_without_work_are_not_asked() {
+    fn lanes_without_work_are_not_claimed_from() {
         let mut lanes = Lanes::default();
-        lanes.found(vec![(lane("a"), None), (lane("b"), None)]);
-        lanes.found(vec![(lane("b"), None)]);
-        let round = orders(&lanes, 3, false, 1);
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)]);
+        lanes.set_nonempty(vec![(lane("b"), None)]);
+        let round = requests(&lanes, 3, false, 1);
         assert_eq!(asked(&round), [("b", 0)]);
-        lanes.exhaust(&round[0]);
-        assert!(orders(&lanes, 3, false, 1).is_empty());
-        lanes.wake();
-        assert_eq!(asked(&orders(&lanes, 3, false, 1)), [("a", 0), ("b", 0)]);
+        lanes.mark_empty(&round[0]);
+        assert!(requests(&lanes, 3, false, 1).is_empty());
+        lanes.mark_all_nonempty();
+        assert_eq!(asked(&requests(&lanes, 3, false, 1)), [("a", 0), ("b", 0)]);
     }
 
     #[test]
     fn every_reader_is_asked_for_once_and_those_that_share_commits_apart() {
         let mut lanes = Lanes::default();
-        lanes.found(vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)]);
+        lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)]);
         for _ in 0..20 {
-            let round = orders(&lanes, 8, false, 5);
-            assert_eq!(round.iter().map(|order| order.readers).sum::<usize>(), 8);
-            for order in round {
-                let shares = order.slices.iter().all(|slice| slice.lane.queue == "a");
-                let size = if shares && order.slices.len() == 1 { 5 } else { 1 };
-                assert!(order.tasks == order.readers * size || order.slices.len() == 2);
+            let round = requests(&lanes, 8, false, 5);
+            assert_eq!(round.iter().map(|request| request.readers).sum::<usize>(), 8);
+            for request in round {
+                let shares = request.ranges.iter().all(|range| range.lane.queue == "a");
+                let size = if shares && request.ranges.len() == 1 { 5 } else { 1 };
+                assert!(request.tasks == request.readers * size || request.ranges.len() == 2);
             }
         }
     }
 
     #[test]
-    fn a_reader_kept_for_one_priority_is_offered_no_other() {
+    fn a_reserved_reader_claims_no_other_priority() {
         let mut lanes = Lanes::default();
         let reserved = Lane { priority: Priority::Reserved, ..lane("a") };
-        lanes.found(vec![(lane("a"), None), (reserved.clone(), None)]);
+        lanes.set_nonempty(vec![(lane("a"), None), (reserved.clone(), None)]);
         let weights = Weights::default();
         let only = Some(Priority::Reserved);
-        let round = Round { readers: 2, run_as: "", only, sweep: false, weights: &weights };
-        let orders = lanes.orders(&round, |_| 1, &mut rand::rng());
+        let round = ClaimRound { readers: 2, run_as: "", only, sweep: false, weights: &weights };
+        let requests = lanes.requests(&round, |_| 1, &mut rand::rng());
         let asked: Vec<&Lane> =
-            orders.iter().flat_map(|order| &order.slices).map(|slice| &slice.lane).collect();
+            requests.iter().flat_map(|request| &request.ranges).map(|range| &range.lane).collect();
         assert_eq!(asked, [&reserved]);
     }
 }

@@ -1,60 +1,60 @@
 //! One process of the fleet.
 //!
 //! A task's way through the files: `claimer` claims it for an idle `reader`, `execute` runs it in
-//! the reader's `session` under a `guard`, `finish` brings the ending into the queue. Beside them
-//! `beat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
-//! `promoter`, `granter`, `listener` and `maintenance` keep the queue moving, `scheduler` fires
-//! schedules, `progress` tells what running tasks say, `shutdown` ends it all; `manager` tells who started it;
+//! the reader's `session` under a `supervise`, `finish` brings the ending into the queue. Beside them
+//! `heartbeat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
+//! `promoter`, `permit_granter`, `listener` and `maintenance` keep the queue moving, `scheduler` fires
+//! schedules, `progress` tells what running tasks say, `shutdown` ends it all; `sd_notify` tells who started it;
 //! `console` shows all of it to people, if it is asked to.
 
-mod advancer;
-mod beat;
-mod bell;
+mod batch_size;
 mod claimer;
 mod config;
 mod console;
 mod control;
 pub mod decode;
-mod direct;
+pub mod duration;
+mod error;
 mod execute;
 mod explain;
+mod failure_detector;
 mod finish;
-mod gauges;
-mod glance;
-mod granter;
-mod group;
-mod guard;
-mod held;
+mod fleet_metrics;
+mod heartbeat;
 mod http;
+mod in_flight;
 mod lanes;
 mod listener;
 mod log;
 mod login;
-mod look;
 mod maintenance;
-mod manager;
 mod metrics;
 mod notices;
-mod pace;
 pub mod params;
-mod pick;
+mod peer_sampling;
+mod permit_granter;
+mod poll;
+mod pooler_check;
 mod privileges;
 mod process;
 mod progress;
 mod promoter;
 mod reader;
 mod reclaimer;
-mod reconciler;
 mod registration;
 mod rows;
+mod run_advancer;
+mod schedule_metrics;
+mod schedule_sync;
 mod scheduler;
+mod sd_notify;
 mod session;
+mod shared_commit;
 mod shutdown;
-pub mod span;
 mod statement;
-mod ticks;
-mod trouble;
-mod watch;
+mod supervise;
+mod wakeup;
+mod weights;
 
 use std::process::ExitCode;
 
@@ -77,7 +77,7 @@ pub fn main() -> ExitCode {
     let matches = Args::command().get_matches();
     let decided = Args::from_arg_matches(&matches)
         .map_err(anyhow::Error::from)
-        .and_then(|args| Ok((args.print_config, Config::decide(args, &matches)?)));
+        .and_then(|args| Ok((args.print_config, Config::resolve(args, &matches)?)));
     let (print_config, config) = match decided {
         Ok(decided) => decided,
         Err(error) => {
@@ -87,7 +87,7 @@ pub fn main() -> ExitCode {
     };
     if print_config {
         for origin in &config.origins {
-            println!("{:<18} {:<28} {}", origin.name, origin.value, origin.origin);
+            println!("{:<24} {:<28} {}", origin.name, origin.value, origin.origin);
         }
         return ExitCode::SUCCESS;
     }

@@ -8,20 +8,20 @@ use futures_util::future::{Either, select};
 use queue::connect;
 use tokio_postgres::AsyncMessage;
 
-use crate::bell::Bell;
 use crate::control::{Backoff, Control};
 use crate::shutdown::Shutdown;
+use crate::wakeup::Wakeup;
 
 const LISTEN: &str = "/* worker.listen */ LISTEN mill";
 
 /// Listens until the worker has ended; connects again when the session breaks. Where LISTEN is not
 /// to be had (a pooler in transaction mode) the poll does the work.
-pub(crate) async fn run(control: Control, bell: Arc<Bell>, shutdown: Shutdown) {
+pub(crate) async fn run(control: Control, wakeup: Arc<Wakeup>, shutdown: Shutdown) {
     let mut backoff = Backoff::up_to(Duration::from_secs(30));
     loop {
         tokio::select! {
             () = shutdown.end.cancelled() => return,
-            ended = listen(&control, &bell) => {
+            ended = listen(&control, &wakeup) => {
                 if let Err(error) = ended {
                     tracing::warn!(error, "not listening, the poll goes on");
                 }
@@ -34,7 +34,7 @@ pub(crate) async fn run(control: Control, bell: Arc<Bell>, shutdown: Shutdown) {
     }
 }
 
-async fn listen(control: &Control, bell: &Bell) -> Result<(), String> {
+async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
     let end = control.registration().end_of_session();
     let target = control.target().with_application_name("pgmill listener");
     let (client, mut connection) =
@@ -49,7 +49,7 @@ async fn listen(control: &Control, bell: &Bell) -> Result<(), String> {
                     Either::Left((answer, _)) => {
                         answer.map_err(|error| queue::database_message(&error))?;
                         // What came before LISTEN was in force is found by one look.
-                        bell.ring();
+                        wakeup.notify();
                         continue;
                     }
                     Either::Right((message, statement)) => {
@@ -68,9 +68,9 @@ async fn listen(control: &Control, bell: &Bell) -> Result<(), String> {
         };
         match message {
             Some(Ok(AsyncMessage::Notification(notification))) => match notification.payload() {
-                "sweep" => bell.sweep(),
-                "cancel" | "beat" => bell.call_beat(),
-                _ => bell.ring(),
+                "sweep" => wakeup.request_sweep(),
+                "cancel" | "heartbeat" => wakeup.request_heartbeat(),
+                _ => wakeup.notify(),
             },
             Some(Ok(_)) => {}
             Some(Err(error)) => return Err(queue::database_message(&error)),

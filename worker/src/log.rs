@@ -22,9 +22,9 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
         LogFormat::Text => builder.with_ansi(terminal).with_target(false).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
-    let told = std::panic::take_hook();
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        told(panic);
+        default_hook(panic);
         std::process::abort();
     }));
     Ok(())

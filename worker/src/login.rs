@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use queue::connect::{Environment, Given, Target};
+use queue::connect::{ConnectionSource, Environment, Target};
 use serde::Deserialize;
 
 use crate::config::Config;
 
-const READERS: u32 = 4;
+const DEFAULT_PROFILE_READERS: u32 = 4;
 
 /// A profile in the configuration file: `[run_as.NAME]`.
 #[derive(Debug, Default, Deserialize)]
@@ -23,12 +23,12 @@ pub(crate) struct Profile {
     url: Option<String>,
     url_file: Option<PathBuf>,
     url_env: Option<String>,
-    #[serde(default = "readers")]
+    #[serde(default = "default_readers")]
     pub(crate) readers: u32,
 }
 
-fn readers() -> u32 {
-    READERS
+fn default_readers() -> u32 {
+    DEFAULT_PROFILE_READERS
 }
 
 /// A login, and how many tasks run as it at once.
@@ -58,9 +58,9 @@ impl Profile {
         if name.is_empty() || name.len() > 63 || !name.chars().all(fits) {
             bail!("\"{name}\" is no name of a profile: letters, digits and _ . : -, up to 63");
         }
-        let said = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
+        let sources = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
         ensure!(
-            said.into_iter().filter(|said| *said).count() == 1,
+            sources.into_iter().filter(|given| *given).count() == 1,
             "run_as.{name} needs one of url, url_file and url_env"
         );
         ensure!(
@@ -74,7 +74,7 @@ impl Profile {
     #[expect(clippy::disallowed_methods, reason = "the variable's name is a setting")]
     fn target(&self, environment: &Environment) -> anyhow::Result<Target> {
         let url = if let Some(path) = &self.url_file {
-            Some(Given::File(path.clone()).read()?)
+            Some(ConnectionSource::File(path.clone()).read()?)
         } else if let Some(name) = &self.url_env {
             Some(std::env::var(name).with_context(|| format!("the variable {name}"))?)
         } else {
@@ -116,7 +116,7 @@ pub(crate) fn readers_by_profile(logins: &[Login]) -> BTreeMap<String, u32> {
 
 /// The login of each reader. The profiles take turns: the first readers are kept for reserved tasks,
 /// whichever profile these name.
-pub(crate) fn spread(logins: &[Login]) -> Vec<&Login> {
+pub(crate) fn interleave(logins: &[Login]) -> Vec<&Login> {
     let most = logins.iter().map(|login| login.readers).max().unwrap_or(0);
     (0..most).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()
 }
@@ -136,7 +136,7 @@ mod tests {
             superuser_allowed: false,
         };
         let logins = [login("", 3), login("etl", 1), login("web", 2)];
-        let order: Vec<&str> = spread(&logins).iter().map(|login| &*login.profile).collect();
+        let order: Vec<&str> = interleave(&logins).iter().map(|login| &*login.profile).collect();
         assert_eq!(order, ["", "etl", "web", "", "web", ""]);
     }
 

@@ -10,20 +10,20 @@ use tokio::time::sleep;
 use crate::control::{Control, answered};
 use crate::shutdown::Shutdown;
 
-const EVERY: Duration = Duration::from_secs(60 * 60);
+const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Runs until the worker drains. Workers start at different moments of the hour.
 pub(crate) async fn run(control: Control, shutdown: Shutdown) {
     loop {
-        let wait = EVERY.mul_f64(rand::rng().random_range(0.5..1.0));
+        let wait = INTERVAL.mul_f64(rand::rng().random_range(0.5..1.0));
         tokio::select! {
             () = shutdown.drain.cancelled() => return,
             () = sleep(wait) => {}
         }
         match run_once(&control).await {
             Ok((0, 0, 0)) => {}
-            Ok((made, dropped, logged)) => {
-                tracing::info!(made, dropped, logged, "days of history, and log of schedules");
+            Ok((created, dropped, log_rows)) => {
+                tracing::info!(created, dropped, log_rows, "days of history, and log of schedules");
             }
             Err(error) => tracing::warn!(%error, "keeping history failed, next try in an hour"),
         }
@@ -32,15 +32,15 @@ pub(crate) async fn run(control: Control, shutdown: Shutdown) {
 
 /// Returns how many partitions were made and dropped, and how many rows of the log deleted.
 async fn run_once(control: &Control) -> Result<(i32, i32, i32), QueueError> {
-    let made = answered(async { prune::prepare_history(&*control.get().await?).await }).await?;
+    let created = answered(async { prune::prepare_history(&*control.get().await?).await }).await?;
     let dropped = answered(async { prune::prune(&*control.get().await?).await }).await?;
-    let mut logged = 0;
+    let mut log_rows = 0;
     loop {
         let deleted = async { prune::prune_schedule_log(&*control.get().await?).await };
         let deleted = answered(deleted).await?;
-        logged += deleted;
+        log_rows += deleted;
         if deleted < 10_000 {
-            return Ok((made, dropped, logged));
+            return Ok((created, dropped, log_rows));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What this process did, as Prometheus metrics. docs/metrics.md lists every name.
 //!
 //! Two registries: what each worker says of itself, and what one worker of the fleet says of the
-//! whole table (`gauges.rs`). Labels are bounded: queues, outcomes, SQLSTATE classes.
+//! whole table (`fleet_metrics.rs`). Labels are bounded: queues, outcomes, SQLSTATE classes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ use queue::claim::Claimed;
 use queue::run::RunState;
 use tokio_util::task::TaskTracker;
 
-use crate::finish::Finished;
-use crate::ticks::Ticks;
+use crate::finish::Disposition;
+use crate::schedule_metrics::ScheduleMetrics;
 
 /// Waits and runs: 1 ms to 2 h.
 const TASK_SECONDS: &[f64] = &[
@@ -35,7 +35,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     readers_busy: IntGauge,
     claims: IntCounterVec,
-    picks: IntCounterVec,
+    claims_by_priority: IntCounterVec,
     pub(crate) claim_seconds: Histogram,
     wait_seconds: HistogramVec,
     run_seconds: HistogramVec,
@@ -43,18 +43,18 @@ pub(crate) struct Metrics {
     errors: IntCounterVec,
     shared_commits: IntCounter,
     shared_tasks: IntCounterVec,
-    beats: IntCounterVec,
-    beat_age: Gauge,
-    last_beat: Arc<Mutex<Option<Instant>>>,
-    orphans: IntCounter,
-    released: IntCounter,
-    runs: IntCounterVec,
-    late: IntCounter,
+    heartbeats: IntCounterVec,
+    heartbeat_age: Gauge,
+    last_heartbeat: Arc<Mutex<Option<Instant>>>,
+    tasks_reclaimed: IntCounter,
+    run_tasks_enqueued: IntCounter,
+    runs_finished: IntCounterVec,
+    fenced_attempts: IntCounter,
     pool_connections: GaugeVec,
     pub(crate) pool_wait: Histogram,
     pub(crate) reconnects: IntCounter,
     draining: IntGauge,
-    pub(crate) ticks: Ticks,
+    pub(crate) schedules: ScheduleMetrics,
     pub(crate) tracker: TaskTracker,
 }
 
@@ -92,9 +92,13 @@ impl Metrics {
                     &["queue", "result"],
                 )?,
             )?,
-            picks: add(
+            claims_by_priority: add(
                 r,
-                counters("pgmill_picks_total", "Tasks claimed, by priority", &["priority"])?,
+                counters(
+                    "pgmill_claims_by_priority_total",
+                    "Tasks claimed, by priority",
+                    &["priority"],
+                )?,
             )?,
             claim_seconds: add(
                 r,
@@ -147,38 +151,38 @@ impl Metrics {
                     &["result"],
                 )?,
             )?,
-            beats: add(r, counters("pgmill_heartbeats_total", "Beats", &["result"])?)?,
-            beat_age: add(
+            heartbeats: add(r, counters("pgmill_heartbeats_total", "Beats", &["result"])?)?,
+            heartbeat_age: add(
                 r,
                 Gauge::new("pgmill_heartbeat_age_seconds", "Since the last beat that got through")?,
             )?,
-            last_beat: Arc::default(),
-            orphans: add(
+            last_heartbeat: Arc::default(),
+            tasks_reclaimed: add(
                 r,
                 IntCounter::new(
-                    "pgmill_orphans_reclaimed_total",
+                    "pgmill_tasks_reclaimed_total",
                     "Tasks of dead workers that this one reclaimed",
                 )?,
             )?,
-            released: add(
+            run_tasks_enqueued: add(
                 r,
                 IntCounter::new(
-                    "pgmill_run_tasks_released_total",
+                    "pgmill_run_tasks_enqueued_total",
                     "Tasks of runs that this one put into the queue",
                 )?,
             )?,
-            runs: add(
+            runs_finished: add(
                 r,
                 counters(
-                    "pgmill_runs_ended_total",
+                    "pgmill_runs_finished_total",
                     "Runs whose end this one found, by state",
                     &["state"],
                 )?,
             )?,
-            late: add(
+            fenced_attempts: add(
                 r,
                 IntCounter::new(
-                    "pgmill_late_results_total",
+                    "pgmill_fenced_attempts_total",
                     "Attempts that ended after their claim was lost",
                 )?,
             )?,
@@ -205,14 +209,14 @@ impl Metrics {
                 )?,
             )?,
             draining: add(r, IntGauge::new("pgmill_draining", "1 when it claims no more")?)?,
-            ticks: Ticks::new(r)?,
+            schedules: ScheduleMetrics::new(r)?,
             tracker: TaskTracker::new(),
             registry: registry.clone(),
         };
         r.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        metrics.grouped(0, 0);
+        metrics.shared_commit_finished(0, 0);
         for state in RunState::ALL.iter().filter(|state| **state != RunState::Running) {
-            metrics.runs.with_label_values(&[state.as_str()]).inc_by(0);
+            metrics.runs_finished.with_label_values(&[state.as_str()]).inc_by(0);
         }
         Ok(metrics)
     }
@@ -223,7 +227,7 @@ impl Metrics {
         }
         for claimed in claimed {
             self.claims.with_label_values(&[claimed.lane.queue.as_str(), "claimed"]).inc();
-            self.picks.with_label_values(&[claimed.lane.priority.as_str()]).inc();
+            self.claims_by_priority.with_label_values(&[claimed.lane.priority.as_str()]).inc();
         }
     }
 
@@ -239,16 +243,16 @@ impl Metrics {
     pub(crate) fn task_finished(
         &self,
         queue: &str,
-        finished: Finished,
+        disposition: Disposition,
         ran: Duration,
         sqlstate: Option<&str>,
     ) {
-        let outcome = match finished {
-            Finished::As(outcome) => outcome.as_str(),
-            Finished::Retried(_) => "retried",
-            Finished::GivenBack => "given_back",
-            Finished::Lost => {
-                self.late.inc();
+        let outcome = match disposition {
+            Disposition::Finished(outcome) => outcome.as_str(),
+            Disposition::Retried(_) => "retried",
+            Disposition::Released => "released",
+            Disposition::Lost => {
+                self.fenced_attempts.inc();
                 return;
             }
         };
@@ -260,43 +264,43 @@ impl Metrics {
     }
 
     /// A transaction with several tasks is over; the undone ones are run again alone.
-    pub(crate) fn grouped(&self, committed: usize, undone: usize) {
+    pub(crate) fn shared_commit_finished(&self, committed: usize, rolled_back: usize) {
         self.shared_commits.inc_by(u64::from(committed > 0));
-        for (result, tasks) in [("committed", committed), ("undone", undone)] {
+        for (result, tasks) in [("committed", committed), ("rolled_back", rolled_back)] {
             let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
             self.shared_tasks.with_label_values(&[result]).inc_by(tasks);
         }
     }
 
-    pub(crate) fn beat(&self, result: &str) {
-        self.beats.with_label_values(&[result]).inc();
+    pub(crate) fn heartbeat(&self, result: &str) {
+        self.heartbeats.with_label_values(&[result]).inc();
     }
 
-    pub(crate) fn beaten(&self) {
-        *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    pub(crate) fn heartbeat_succeeded(&self) {
+        *self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    pub(crate) fn released(&self, tasks: u64) {
-        self.released.inc_by(tasks);
+    pub(crate) fn run_tasks_enqueued(&self, tasks: u64) {
+        self.run_tasks_enqueued.inc_by(tasks);
     }
 
-    pub(crate) fn run_ended(&self, state: RunState) {
-        self.runs.with_label_values(&[state.as_str()]).inc();
+    pub(crate) fn run_finished(&self, state: RunState) {
+        self.runs_finished.with_label_values(&[state.as_str()]).inc();
     }
 
     pub(crate) fn reclaimed(&self, tasks: usize) {
-        self.orphans.inc_by(u64::try_from(tasks).unwrap_or(u64::MAX));
+        self.tasks_reclaimed.inc_by(u64::try_from(tasks).unwrap_or(u64::MAX));
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a pool has a handful of connections")]
-    pub(crate) fn pool(&self, status: Status) {
+    pub(crate) fn set_pool_status(&self, status: Status) {
         let idle = status.available.min(status.size);
         self.pool_connections.with_label_values(&["idle"]).set(idle as f64);
         self.pool_connections.with_label_values(&["in_use"]).set((status.size - idle) as f64);
     }
 
     /// What is looked at when somebody asks.
-    pub(crate) fn look(&self, busy: usize, draining: bool) {
+    pub(crate) fn refresh(&self, busy: usize, draining: bool) {
         self.readers_busy.set(i64::try_from(busy).unwrap_or(i64::MAX));
         self.draining.set(draining.into());
     }
@@ -306,10 +310,10 @@ impl Metrics {
     /// # Errors
     /// The encoder's.
     pub(crate) fn text(&self, fleet: Option<&Registry>) -> prometheus::Result<Vec<u8>> {
-        if let Some(at) = *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner) {
-            self.beat_age.set(at.elapsed().as_secs_f64());
+        if let Some(at) = *self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.heartbeat_age.set(at.elapsed().as_secs_f64());
         }
-        self.ticks.look();
+        self.schedules.refresh();
         let mut families = self.registry.gather();
         if let Some(fleet) = fleet {
             families.extend(fleet.gather());

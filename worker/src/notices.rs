@@ -10,61 +10,61 @@ use tokio_postgres::error::DbError;
 use crate::progress;
 
 /// Notices that history keeps per attempt.
-const MOST: usize = 100;
+const MAX_NOTICES: usize = 100;
 /// Their text in all, in bytes.
-const MOST_BYTES: usize = 32 * 1024;
+const MAX_BYTES: usize = 32 * 1024;
 /// One notice's text, in bytes.
-const MOST_BYTES_EACH: usize = 2 * 1024;
+const MAX_BYTES_EACH: usize = 2 * 1024;
 
 /// Last notices of a running task that are shown while it runs.
-const MOST_LIVE: usize = 10;
+const MAX_LIVE_NOTICES: usize = 10;
 /// The text of one of them, in bytes.
-const MOST_BYTES_LIVE: usize = 512;
+const MAX_BYTES_LIVE: usize = 512;
 
 /// The notices of what runs in a session; shared with the connection's driver.
 #[derive(Clone, Default)]
 pub(crate) struct Notices {
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<NoticeLog>>,
 }
 
 #[derive(Default)]
-struct Log {
+struct NoticeLog {
     kept: Vec<(String, Value)>,
     bytes: usize,
     dropped: u64,
     /// The last word of each owner on how far it is. Of these only the last one is kept: they would
     /// leave no room for others.
     progress: Vec<(String, Value)>,
-    live: Option<Live>,
+    live: Option<LiveNotices>,
 }
 
 /// What is shown of a task while it runs.
-struct Live {
+struct LiveNotices {
     /// Told of each notice.
-    told: Arc<Notify>,
-    fresh: bool,
+    notify: Arc<Notify>,
+    changed: bool,
     percent: Option<f64>,
     message: Option<String>,
     last: VecDeque<Value>,
 }
 
 /// How far a task says that it is, and its last notices of other kinds.
-pub(crate) struct News {
+pub(crate) struct LiveUpdate {
     pub(crate) percent: Option<f64>,
     pub(crate) message: Option<String>,
-    pub(crate) last: Option<Value>,
+    pub(crate) recent: Option<Value>,
 }
 
 impl Notices {
     /// Keeps a notice, or counts it. `owner`: what the session was called when it was raised.
     pub(crate) fn push(&self, owner: &str, notice: &DbError) {
         let mut log = self.lock();
-        let said = progress::parse(notice.message());
+        let progress = progress::parse_progress(notice.message());
         if let Some(live) = &mut log.live {
-            live.hear(said, notice);
+            live.record(progress, notice);
         }
-        let message = cut(notice.message(), MOST_BYTES_EACH);
-        if said.is_some() {
+        let message = truncate(notice.message(), MAX_BYTES_EACH);
+        if progress.is_some() {
             let kept = json!({ "severity": notice.severity(), "message": message });
             match log.progress.iter_mut().find(|(before, _)| before == owner) {
                 Some((_, last)) => *last = kept,
@@ -72,7 +72,7 @@ impl Notices {
             }
             return;
         }
-        if log.kept.len() >= MOST || log.bytes + message.len() > MOST_BYTES {
+        if log.kept.len() >= MAX_NOTICES || log.bytes + message.len() > MAX_BYTES {
             log.dropped += 1;
             return;
         }
@@ -80,7 +80,7 @@ impl Notices {
         let mut kept = json!({ "severity": notice.severity(), "message": message });
         for (key, text) in [("detail", notice.detail()), ("hint", notice.hint())] {
             if let Some(text) = text {
-                let text = cut(text, MOST_BYTES_EACH);
+                let text = truncate(text, MAX_BYTES_EACH);
                 log.bytes += text.len();
                 kept[key] = Value::from(text);
             }
@@ -108,70 +108,75 @@ impl Notices {
     }
 
     /// From now until the next call of [`Notices::take`] somebody wants to hear what is raised.
-    pub(crate) fn tell(&self, told: Arc<Notify>) {
-        self.lock().live =
-            Some(Live { told, fresh: false, percent: None, message: None, last: VecDeque::new() });
+    pub(crate) fn subscribe(&self, notify: Arc<Notify>) {
+        self.lock().live = Some(LiveNotices {
+            notify,
+            changed: false,
+            percent: None,
+            message: None,
+            last: VecDeque::new(),
+        });
     }
 
-    /// Whether something was raised that [`Notices::news`] has not told.
-    pub(crate) fn has_news(&self) -> bool {
-        self.lock().live.as_ref().is_some_and(|live| live.fresh)
+    /// Whether something was raised that [`Notices::take_changes`] has not told.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.lock().live.as_ref().is_some_and(|live| live.changed)
     }
 
     /// What is to be shown now, if it differs from the last time.
-    pub(crate) fn news(&self) -> Option<News> {
+    pub(crate) fn take_changes(&self) -> Option<LiveUpdate> {
         let mut log = self.lock();
-        let live = log.live.as_mut().filter(|live| live.fresh)?;
-        live.fresh = false;
+        let live = log.live.as_mut().filter(|live| live.changed)?;
+        live.changed = false;
         let last: Vec<Value> = live.last.iter().cloned().collect();
-        Some(News {
+        Some(LiveUpdate {
             percent: live.percent,
             message: live.message.clone(),
-            last: (!last.is_empty()).then_some(Value::Array(last)),
+            recent: (!last.is_empty()).then_some(Value::Array(last)),
         })
     }
 
     /// The last news did not get through.
-    pub(crate) fn repeat_news(&self) {
+    pub(crate) fn mark_changed(&self) {
         if let Some(live) = &mut self.lock().live {
-            live.fresh = true;
+            live.changed = true;
         }
     }
 
-    fn take_log(&self) -> Log {
+    fn take_log(&self) -> NoticeLog {
         std::mem::take(&mut *self.lock())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, NoticeLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Live {
-    fn hear(&mut self, said: Option<(Option<f64>, Option<&str>)>, notice: &DbError) {
-        match said {
+impl LiveNotices {
+    fn record(&mut self, progress: Option<(Option<f64>, Option<&str>)>, notice: &DbError) {
+        match progress {
             Some((percent, message)) => {
                 self.percent = percent;
-                self.message = message.map(|text| cut(text, MOST_BYTES_LIVE));
+                self.message = message.map(|text| truncate(text, MAX_BYTES_LIVE));
             }
             None => {
-                if self.last.len() == MOST_LIVE {
+                if self.last.len() == MAX_LIVE_NOTICES {
                     self.last.pop_front();
                 }
                 self.last.push_back(json!({
-                    "severity": notice.severity(), "message": cut(notice.message(), MOST_BYTES_LIVE),
+                    "severity": notice.severity(), "message": truncate(notice.message(), MAX_BYTES_LIVE),
                 }));
             }
         }
         // One wake-up is enough until somebody has come.
-        if !std::mem::replace(&mut self.fresh, true) {
-            self.told.notify_one();
+        if !std::mem::replace(&mut self.changed, true) {
+            self.notify.notify_one();
         }
     }
 }
 
 /// The first bytes of a text, without a NUL, which JSON in PostgreSQL cannot hold.
-pub(crate) fn cut(text: &str, most: usize) -> String {
+pub(crate) fn truncate(text: &str, most: usize) -> String {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
 
 /// PostgreSQL's MAXDIM.
-const MOST_DIMENSIONS: usize = 6;
+const MAX_DIMENSIONS: usize = 6;
 
 /// One value of `params`. It stays JSON text: as a number it would lose digits, and as a tree it
 /// would have a depth.
@@ -59,7 +59,7 @@ fn text(value: &RawValue, ty: &Type) -> serde_json::Result<Option<String>> {
 /// `{…}` with each element quoted (PostgreSQL documentation, "Array Input and Output Syntax").
 fn array_literal(json: &str, item_type: &Type, dimension: usize) -> serde_json::Result<String> {
     let items: Vec<&RawValue> = serde_json::from_str(json)?;
-    let nests = dimension < MOST_DIMENSIONS && ![Type::JSON, Type::JSONB].contains(item_type);
+    let nests = dimension < MAX_DIMENSIONS && ![Type::JSON, Type::JSONB].contains(item_type);
     let mut literal = String::from("{");
     for (n, item) in items.into_iter().enumerate() {
         if n > 0 {

@@ -59,7 +59,7 @@ pub(crate) async fn check(
             }
         };
         let rights = login_rights(session.client()).await?;
-        if let Some(power) = too_much(&rights) {
+        if let Some(power) = excess_privilege(&rights) {
             tracing::warn!(
                 login = rights.login,
                 "task SQL runs as {power} and could change or drop the queue. To separate them: \
@@ -73,7 +73,7 @@ pub(crate) async fn check(
     Ok(())
 }
 
-fn too_much(rights: &LoginRights) -> Option<&'static str> {
+fn excess_privilege(rights: &LoginRights) -> Option<&'static str> {
     if rights.superuser {
         Some("superuser")
     } else if rights.owner {

@@ -4,43 +4,43 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use queue::beat::Introduction;
-use queue::connect::{Environment, Given, Target};
+use queue::connect::{ConnectionSource, Environment, Target};
+use queue::heartbeat::WorkerRegistration;
 use queue::{WorkerId, schema};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
 
-use crate::advancer::Advancer;
-use crate::beat::Beat;
-use crate::bell::Bell;
+use crate::batch_size::BatchSizes;
 use crate::claimer::Claimer;
 use crate::config::Config;
 use crate::console::{self, Console};
-use crate::control::{Control, Own};
+use crate::control::{Control, DedicatedSession};
 use crate::execute::Executor;
-use crate::gauges::Gauges;
-use crate::granter::Granter;
-use crate::held::Held;
-use crate::http::{self, Http};
-use crate::login::{Login, logins, readers_by_profile, spread};
-use crate::look::Looker;
-use crate::manager::Manager;
+use crate::failure_detector::PeerSnapshot;
+use crate::fleet_metrics::FleetMetrics;
+use crate::heartbeat::Heartbeat;
+use crate::http::{self, HttpState};
+use crate::in_flight::InFlight;
+use crate::login::{Login, interleave, logins, readers_by_profile};
 use crate::metrics::Metrics;
-use crate::pace::Paces;
-use crate::pick::Weights;
-use crate::progress::Sayings;
+use crate::permit_granter::PermitGranter;
+use crate::poll::Poller;
+use crate::progress::ProgressReporter;
 use crate::reader::Reader;
 use crate::reclaimer::Reclaimer;
 use crate::registration::Registration;
+use crate::run_advancer::RunAdvancer;
 use crate::scheduler::Scheduler;
-use crate::shutdown::{LAST_PATIENCE, Shutdown, Signals, wind_down};
-use crate::watch::Sight;
-use crate::{direct, listener, maintenance, privileges, promoter, reconciler};
+use crate::sd_notify::SdNotify;
+use crate::shutdown::{CANCEL_TIMEOUT, Shutdown, Signals, wait_for_readers};
+use crate::wakeup::Wakeup;
+use crate::weights::Weights;
+use crate::{listener, maintenance, pooler_check, privileges, promoter, schedule_sync};
 
 /// How long the end waits for the last beat.
-const LAST_BEAT: Duration = Duration::from_secs(5);
+const FINAL_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Everything that the parts share.
 struct Process {
@@ -49,14 +49,14 @@ struct Process {
     /// Of tasks; the first one is of those that name no profile.
     logins: Vec<Login>,
     control: Control,
-    held: Held,
-    bell: Arc<Bell>,
+    in_flight: InFlight,
+    wakeup: Arc<Wakeup>,
     weights: watch::Sender<Weights>,
     metrics: Metrics,
-    gauges: Gauges,
-    sayings: Sayings,
+    fleet_metrics: FleetMetrics,
+    progress: ProgressReporter,
     shutdown: Shutdown,
-    manager: Manager,
+    sd_notify: SdNotify,
 }
 
 /// Runs until a signal, or until idle for long enough if the configuration says so.
@@ -66,7 +66,7 @@ struct Process {
 /// Later trouble with the database is waited out.
 pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("could not install the signal handlers")?;
-    let url = config.database_url.clone().map(Given::read).transpose()?;
+    let url = config.database_url.clone().map(ConnectionSource::read).transpose()?;
     let target = Target::resolve(url.as_deref(), environment)?;
     let logins = logins(&config, &target, environment)?;
     if target.password_given_inline() && config.on_command_line("database_url")
@@ -82,26 +82,26 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         tracing::warn!("{warning}");
     }
     let metrics = Metrics::new(logins.iter().map(|login| login.readers).sum())?;
-    let bell: Arc<Bell> = Arc::default();
+    let wakeup: Arc<Wakeup> = Arc::default();
     let process = Process {
         worker: WorkerId::random(),
         control: Control::new(&target, &metrics, &Registration::default())?,
         logins,
-        held: Held::new(Arc::clone(&bell)),
-        bell,
+        in_flight: InFlight::new(Arc::clone(&wakeup)),
+        wakeup,
         weights: watch::Sender::default(),
         metrics,
-        gauges: Gauges::new(config.collect),
-        sayings: Sayings::default(),
+        fleet_metrics: FleetMetrics::new(config.fleet_metrics_interval),
+        progress: ProgressReporter::default(),
         shutdown: Shutdown::default(),
-        manager: Manager::from_process(),
+        sd_notify: SdNotify::from_environment(),
         config,
     };
-    process.live(&mut signals).await
+    process.run_until_shutdown(&mut signals).await
 }
 
 impl Process {
-    async fn live(self, signals: &mut Signals) -> anyhow::Result<()> {
+    async fn run_until_shutdown(self, signals: &mut Signals) -> anyhow::Result<()> {
         let http = match self.config.http {
             Some(address) => Some(
                 TcpListener::bind(address)
@@ -112,10 +112,10 @@ impl Process {
         };
         let bound = self.config.console.as_ref().map(|console| {
             let options = console.flags.options(console.listen)?;
-            console::Bound::new(options)
+            console::BoundConsole::new(options)
         });
-        let bound = bound.transpose().map_err(console::plain)?;
-        let first = self.first_session(signals, bound).await?;
+        let bound = bound.transpose().map_err(console::startup_error)?;
+        let first = self.start_control_session(signals, bound).await?;
         let Some((control_session, console)) = first else { return Ok(()) };
         let background = self.background(control_session, http);
         if let Some(console) = console {
@@ -123,34 +123,37 @@ impl Process {
         }
         let readers = self.readers();
         tracing::info!(
-            worker = %self.worker, readers = self.readers_in_all(), database = %self.control.target(),
-            tasks_as = self.logins[0].target.user(), profiles = self.profiles()[1..].join(","), "ready"
+            worker = %self.worker, readers = self.total_readers(), database = %self.control.target(),
+            task_login = self.logins[0].target.user(), profiles = self.profiles()[1..].join(","), "ready"
         );
-        self.manager.ready(self.readers_in_all());
+        self.sd_notify.ready(self.total_readers());
         tokio::select! {
             signal = signals.next() => tracing::info!(signal, "told to end"),
-            () = self.idle_for_long() => tracing::info!("idle, ending"),
+            () = self.idle_timeout() => tracing::info!("idle, ending"),
         }
         self.shutdown.drain.cancel();
-        self.manager.stopping(self.held.count(), self.config.grace + LAST_PATIENCE + LAST_BEAT);
-        wind_down(&readers, &self.held, signals, self.config.grace).await;
+        self.sd_notify.stopping(
+            self.in_flight.count(),
+            self.config.shutdown_timeout + CANCEL_TIMEOUT + FINAL_HEARTBEAT_TIMEOUT,
+        );
+        wait_for_readers(&readers, &self.in_flight, signals, self.config.shutdown_timeout).await;
         self.shutdown.end.cancel();
         background.close();
         // The last beat leaves the list of the living; an unreachable database does not keep us.
-        let _ = tokio::time::timeout(LAST_BEAT, background.wait()).await;
+        let _ = tokio::time::timeout(FINAL_HEARTBEAT_TIMEOUT, background.wait()).await;
         tracing::info!("ended");
         Ok(())
     }
 
     /// The control session, registered, after everything that would make this worker useless has
     /// been ruled out. `None`: a signal came first.
-    async fn first_session(
+    async fn start_control_session(
         &self,
         signals: &mut Signals,
-        console: Option<console::Bound>,
-    ) -> anyhow::Result<Option<(Own, Option<Console>)>> {
+        console: Option<console::BoundConsole>,
+    ) -> anyhow::Result<Option<(DedicatedSession, Option<Console>)>> {
         let ready = async {
-            self.rule_out_poolers().await?;
+            self.check_poolers().await?;
             let registration = self.control.registration();
             let client = self.control.control_session().await?.client;
             let version = schema::check_version(&client).await;
@@ -172,7 +175,7 @@ impl Process {
                 }
                 None => None,
             };
-            anyhow::Ok((self.beat().register().await?, console))
+            anyhow::Ok((self.heartbeat().register().await?, console))
         };
         tokio::select! {
             session = ready => session.map(Some),
@@ -181,16 +184,16 @@ impl Process {
     }
 
     /// A profile's server that cannot be reached is waited for by its readers.
-    async fn rule_out_poolers(&self) -> anyhow::Result<()> {
+    async fn check_poolers(&self) -> anyhow::Result<()> {
         let tracker = &self.metrics.tracker;
-        direct::check(self.control.target(), "--database-url", tracker).await?;
+        pooler_check::check(self.control.target(), "--database-url", tracker).await?;
         let given = usize::from(self.config.task_url.is_none());
         for login in &self.logins[given..] {
             let what = match &*login.profile {
                 "" => "--task-url".to_owned(),
                 profile => format!("run_as.{profile}"),
             };
-            match direct::check(&login.target, &what, tracker).await {
+            match pooler_check::check(&login.target, &what, tracker).await {
                 Err(error) if login.profile.is_empty() || error.refused() => {
                     return Err(anyhow::Error::from(error).context("no session for tasks"));
                 }
@@ -200,7 +203,7 @@ impl Process {
         Ok(())
     }
 
-    fn readers_in_all(&self) -> u32 {
+    fn total_readers(&self) -> u32 {
         self.logins.iter().map(|login| login.readers).sum()
     }
 
@@ -208,88 +211,93 @@ impl Process {
         self.logins.iter().map(|login| login.profile.to_string()).collect()
     }
 
-    fn beat(&self) -> Beat {
+    fn heartbeat(&self) -> Heartbeat {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Beat {
-            introduction: Introduction {
+        Heartbeat {
+            registration: WorkerRegistration {
                 worker: self.worker,
                 pid: std::process::id(),
                 host,
                 version: env!("CARGO_PKG_VERSION"),
-                readers: self.readers_in_all(),
+                readers: self.total_readers(),
                 profiles: readers_by_profile(&self.logins),
                 queues: self.config.queues.clone(),
-                beat: self.config.beat,
+                heartbeat_interval: self.config.heartbeat_interval,
                 orphan_timeout: self.config.orphan_timeout,
             },
             control: self.control.clone(),
-            held: self.held.clone(),
-            bell: Arc::clone(&self.bell),
+            in_flight: self.in_flight.clone(),
+            wakeup: Arc::clone(&self.wakeup),
             metrics: self.metrics.clone(),
             shutdown: self.shutdown.clone(),
-            manager: self.manager.clone(),
+            sd_notify: self.sd_notify.clone(),
         }
     }
 
     /// Starts everything but readers and claimer.
-    fn background(&self, control_session: Own, http: Option<TcpListener>) -> TaskTracker {
+    fn background(
+        &self,
+        control_session: DedicatedSession,
+        http: Option<TcpListener>,
+    ) -> TaskTracker {
         let tasks = TaskTracker::new();
-        let (control, bell, shutdown) = (&self.control, &self.bell, &self.shutdown);
-        tasks.spawn(self.beat().run(control_session));
-        tasks.spawn(listener::run(control.clone(), Arc::clone(bell), shutdown.clone()));
-        let (next_due, dues) = watch::channel(None);
-        let (next_tick, ticks) = watch::channel(None);
-        let (sights, looks) = watch::channel(Sight::nobody());
-        let (limited, limits) = watch::channel(false);
-        let looker = Looker {
+        let (control, wakeup, shutdown) = (&self.control, &self.wakeup, &self.shutdown);
+        tasks.spawn(self.heartbeat().run(control_session));
+        tasks.spawn(listener::run(control.clone(), Arc::clone(wakeup), shutdown.clone()));
+        let (next_due, next_due_receiver) = watch::channel(None);
+        let (next_tick, next_tick_receiver) = watch::channel(None);
+        let (peer_snapshots, peer_snapshot_receiver) = watch::channel(PeerSnapshot::empty());
+        let (limits_pending, limits_pending_receiver) = watch::channel(false);
+        let poller = Poller {
             worker: self.worker,
             queues: self.config.queues.clone(),
-            poll: self.config.poll,
+            poll_interval: self.config.poll_interval,
             control: control.clone(),
-            bell: Arc::clone(bell),
+            wakeup: Arc::clone(wakeup),
             shutdown: shutdown.clone(),
             next_due,
             next_tick,
-            limited,
+            limits_pending,
             weights: self.weights.clone(),
-            sights,
+            peer_snapshots,
         };
-        tasks.spawn(looker.run());
-        let promoted = promoter::run(control.clone(), Arc::clone(bell), dues, shutdown.clone());
+        tasks.spawn(poller.run());
+        let promoted =
+            promoter::run(control.clone(), Arc::clone(wakeup), next_due_receiver, shutdown.clone());
         tasks.spawn(promoted);
         tasks.spawn(maintenance::run(control.clone(), shutdown.clone()));
-        tasks.spawn(self.schedules(ticks));
-        let sayings = self.sayings.clone();
-        tasks.spawn(sayings.run(self.worker, control.clone(), shutdown.clone()));
+        tasks.spawn(self.schedules(next_tick_receiver));
+        let progress = self.progress.clone();
+        tasks.spawn(progress.run(self.worker, control.clone(), shutdown.clone()));
         let reclaimer = Reclaimer {
             orphan_timeout: self.config.orphan_timeout,
             control: control.clone(),
-            bell: Arc::clone(bell),
+            wakeup: Arc::clone(wakeup),
             metrics: self.metrics.clone(),
             shutdown: shutdown.clone(),
         };
-        tasks.spawn(reclaimer.run(looks));
-        let granter = Granter {
+        tasks.spawn(reclaimer.run(peer_snapshot_receiver));
+        let permit_granter = PermitGranter {
             control: control.clone(),
-            bell: Arc::clone(bell),
+            wakeup: Arc::clone(wakeup),
             shutdown: shutdown.clone(),
         };
-        tasks.spawn(granter.run(limits));
-        let advancer = Advancer {
+        tasks.spawn(permit_granter.run(limits_pending_receiver));
+        let run_advancer = RunAdvancer {
             control: control.clone(),
-            bell: Arc::clone(bell),
+            wakeup: Arc::clone(wakeup),
             metrics: self.metrics.clone(),
             shutdown: shutdown.clone(),
         };
-        tasks.spawn(advancer.run());
+        tasks.spawn(run_advancer.run());
         if let Some(listener) = http {
-            tasks.spawn(self.gauges.clone().run(control.clone(), shutdown.clone()));
-            let served = Http {
+            tasks.spawn(self.fleet_metrics.clone().run(control.clone(), shutdown.clone()));
+            let served = HttpState {
                 control: control.clone(),
-                held: self.held.clone(),
-                bell: Arc::clone(bell),
+                in_flight: self.in_flight.clone(),
+                wakeup: Arc::clone(wakeup),
                 metrics: self.metrics.clone(),
-                gauges: self.gauges.clone(),
+                fleet_metrics: self.fleet_metrics.clone(),
                 shutdown: shutdown.clone(),
             };
             tasks.spawn(http::run(listener, served));
@@ -307,13 +315,13 @@ impl Process {
             Scheduler::new(
                 control.clone(),
                 self.logins[0].clone(),
-                Arc::clone(&self.bell),
+                Arc::clone(&self.wakeup),
                 self.metrics.clone(),
                 shutdown.clone(),
             )
         });
         async move {
-            reconciler::run(&control, &shutdown).await;
+            schedule_sync::run(&control, &shutdown).await;
             if let Some(scheduler) = scheduler {
                 scheduler.run(ticks).await;
             }
@@ -323,35 +331,35 @@ impl Process {
     /// Starts the readers and the claimer that serves them.
     fn readers(&self) -> TaskTracker {
         let tasks = TaskTracker::new();
-        let (offers, offered) = mpsc::unbounded_channel();
-        let paces = Paces::default();
+        let (idle_readers, idle_reader_receiver) = mpsc::unbounded_channel();
+        let batch_sizes = BatchSizes::default();
         let claimer = Claimer {
             worker: self.worker,
             queues: self.config.queues.clone(),
             profiles: self.profiles(),
-            poll: self.config.poll,
+            poll_interval: self.config.poll_interval,
             control: self.control.clone(),
-            held: self.held.clone(),
-            paces: paces.clone(),
+            in_flight: self.in_flight.clone(),
+            batch_sizes: batch_sizes.clone(),
             weights: self.weights.subscribe(),
-            bell: Arc::clone(&self.bell),
+            wakeup: Arc::clone(&self.wakeup),
             metrics: self.metrics.clone(),
             shutdown: self.shutdown.clone(),
         };
-        tasks.spawn(claimer.run(offered));
+        tasks.spawn(claimer.run(idle_reader_receiver));
         let executor = Arc::new(Executor {
             control: self.control.clone(),
             fatal_sqlstates: self.config.fatal_sqlstates.clone(),
-            sayings: self.sayings.clone(),
+            progress: self.progress.clone(),
         });
-        for (number, login) in (1..).zip(spread(&self.logins)) {
+        for (number, login) in (1..).zip(interleave(&self.logins)) {
             let reader = Reader {
                 number,
                 login: login.clone(),
-                offers: offers.clone(),
+                idle_readers: idle_readers.clone(),
                 executor: Arc::clone(&executor),
-                paces: paces.clone(),
-                bell: Arc::clone(&self.bell),
+                batch_sizes: batch_sizes.clone(),
+                wakeup: Arc::clone(&self.wakeup),
                 metrics: self.metrics.clone(),
                 shutdown: self.shutdown.clone(),
             };
@@ -362,9 +370,9 @@ impl Process {
 
     /// Resolves once nothing has been runnable or running for `exit_when_idle`: not between its
     /// first sweep and the last one, which is asked for at the end.
-    async fn idle_for_long(&self) {
+    async fn idle_timeout(&self) {
         let Some(limit) = self.config.exit_when_idle else { return std::future::pending().await };
-        let mut idle = self.bell.watch_idle();
+        let mut idle = self.wakeup.subscribe_idle();
         loop {
             if idle.wait_for(|idle| *idle).await.is_err() {
                 return std::future::pending().await;
@@ -374,7 +382,7 @@ impl Process {
                 _ = idle.wait_for(|idle| !*idle) => continue,
             }
             idle.mark_unchanged();
-            self.bell.sweep();
+            self.wakeup.request_sweep();
             if idle.changed().await.is_ok() && *idle.borrow() {
                 return;
             }

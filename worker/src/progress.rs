@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use queue::progress::{Said, say};
+use queue::progress::{ProgressReport, record_progress};
 use queue::{Claim, TaskId, Token, WorkerId};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -16,11 +16,11 @@ use crate::notices::Notices;
 use crate::shutdown::Shutdown;
 
 /// Between two statements; and nobody follows a task that is over sooner.
-const EVERY: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tasks of this process that run alone in their transaction; those that share one are short.
 #[derive(Clone, Default)]
-pub(crate) struct Sayings {
+pub(crate) struct ProgressReporter {
     shared: Arc<Shared>,
 }
 
@@ -28,17 +28,17 @@ pub(crate) struct Sayings {
 struct Shared {
     tasks: Mutex<Tasks>,
     /// Somebody has said something, or somebody who did has ended.
-    news: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Tasks {
-    listened: HashMap<TaskId, Listened>,
+    tracked: HashMap<TaskId, TrackedTask>,
     /// Ended, and something of them is written down.
     ended: Vec<TaskId>,
 }
 
-struct Listened {
+struct TrackedTask {
     token: Token,
     begun: Instant,
     notices: Notices,
@@ -46,23 +46,23 @@ struct Listened {
 }
 
 /// An attempt is listened to until this is dropped.
-pub(crate) struct Listening {
+pub(crate) struct TrackingGuard {
     shared: Arc<Shared>,
     id: TaskId,
 }
 
-impl Sayings {
+impl ProgressReporter {
     /// From now on what is raised in the session is said by this task.
-    pub(crate) fn listen(&self, claim: &Claim, notices: &Notices) -> Listening {
-        notices.tell(Arc::clone(&self.shared.news));
-        let listened = Listened {
+    pub(crate) fn track(&self, claim: &Claim, notices: &Notices) -> TrackingGuard {
+        notices.subscribe(Arc::clone(&self.shared.changed));
+        let task = TrackedTask {
             token: claim.token(),
             begun: Instant::now(),
             notices: notices.clone(),
             written: false,
         };
-        self.shared.lock().listened.insert(claim.id(), listened);
-        Listening { shared: Arc::clone(&self.shared), id: claim.id() }
+        self.shared.lock().tracked.insert(claim.id(), task);
+        TrackingGuard { shared: Arc::clone(&self.shared), id: claim.id() }
     }
 
     /// Writes down what is said until the worker has ended.
@@ -70,12 +70,12 @@ impl Sayings {
         loop {
             tokio::select! {
                 () = shutdown.end.cancelled() => break,
-                () = self.shared.news.notified() => {}
+                () = self.shared.changed.notified() => {}
             }
             // What is said meanwhile goes out with it.
             tokio::select! {
                 () = shutdown.end.cancelled() => break,
-                () = sleep(EVERY) => {}
+                () = sleep(WRITE_INTERVAL) => {}
             }
             self.write(worker, &control).await;
         }
@@ -83,54 +83,55 @@ impl Sayings {
     }
 
     async fn write(&self, worker: WorkerId, control: &Control) {
-        let (said, ended) = self.shared.collect();
-        if said.is_empty() && ended.is_empty() {
+        let (reports, ended) = self.shared.collect_changes();
+        if reports.is_empty() && ended.is_empty() {
             return;
         }
-        let told = async { say(&*control.get().await?, worker, &said, &ended).await };
-        if let Err(error) = answered(told).await {
+        let written =
+            async { record_progress(&*control.get().await?, worker, &reports, &ended).await };
+        if let Err(error) = answered(written).await {
             tracing::debug!(%error, "what tasks say of themselves could not be written down");
-            self.shared.again(&said, ended);
+            self.shared.retry(&reports, ended);
         }
     }
 }
 
 impl Shared {
     /// What is new of tasks that have run for a while. Of younger ones it is asked for again.
-    fn collect(&self) -> (Vec<Said>, Vec<TaskId>) {
+    fn collect_changes(&self) -> (Vec<ProgressReport>, Vec<TaskId>) {
         let mut tasks = self.lock();
-        let mut said = Vec::new();
+        let mut reports = Vec::new();
         let mut early = false;
-        for (id, task) in &mut tasks.listened {
-            if task.begun.elapsed() < EVERY {
-                early |= task.notices.has_news();
-            } else if let Some(news) = task.notices.news() {
+        for (id, task) in &mut tasks.tracked {
+            if task.begun.elapsed() < WRITE_INTERVAL {
+                early |= task.notices.has_changes();
+            } else if let Some(update) = task.notices.take_changes() {
                 task.written = true;
-                said.push(Said {
+                reports.push(ProgressReport {
                     id: *id,
                     token: task.token,
-                    percent: news.percent,
-                    message: news.message,
-                    notices: news.last,
+                    percent: update.percent,
+                    message: update.message,
+                    notices: update.recent,
                 });
             }
         }
         if early {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
-        (said, std::mem::take(&mut tasks.ended))
+        (reports, std::mem::take(&mut tasks.ended))
     }
 
     /// It did not get through.
-    fn again(&self, said: &[Said], ended: Vec<TaskId>) {
+    fn retry(&self, reports: &[ProgressReport], ended: Vec<TaskId>) {
         let mut tasks = self.lock();
-        for said in said {
-            if let Some(task) = tasks.listened.get(&said.id) {
-                task.notices.repeat_news();
+        for report in reports {
+            if let Some(task) = tasks.tracked.get(&report.id) {
+                task.notices.mark_changed();
             }
         }
         tasks.ended.extend(ended);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Tasks> {
@@ -138,18 +139,18 @@ impl Shared {
     }
 }
 
-impl Drop for Listening {
+impl Drop for TrackingGuard {
     fn drop(&mut self) {
         let mut tasks = self.shared.lock();
-        if tasks.listened.remove(&self.id).is_some_and(|task| task.written) {
+        if tasks.tracked.remove(&self.id).is_some_and(|task| task.written) {
             tasks.ended.push(self.id);
-            self.shared.news.notify_one();
+            self.shared.changed.notify_one();
         }
     }
 }
 
 /// `progress: 40% loading`: how far, and what it says beside that. `None`: the notice is another one.
-pub(crate) fn parse(message: &str) -> Option<(Option<f64>, Option<&str>)> {
+pub(crate) fn parse_progress(message: &str) -> Option<(Option<f64>, Option<&str>)> {
     let rest = message.strip_prefix("progress:")?.trim();
     let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     let percent = rest[..digits].parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
@@ -163,7 +164,7 @@ pub(crate) fn parse(message: &str) -> Option<(Option<f64>, Option<&str>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::parse_progress;
 
     #[test]
     fn a_notice_of_progress_has_a_number_and_words_or_one_of_them() {
@@ -176,9 +177,9 @@ mod tests {
             ("progress: 1.2.3%", None, Some("1.2.3%")),
             ("progress: ", None, None),
         ] {
-            assert_eq!(parse(message), Some((percent, words)), "{message}");
+            assert_eq!(parse_progress(message), Some((percent, words)), "{message}");
         }
-        assert_eq!(parse("the progress: 40%"), None);
-        assert_eq!(parse("Progress 40%"), None);
+        assert_eq!(parse_progress("the progress: 40%"), None);
+        assert_eq!(parse_progress("Progress 40%"), None);
     }
 }

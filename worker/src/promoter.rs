@@ -7,14 +7,14 @@ use queue::QueueError;
 use queue::promote::promote;
 use tokio::sync::watch;
 
-use crate::bell::Bell;
 use crate::control::{Backoff, Control, answered, until};
 use crate::shutdown::Shutdown;
+use crate::wakeup::Wakeup;
 
 /// Runs until the worker drains. Any number of workers promote side by side.
 pub(crate) async fn run(
     control: Control,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     mut next_due: watch::Receiver<Option<Instant>>,
     shutdown: Shutdown,
 ) {
@@ -23,11 +23,11 @@ pub(crate) async fn run(
     loop {
         tokio::select! {
             () = shutdown.drain.cancelled() => return,
-            looked = next_due.changed() => match looked {
+            changed = next_due.changed() => match changed {
                 Ok(()) => due_at = *next_due.borrow_and_update(),
                 Err(_) => return,
             },
-            () = until(due_at) => match run_once(&control, &bell).await {
+            () = until(due_at) => match run_once(&control, &wakeup).await {
                 Ok(next) => {
                     backoff = Backoff::default();
                     due_at = next;
@@ -42,7 +42,7 @@ pub(crate) async fn run(
 }
 
 /// Promotes what is due; returns when the next one is.
-async fn run_once(control: &Control, bell: &Bell) -> Result<Option<Instant>, QueueError> {
+async fn run_once(control: &Control, wakeup: &Wakeup) -> Result<Option<Instant>, QueueError> {
     let mut tasks = 0;
     let next_due_in = loop {
         let promoted = answered(async { promote(&*control.get().await?).await }).await?;
@@ -53,7 +53,7 @@ async fn run_once(control: &Control, bell: &Bell) -> Result<Option<Instant>, Que
     };
     if tasks > 0 {
         tracing::debug!(tasks, "promoted");
-        bell.sweep();
+        wakeup.request_sweep();
     }
     Ok(next_due_in.map(|wait| Instant::now() + wait))
 }

@@ -7,36 +7,36 @@ use std::time::Duration;
 use queue::claim::SessionIdentity;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::bell::Bell;
+use crate::batch_size::BatchSizes;
 use crate::control::Backoff;
 use crate::execute::Executor;
-use crate::finish::{Finished, finish, hand_back_unbegun};
-use crate::group;
-use crate::held::Work;
+use crate::finish::{Disposition, finish, release_unstarted};
+use crate::in_flight::ClaimedTask;
 use crate::login::Login;
 use crate::metrics::Metrics;
-use crate::pace::Paces;
 use crate::session::{Session, SessionError};
+use crate::shared_commit;
 use crate::shutdown::Shutdown;
+use crate::wakeup::Wakeup;
 
 /// An idle reader's offer to the claimer. Withdrawn by dropping the receiving end.
-pub(crate) struct Offer {
+pub(crate) struct IdleReader {
     /// Number of the reader.
     pub(crate) reader: u32,
     /// Of its login.
     pub(crate) profile: Arc<str>,
     pub(crate) session: SessionIdentity,
-    pub(crate) reply: oneshot::Sender<Vec<Work>>,
+    pub(crate) reply: oneshot::Sender<Vec<ClaimedTask>>,
 }
 
 /// A reader and all that it is given.
 pub(crate) struct Reader {
     pub(crate) number: u32,
     pub(crate) login: Login,
-    pub(crate) offers: mpsc::UnboundedSender<Offer>,
+    pub(crate) idle_readers: mpsc::UnboundedSender<IdleReader>,
     pub(crate) executor: Arc<Executor>,
-    pub(crate) paces: Paces,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) batch_sizes: BatchSizes,
+    pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) metrics: Metrics,
     pub(crate) shutdown: Shutdown,
 }
@@ -52,9 +52,9 @@ impl Reader {
                 None => self.open().await,
             };
             let Some(session) = opened else { return };
-            let Some(works) = self.offer(&session).await else { return };
-            kept = match works {
-                Some(works) => self.serve(session, works).await,
+            let Some(batch) = self.wait_for_tasks(&session).await else { return };
+            kept = match batch {
+                Some(batch) => self.serve(session, batch).await,
                 None => None,
             };
         }
@@ -62,29 +62,30 @@ impl Reader {
 
     /// Runs what came in one claim: the short tasks of a queue with shared commits together, another
     /// one alone. Returns the session if it is clean.
-    async fn serve(&self, session: Session, works: Vec<Work>) -> Option<Session> {
-        let share = works.len() > 1 && session.may_share();
-        let (together, mut alone): (Vec<Work>, Vec<Work>) =
-            works.into_iter().partition(|work| share && group::may_share(work));
+    async fn serve(&self, session: Session, batch: Vec<ClaimedTask>) -> Option<Session> {
+        let share = batch.len() > 1 && session.may_share();
+        let (sharing, mut alone): (Vec<ClaimedTask>, Vec<ClaimedTask>) =
+            batch.into_iter().partition(|task| share && shared_commit::may_share(task));
         // Of those that must not share only one can run now.
         let mut waiting = alone.split_off(alone.len().min(1));
-        let mut kept = match together.first().and_then(|work| work.shared) {
+        let mut kept = match sharing.first().and_then(|task| task.shared_commit_budget) {
             Some(budget) => {
-                let (kept, undone, left) = self.together(session, together, budget).await;
-                alone.splice(..0, undone);
+                let (kept, rolled_back, left) =
+                    self.run_shared_commit(session, sharing, budget).await;
+                alone.splice(..0, rolled_back);
                 waiting.extend(left);
                 kept
             }
             None => Some(session),
         };
-        for work in waiting {
-            self.hand_back(work).await;
+        for task in waiting {
+            self.release_claim(task).await;
         }
-        for work in alone {
+        for task in alone {
             match kept.take() {
-                Some(session) => kept = self.attempt(session, work).await,
+                Some(session) => kept = self.attempt(session, task).await,
                 // The claim names the session that is gone: by it the reclaimer would end what runs.
-                None => self.hand_back(work).await,
+                None => self.release_claim(task).await,
             }
         }
         kept
@@ -92,44 +93,44 @@ impl Reader {
 
     /// A shared commit. Returns the session if it is clean, the tasks that have to be run alone,
     /// and those that were not begun.
-    async fn together(
+    async fn run_shared_commit(
         &self,
         mut session: Session,
-        works: Vec<Work>,
+        batch: Vec<ClaimedTask>,
         budget: Duration,
-    ) -> (Option<Session>, Vec<Work>, Vec<Work>) {
-        let queue = works[0].claim.queue().to_owned();
-        let (tasks, timer) = (works.len(), std::time::Instant::now());
-        let grouped = self.executor.together(&mut session, works, budget).await;
-        self.metrics.grouped(grouped.succeeded.len(), grouped.undone.len());
-        if grouped.slow {
+    ) -> (Option<Session>, Vec<ClaimedTask>, Vec<ClaimedTask>) {
+        let queue = batch[0].claim.queue().to_owned();
+        let (tasks, timer) = (batch.len(), std::time::Instant::now());
+        let result = self.executor.run_shared_commit(&mut session, batch, budget).await;
+        self.metrics.shared_commit_finished(result.succeeded.len(), result.rolled_back.len());
+        if result.slow {
             tracing::info!(queue, "tasks of this queue commit alone for a while");
-            self.paces.rest(&queue);
+            self.batch_sizes.cool_down(&queue);
         } else {
-            self.paces.ran(&queue, tasks, timer.elapsed(), budget);
+            self.batch_sizes.record(&queue, tasks, timer.elapsed(), budget);
         }
         // Tasks that are run again, here or elsewhere, start there.
-        for (work, ran) in grouped.succeeded {
-            let span = span(&work);
-            self.metrics.task_started(&queue, work.claim.waited());
-            drop(work.holding);
-            let finished = Finished::As(queue::Outcome::Succeeded);
-            self.metrics.task_finished(&queue, finished, ran, None);
-            tracing::debug!(parent: &span, ?ran, "succeeded");
+        for (task, ran) in result.succeeded {
+            let span = span(&task);
+            self.metrics.task_started(&queue, task.claim.waited());
+            drop(task.in_flight_guard);
+            let disposition = Disposition::Finished(queue::Outcome::Succeeded);
+            self.metrics.task_finished(&queue, disposition, ran, None);
+            tracing::debug!(parent: &span, duration = ?ran, "succeeded");
         }
-        for work in grouped.lost {
-            let span = span(&work);
-            self.metrics.task_started(&queue, work.claim.waited());
-            drop(work.holding);
-            self.metrics.task_finished(&queue, Finished::Lost, timer.elapsed(), None);
+        for task in result.lost {
+            let span = span(&task);
+            self.metrics.task_started(&queue, task.claim.waited());
+            drop(task.in_flight_guard);
+            self.metrics.task_finished(&queue, Disposition::Lost, timer.elapsed(), None);
             tracing::warn!(parent: &span, "the claim was lost, nothing was committed or recorded");
-            self.bell.reconcile();
+            self.wakeup.reconcile();
         }
-        (session.reusable().await, grouped.undone, grouped.waiting)
+        (session.reusable().await, result.rolled_back, result.not_started)
     }
 
-    async fn hand_back(&self, work: Work) {
-        hand_back_unbegun(&self.executor.control, &self.bell, work).await;
+    async fn release_claim(&self, task: ClaimedTask) {
+        release_unstarted(&self.executor.control, &self.wakeup, task).await;
     }
 
     /// A new session; `None`: the worker drains.
@@ -140,7 +141,7 @@ impl Reader {
         loop {
             let registration = self.executor.control.registration();
             let opened = async {
-                self.bell.claimer_connected().await;
+                self.wakeup.wait_for_claimer().await;
                 let session = Session::open(&login, registration, &self.metrics.tracker).await?;
                 // What it would run elsewhere is not what the claimer claims.
                 let registered = registration.until_registered().await;
@@ -165,52 +166,54 @@ impl Reader {
     }
 
     /// Waits for a task. `Some(None)`: the session ended meanwhile; `None`: the worker drains.
-    async fn offer(&self, session: &Session) -> Option<Option<Vec<Work>>> {
+    async fn wait_for_tasks(&self, session: &Session) -> Option<Option<Vec<ClaimedTask>>> {
         let (reply, mut answer) = oneshot::channel();
-        let offer = Offer {
+        let idle_reader = IdleReader {
             reader: self.number,
             profile: Arc::clone(&self.login.profile),
             session: session.identity(),
             reply,
         };
-        if self.offers.send(offer).is_err() {
+        if self.idle_readers.send(idle_reader).is_err() {
             return None;
         }
         tokio::select! {
             biased;
-            work = &mut answer => work.ok().map(Some),
-            () = session.ended() => Some(late(answer)),
-            () = self.shutdown.drain.cancelled() => late(answer).map(Some),
+            task = &mut answer => task.ok().map(Some),
+            () = session.ended() => Some(take_late_batch(answer)),
+            () = self.shutdown.drain.cancelled() => take_late_batch(answer).map(Some),
         }
     }
 
     /// Runs one attempt and brings its ending into the queue. Returns the session if it is clean.
-    async fn attempt(&self, mut session: Session, mut work: Work) -> Option<Session> {
-        let (queue, shared) = (work.claim.queue().to_owned(), work.shared);
-        let span = span(&work);
-        self.metrics.task_started(&queue, work.claim.waited());
+    async fn attempt(&self, mut session: Session, mut task: ClaimedTask) -> Option<Session> {
+        let (queue, shared) = (task.claim.queue().to_owned(), task.shared_commit_budget);
+        let span = span(&task);
+        self.metrics.task_started(&queue, task.claim.waited());
         tracing::debug!(parent: &span, "started");
         let timer = std::time::Instant::now();
-        let ending = self.executor.execute(&mut session, &mut work).await;
-        let sqlstate = ending.sqlstate().map(str::to_owned);
+        let result = self.executor.execute(&mut session, &mut task).await;
+        let sqlstate = result.sqlstate().map(str::to_owned);
         let ran = timer.elapsed();
-        let finished = finish(&self.executor.control, work.claim, ending).await;
-        drop(work.holding);
-        self.metrics.task_finished(&queue, finished, ran, sqlstate.as_deref());
+        let disposition = finish(&self.executor.control, task.claim, result).await;
+        drop(task.in_flight_guard);
+        self.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
         if let Some(budget) = shared {
-            self.paces.ran(&queue, 1, ran, budget);
+            self.batch_sizes.record(&queue, 1, ran, budget);
         }
         let _entered = span.enter();
-        match finished {
-            Finished::As(queue::Outcome::Succeeded) => tracing::debug!(?ran, "succeeded"),
-            Finished::As(outcome) => tracing::warn!(%outcome, sqlstate, "ended"),
-            Finished::Retried(outcome) => {
+        match disposition {
+            Disposition::Finished(queue::Outcome::Succeeded) => {
+                tracing::debug!(duration = ?ran, "succeeded");
+            }
+            Disposition::Finished(outcome) => tracing::warn!(%outcome, sqlstate, "ended"),
+            Disposition::Retried(outcome) => {
                 tracing::info!(%outcome, sqlstate, "will be attempted again");
             }
-            Finished::GivenBack => tracing::info!("given back"),
-            Finished::Lost => {
+            Disposition::Released => tracing::info!("given back"),
+            Disposition::Lost => {
                 tracing::warn!("the claim was lost, nothing was committed or recorded");
-                self.bell.reconcile();
+                self.wakeup.reconcile();
             }
         }
         session.reusable().await
@@ -218,8 +221,8 @@ impl Reader {
 }
 
 /// What log lines about a task carry.
-fn span(work: &Work) -> tracing::Span {
-    let claim = &work.claim;
+fn span(task: &ClaimedTask) -> tracing::Span {
+    let claim = &task.claim;
     tracing::info_span!(
         "task", id = %claim.id(), attempt = claim.attempt(), queue = claim.queue(), name = claim.name()
     )
@@ -227,7 +230,7 @@ fn span(work: &Work) -> tracing::Span {
 
 /// A task that was handed over in the very moment the offer was withdrawn still has to be run, or
 /// its first statement to fail.
-fn late(mut answer: oneshot::Receiver<Vec<Work>>) -> Option<Vec<Work>> {
+fn take_late_batch(mut answer: oneshot::Receiver<Vec<ClaimedTask>>) -> Option<Vec<ClaimedTask>> {
     answer.close();
     answer.try_recv().ok()
 }

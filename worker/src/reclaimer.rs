@@ -5,29 +5,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue::QueueError;
-use queue::reclaim::{Dead, end_backends, reclaim};
+use queue::reclaim::{DeadWorker, end_backends, reclaim};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::bell::Bell;
 use crate::control::{Control, answered};
-use crate::look::EVERY;
+use crate::failure_detector::{FailureDetector, PeerSnapshot};
 use crate::metrics::Metrics;
+use crate::poll::MAX_POLL_INTERVAL;
 use crate::shutdown::Shutdown;
-use crate::watch::{Sight, Watch};
+use crate::wakeup::Wakeup;
 
 /// How soon to look again at a backend that was told to end.
-const ENDING: Duration = Duration::from_millis(50);
+const TERMINATE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often, before it is left to the next look at the others.
-const ENDING_LOOKS: u32 = 20;
+const TERMINATE_POLLS: u32 = 20;
 /// From then on: a backend that did not end at once may never, and every worker asks.
-const ENDING_LOOKS_AGAIN: u32 = 1;
+const TERMINATE_POLLS_REPEATED: u32 = 1;
 
 /// The reclaimer and all that it is given.
 pub(crate) struct Reclaimer {
     pub(crate) orphan_timeout: Duration,
     pub(crate) control: Control,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) metrics: Metrics,
     pub(crate) shutdown: Shutdown,
 }
@@ -35,25 +35,25 @@ pub(crate) struct Reclaimer {
 impl Reclaimer {
     /// Runs until the worker has ended. No leader: row locks with SKIP LOCKED let any number of
     /// reclaimers share one dead worker's tasks.
-    pub(crate) async fn run(self, mut sights: watch::Receiver<Sight>) {
-        let mut watch = Watch::new(self.orphan_timeout, EVERY * 5);
-        let mut lasting = HashSet::new();
+    pub(crate) async fn run(self, mut peer_snapshots: watch::Receiver<PeerSnapshot>) {
+        let mut detector = FailureDetector::new(self.orphan_timeout, MAX_POLL_INTERVAL * 5);
+        let mut still_running = HashSet::new();
         loop {
             tokio::select! {
                 () = self.shutdown.end.cancelled() => return,
-                looked = sights.changed() => if looked.is_err() {
+                changed = peer_snapshots.changed() => if changed.is_err() {
                     return;
                 },
             }
-            let dead = watch.look(&sights.borrow_and_update(), Instant::now());
-            lasting.retain(|worker| dead.iter().any(|dead| dead.worker == *worker));
+            let dead = detector.observe(&peer_snapshots.borrow_and_update(), Instant::now());
+            still_running.retain(|worker| dead.iter().any(|dead| dead.worker == *worker));
             for dead in dead {
-                let again = lasting.contains(&dead.worker);
-                let looks = if again { ENDING_LOOKS_AGAIN } else { ENDING_LOOKS };
-                match answered(self.bury(dead, looks)).await {
+                let again = still_running.contains(&dead.worker);
+                let polls = if again { TERMINATE_POLLS_REPEATED } else { TERMINATE_POLLS };
+                match answered(self.reclaim_worker(dead, polls)).await {
                     Ok(true) => {}
                     Ok(false) => {
-                        lasting.insert(dead.worker);
+                        still_running.insert(dead.worker);
                     }
                     Err(error) => {
                         tracing::warn!(%error, worker = %dead.worker, "reclaiming failed");
@@ -65,9 +65,9 @@ impl Reclaimer {
 
     /// Kill before reclaim: the dead worker's SQL may run on to its natural end. `false`: some of it
     /// does, and its task stays claimed.
-    async fn bury(&self, dead: Dead, looks: u32) -> Result<bool, QueueError> {
+    async fn reclaim_worker(&self, dead: DeadWorker, polls: u32) -> Result<bool, QueueError> {
         let client = self.control.get().await?;
-        for _ in 0..looks {
+        for _ in 0..polls {
             match end_backends(&*client, dead).await {
                 Ok(0) => {}
                 Ok(ended) => {
@@ -80,19 +80,19 @@ impl Reclaimer {
                 ),
             }
             let reclaimed = reclaim(&*client, dead).await?;
-            let count = reclaimed.given_back.len() + reclaimed.ended.len();
+            let count = reclaimed.released.len() + reclaimed.ended.len();
             if count > 0 {
                 self.metrics.reclaimed(count);
                 tracing::warn!(
-                    worker = %dead.worker, given_back = ?reclaimed.given_back, ended = ?reclaimed.ended,
+                    worker = %dead.worker, released = ?reclaimed.released, ended = ?reclaimed.ended,
                     "reclaimed the tasks of a dead worker"
                 );
-                self.bell.sweep();
+                self.wakeup.request_sweep();
             }
             if reclaimed.remaining == 0 {
                 return Ok(true);
             }
-            sleep(ENDING).await;
+            sleep(TERMINATE_POLL_INTERVAL).await;
         }
         Ok(false)
     }

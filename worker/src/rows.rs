@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use tokio_postgres::{Row, SimpleQueryRow};
 
 use crate::decode::decode;
-use crate::notices::cut;
+use crate::notices::truncate;
 
 /// Rows that history keeps per attempt.
-const MOST: usize = 100;
+const MAX_ROWS: usize = 100;
 /// Their values in all, in bytes.
-const MOST_BYTES: usize = 32 * 1024;
+const MAX_BYTES: usize = 32 * 1024;
 /// One value, in bytes.
-const MOST_BYTES_EACH: usize = 4 * 1024;
+const MAX_BYTES_EACH: usize = 4 * 1024;
 
 /// What a value takes besides its text, in bytes: quotes and a comma, or null and a comma.
 const VALUE_BYTES: usize = 5;
@@ -30,7 +30,7 @@ pub(crate) struct Rows {
 impl Rows {
     /// A new result set begins: it takes the place of the one before.
     pub(crate) fn begin<'a>(&mut self, columns: impl Iterator<Item = &'a str>) {
-        self.columns = columns.map(|name| cut(name, MOST_BYTES_EACH)).collect();
+        self.columns = columns.map(|name| truncate(name, MAX_BYTES_EACH)).collect();
         self.kept.clear();
         self.bytes = 0;
         self.truncated = false;
@@ -63,17 +63,17 @@ impl Rows {
     }
 
     fn keep(&mut self, values: impl Iterator<Item = Option<String>>) {
-        if self.kept.len() >= MOST || self.bytes >= MOST_BYTES {
+        if self.kept.len() >= MAX_ROWS || self.bytes >= MAX_BYTES {
             self.truncated = true;
             return;
         }
         let mut kept = Vec::new();
         for value in values {
             // A row may have 1,664 columns: the room is counted out by the value.
-            let room = MOST_BYTES_EACH.min(MOST_BYTES.saturating_sub(self.bytes));
+            let room = MAX_BYTES_EACH.min(MAX_BYTES.saturating_sub(self.bytes));
             let value = value.map(|text| {
-                self.truncated |= text.len() > room && room < MOST_BYTES_EACH;
-                cut(&text, room)
+                self.truncated |= text.len() > room && room < MAX_BYTES_EACH;
+                truncate(&text, room)
             });
             self.bytes += value.as_ref().map_or(0, String::len) + VALUE_BYTES;
             kept.push(value);

@@ -5,22 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue::QueueError;
-use queue::enqueue::ring;
+use queue::enqueue::notify;
 use rand::RngExt;
 use schedule::probe;
-use schedule::tick::{Measure, Pass, ScheduleId, next_tick_in, pass, tick_trigger};
+use schedule::tick::{ProbeRequest, ScheduleId, TickSummary, next_tick_in, tick_due, tick_trigger};
 use tokio::sync::{Semaphore, watch};
 
-use crate::bell::Bell;
 use crate::control::{Backoff, Control, answered, until};
 use crate::login::Login;
 use crate::metrics::Metrics;
 use crate::session::Session;
 use crate::shutdown::Shutdown;
+use crate::wakeup::Wakeup;
 
 /// Probes that one worker runs at once: one that hangs keeps the others waiting only if there are
 /// as many of its kind.
-const PROBES: usize = 8;
+const MAX_PROBES: usize = 8;
 
 /// The scheduler and all that it is given.
 #[derive(Clone)]
@@ -28,10 +28,10 @@ pub(crate) struct Scheduler {
     control: Control,
     /// Where probes run: they are somebody's SQL, as tasks are.
     probes: Login,
-    turns: Arc<Semaphore>,
+    probe_slots: Arc<Semaphore>,
     /// Being measured, or waiting for a turn: probes that hang do not pile up.
-    measuring: Arc<Mutex<HashSet<ScheduleId>>>,
-    bell: Arc<Bell>,
+    in_progress: Arc<Mutex<HashSet<ScheduleId>>>,
+    wakeup: Arc<Wakeup>,
     metrics: Metrics,
     shutdown: Shutdown,
 }
@@ -41,13 +41,13 @@ impl Scheduler {
     pub(crate) fn new(
         control: Control,
         probes: Login,
-        bell: Arc<Bell>,
+        wakeup: Arc<Wakeup>,
         metrics: Metrics,
         shutdown: Shutdown,
     ) -> Self {
-        let turns = Arc::new(Semaphore::new(PROBES));
-        let measuring = Arc::default();
-        Self { control, probes, turns, measuring, bell, metrics, shutdown }
+        let probe_slots = Arc::new(Semaphore::new(MAX_PROBES));
+        let in_progress = Arc::default();
+        Self { control, probes, probe_slots, in_progress, wakeup, metrics, shutdown }
     }
 
     /// Runs until the worker drains. Any number of workers tick side by side.
@@ -57,11 +57,11 @@ impl Scheduler {
         loop {
             tokio::select! {
                 () = self.shutdown.drain.cancelled() => return,
-                looked = next_tick.changed() => match looked {
+                changed = next_tick.changed() => match changed {
                     Ok(()) => {
                         tick_at = *next_tick.borrow_and_update();
                         if tick_at.is_none_or(|at| at > Instant::now()) {
-                            self.metrics.ticks.nothing_due();
+                            self.metrics.schedules.nothing_due();
                         }
                     }
                     Err(_) => return,
@@ -85,32 +85,32 @@ impl Scheduler {
         loop {
             let done = answered(async {
                 let mut client = self.control.get().await?;
-                let done = pass(&mut client).await?;
+                let done = tick_due(&mut client).await?;
                 if done.fired > 0 {
-                    self.bell.ring();
-                    ring(&*client).await?;
+                    self.wakeup.notify();
+                    notify(&*client).await?;
                 }
                 Ok(done)
             });
             let done = done.await?;
             let full = done.is_full();
-            self.count(&done);
-            for measure in done.measures {
-                self.look_at(measure);
+            self.record_pass(&done);
+            for measure in done.probes {
+                self.spawn_evaluation(measure);
             }
             if !full {
                 break;
             }
         }
-        self.metrics.ticks.nothing_due();
+        self.metrics.schedules.nothing_due();
         // What another worker has locked looks due until it commits.
         let least = Duration::from_millis(rand::rng().random_range(20..60));
         let next = answered(async { next_tick_in(&*self.control.get().await?).await }).await?;
         Ok(next.map(|wait| Instant::now() + wait.max(least)))
     }
 
-    fn count(&self, done: &Pass) {
-        self.metrics.ticks.passed(done);
+    fn record_pass(&self, done: &TickSummary) {
+        self.metrics.schedules.record_pass(done);
         if done.fired + done.skipped + done.missed + done.errors > 0 {
             tracing::debug!(
                 fired = done.fired,
@@ -123,61 +123,61 @@ impl Scheduler {
     }
 
     /// Has a schedule measured and judged, unless the last look at it is not over: the next one comes.
-    fn look_at(&self, measure: Measure) {
+    fn spawn_evaluation(&self, measure: ProbeRequest) {
         let id = measure.id;
-        if !self.measuring().insert(id) {
+        if !self.in_progress().insert(id) {
             return;
         }
         let it = self.clone();
         self.metrics.tracker.spawn(async move {
-            it.judge(measure).await;
-            it.measuring().remove(&id);
+            it.evaluate(measure).await;
+            it.in_progress().remove(&id);
         });
     }
 
-    fn measuring(&self) -> MutexGuard<'_, HashSet<ScheduleId>> {
-        self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_progress(&self) -> MutexGuard<'_, HashSet<ScheduleId>> {
+        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Measures what triggers a schedule, and has it judged.
-    async fn judge(&self, measure: Measure) {
-        let Ok(_turn) = self.turns.acquire().await else { return };
+    async fn evaluate(&self, measure: ProbeRequest) {
+        let Ok(_slot) = self.probe_slots.acquire().await else { return };
         let begun = Instant::now();
         let found = tokio::select! {
             () = self.shutdown.drain.cancelled() => return,
             found = self.measure(&measure) => found,
         };
-        self.metrics.ticks.probed(begun.elapsed(), found.is_ok());
+        self.metrics.schedules.record_probe(begun.elapsed(), found.is_ok());
         if let Err(error) = &found {
             tracing::debug!(schedule = measure.name, error, "the probe failed");
         }
-        match answered(self.tell(&measure, found)).await {
-            Ok((fired, skipped)) => self.metrics.ticks.judged(fired, skipped),
+        match answered(self.record_measurement(&measure, found)).await {
+            Ok((fired, skipped)) => self.metrics.schedules.record_evaluation(fired, skipped),
             Err(error) => {
                 tracing::warn!(%error, schedule = measure.name, "judging a schedule failed");
             }
         }
     }
 
-    async fn measure(&self, measure: &Measure) -> Result<(i64, Option<f64>), String> {
+    async fn measure(&self, measure: &ProbeRequest) -> Result<(i64, Option<f64>), String> {
         let registration = self.control.registration();
         let session = Session::open(&self.probes, registration, &self.metrics.tracker)
             .await
             .map_err(|error| error.to_string())?;
-        probe::measure(session.client(), &measure.query, measure.timeout).await
+        probe::run(session.client(), &measure.query, measure.timeout).await
     }
 
-    async fn tell(
+    async fn record_measurement(
         &self,
-        measure: &Measure,
+        measure: &ProbeRequest,
         found: Result<(i64, Option<f64>), String>,
     ) -> Result<(bool, bool), QueueError> {
         let client = self.control.get().await?;
-        let judged = tick_trigger(&*client, measure, found).await?;
-        if judged.0 {
-            self.bell.ring();
-            ring(&*client).await?;
+        let evaluated = tick_trigger(&*client, measure, found).await?;
+        if evaluated.0 {
+            self.wakeup.notify();
+            notify(&*client).await?;
         }
-        Ok(judged)
+        Ok(evaluated)
     }
 }

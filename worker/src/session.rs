@@ -38,19 +38,19 @@ FROM pg_stat_get_activity(pg_backend_pid()) AS a";
 /// temporary tables, sequence values, locks. DISCARD ALL does the same and drops cached plans too,
 /// which hold nothing of the task's: planning the completion anew each time took ten times as long
 /// (0.49 ms) as running it.
-const FORGET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
+const RESET_SESSION: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
     UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES";
 const UNLOCK: &str = "pg_catalog.pg_advisory_unlock_all()";
 
 /// First column of the one result set at the border between two tasks: what comes before is the
 /// task's.
-pub(crate) const BORDER: &str = "mill_border";
+pub(crate) const TASK_BOUNDARY: &str = "mill_task_boundary";
 
 /// Where a task of a shared transaction begins.
 const SAVEPOINT: &str = "SAVEPOINT mill_task";
 
 /// How a transaction ended.
-pub(crate) struct Finish {
+pub(crate) struct CommitResult {
     /// Whether what the tasks did is committed.
     pub(crate) committed: Result<(), Error>,
     /// Nothing of the tasks is left in the session.
@@ -74,7 +74,7 @@ pub(crate) struct Session {
     server: Server,
     closed: CancellationToken,
     /// The next task gets a new session: something may be left behind that a reset does not reach.
-    spent: bool,
+    retired: bool,
 }
 
 impl Session {
@@ -99,8 +99,8 @@ impl Session {
         tracker: &TaskTracker,
     ) -> Result<Self, SessionError> {
         let end = registration.end_of_session();
-        let usual = |target: Target, (name, value)| target.with_option(name, value);
-        let target = USUAL.into_iter().fold(login.target.clone(), usual);
+        let with_setting = |target: Target, (name, value)| target.with_option(name, value);
+        let target = DEFAULT_TASK_SETTINGS.into_iter().fold(login.target.clone(), with_setting);
         let (client, connection) = queue::connect::open(&target).await?;
         let notices = Notices::default();
         let closed = CancellationToken::new();
@@ -126,7 +126,7 @@ impl Session {
             notices,
             server,
             closed,
-            spent: false,
+            retired: false,
         })
     }
 
@@ -161,22 +161,22 @@ impl Session {
     }
 
     /// No task comes after this one.
-    pub(crate) fn spend(&mut self) {
-        self.spent = true;
+    pub(crate) fn retire(&mut self) {
+        self.retired = true;
     }
 
     /// Opens the task's transaction and tells it who it is, in one flight with whatever is sent
     /// next. Returns the transaction's id. The completion writes in it, whatever the database's
     /// default for new transactions is.
     pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
-        let begin = format!("{BEGIN}; SELECT {}, {XACT}", announcement(claim, true));
+        let begin = format!("{BEGIN}; SELECT {}, {XACT}", task_settings(claim, true));
         let answers = self.client.simple_query_raw(&begin).await?;
         Ok(last_value(answers).await?.unwrap_or_default())
     }
 
     /// As [`Session::begin`], for the first of several tasks in one transaction. Only sends.
     pub(crate) async fn begin_shared(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
-        let begin = format!("{BEGIN}; {SAVEPOINT}; SELECT {}, {XACT}", self.beginning(claim));
+        let begin = format!("{BEGIN}; {SAVEPOINT}; SELECT {}, {XACT}", self.begin_task(claim));
         self.client.simple_query_raw(&begin).await
     }
 
@@ -191,29 +191,31 @@ impl Session {
     ) -> Result<SimpleQueryStream, Error> {
         let Some(next) = next else { return self.client.simple_query_raw(statement).await };
         let statement = format!(
-            "{statement}\n; {FORGET}; RELEASE {SAVEPOINT}; {SAVEPOINT}; \
-             SELECT {UNLOCK} AS {BORDER}, {}",
-            self.beginning(next)
+            "{statement}\n; {RESET_SESSION}; RELEASE {SAVEPOINT}; {SAVEPOINT}; \
+             SELECT {UNLOCK} AS {TASK_BOUNDARY}, {}",
+            self.begin_task(next)
         );
         self.client.simple_query_raw(&statement).await
     }
 
     /// Undoes the last task of a shared transaction, and only that. What no savepoint takes back is
     /// forgotten.
-    pub(crate) async fn undo_last(&self) -> Result<(), Error> {
-        let undo = format!("/* worker.undo */ ROLLBACK TO {SAVEPOINT}; {FORGET}; SELECT {UNLOCK}");
-        self.client.batch_execute(&undo).await
+    pub(crate) async fn roll_back_last(&self) -> Result<(), Error> {
+        let rollback = format!(
+            "/* worker.rollback_task */ ROLLBACK TO {SAVEPOINT}; {RESET_SESSION}; SELECT {UNLOCK}"
+        );
+        self.client.batch_execute(&rollback).await
     }
 
     /// The next task takes the place of an undone one. Only sends.
-    pub(crate) async fn begin_again(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
-        let begin = format!("/* worker.begin_again */ SELECT {}", self.beginning(claim));
+    pub(crate) async fn begin_next(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
+        let begin = format!("/* worker.begin_next */ SELECT {}", self.begin_task(claim));
         self.client.simple_query_raw(&begin).await
     }
 
-    fn beginning(&self, claim: &Claim) -> String {
+    fn begin_task(&self, claim: &Claim) -> String {
         let named = set("application_name", &self.owner(claim), true);
-        format!("{}, {named}", announcement(claim, true))
+        format!("{}, {named}", task_settings(claim, true))
     }
 
     /// What the session is called while it runs the task inside a shared transaction: the server
@@ -230,32 +232,41 @@ impl Session {
     }
 
     /// Tells a task without a transaction of its own who it is.
-    pub(crate) async fn announce(&self, claim: &Claim) -> Result<(), Error> {
+    pub(crate) async fn set_task_settings(&self, claim: &Claim) -> Result<(), Error> {
         self.client
-            .batch_execute(&format!("/* worker.announce */ SELECT {}", announcement(claim, false)))
+            .batch_execute(&format!(
+                "/* worker.set_task_settings */ SELECT {}",
+                task_settings(claim, false)
+            ))
             .await
     }
 
     /// Ends whatever is open and forgets all that the task left. Two messages: the second does its
     /// work whatever becomes of the first.
     pub(crate) async fn reset(&mut self) {
-        let reset = future::join(self.client.batch_execute("ROLLBACK"), self.forget());
+        let reset = future::join(self.client.batch_execute("ROLLBACK"), self.discard_state());
         let done = timeout(PATIENCE, reset).await;
-        self.spent |= done.is_err() || done.is_ok_and(|(ended, rest)| ended.and(rest).is_err());
+        self.retired |= done.is_err() || done.is_ok_and(|(ended, rest)| ended.and(rest).is_err());
     }
 
     /// The completions, COMMIT and the reset in one flight. A completion that fails aborts the
     /// transaction, and COMMIT ends an aborted transaction by rolling it back.
-    pub(crate) async fn finish(&self, successes: &[Success<'_>], xact: &str) -> Finish {
+    pub(crate) async fn complete_and_commit(
+        &self,
+        successes: &[Success<'_>],
+        xact: &str,
+    ) -> CommitResult {
         let (completed, (ended, all)) =
             future::join(complete(&self.client, successes, Some(xact)), self.commit()).await;
         let clean = all.is_ok();
         let committed = completed.and(if ended { Ok(()) } else { all });
-        Finish { committed, clean }
+        CommitResult { committed, clean }
     }
 
-    async fn forget(&self) -> Result<(), Error> {
-        self.client.batch_execute(&format!("/* worker.forget */ {FORGET}; SELECT {UNLOCK}")).await
+    async fn discard_state(&self) -> Result<(), Error> {
+        self.client
+            .batch_execute(&format!("/* worker.reset_session */ {RESET_SESSION}; SELECT {UNLOCK}"))
+            .await
     }
 
     /// COMMIT and the reset after it, in one message. `true`: COMMIT was carried out, whatever became
@@ -263,7 +274,7 @@ impl Session {
     async fn commit(&self) -> (bool, Result<(), Error>) {
         let mut ended = false;
         let all = async {
-            let commit = format!("/* worker.commit */ COMMIT; {FORGET}; SELECT {UNLOCK}");
+            let commit = format!("/* worker.commit */ COMMIT; {RESET_SESSION}; SELECT {UNLOCK}");
             let mut answers = pin!(self.client.simple_query_raw(&commit).await?);
             while answers.try_next().await?.is_some() {
                 ended = true;
@@ -276,7 +287,7 @@ impl Session {
 
     /// The session, if another task may use it.
     pub(crate) async fn reusable(self) -> Option<Self> {
-        if !self.spent
+        if !self.retired
             && let Some(schema) = &self.dblink
             && !matches!(
                 timeout(PATIENCE, self.client.batch_execute(&disconnect(schema))).await,
@@ -286,7 +297,7 @@ impl Session {
             return None;
         }
         self.notices.take();
-        (!self.spent && !self.is_closed()).then_some(self)
+        (!self.retired && !self.is_closed()).then_some(self)
     }
 
     /// By what the running statement can be cancelled.
@@ -297,24 +308,24 @@ impl Session {
 
 /// What a task reads of itself, and what most tasks read: the session starts with that and is reset to
 /// it, so that it need not be told.
-const USUAL: [(&str, &str); 3] =
+const DEFAULT_TASK_SETTINGS: [(&str, &str); 3] =
     [("mill.attempt", "1"), ("mill.queue", "default"), ("mill.name", "")];
 
 /// Readable by the task's SQL: `current_setting('mill.task_id')`. `local`: until the transaction's end,
 /// else until the reset after the task. Expressions for a SELECT, in one message with what stands before
 /// it; SET would be faster by some microseconds, but pg_stat_statements keeps an entry for each of its
 /// texts.
-fn announcement(claim: &Claim, local: bool) -> String {
-    let mut told = set("mill.task_id", &claim.id().to_string(), local);
+fn task_settings(claim: &Claim, local: bool) -> String {
+    let mut settings = set("mill.task_id", &claim.id().to_string(), local);
     let attempt = claim.attempt().to_string();
     let values = [attempt.as_str(), claim.queue(), claim.name().unwrap_or_default()];
-    for ((setting, usual), value) in USUAL.into_iter().zip(values) {
-        if value != usual {
-            told.push_str(", ");
-            told.push_str(&set(setting, value, local));
+    for ((setting, default), value) in DEFAULT_TASK_SETTINGS.into_iter().zip(values) {
+        if value != default {
+            settings.push_str(", ");
+            settings.push_str(&set(setting, value, local));
         }
     }
-    told
+    settings
 }
 
 fn set(setting: &str, value: &str, local: bool) -> String {
@@ -339,7 +350,7 @@ pub(crate) async fn last_value(answers: SimpleQueryStream) -> Result<Option<Stri
 /// Ends the connections of dblink, the one without a name last: there may be none (08003).
 fn disconnect(schema: &str) -> String {
     format!(
-        "/* worker.disconnect */ DO $mill$
+        "/* worker.disconnect_dblink */ DO $mill$
 DECLARE
     named text;
 BEGIN

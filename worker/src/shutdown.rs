@@ -6,10 +6,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::held::Held;
+use crate::in_flight::InFlight;
 
 /// How long cancelled statements may take to end, and their tasks to go back.
-pub(crate) const LAST_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The steps, each told to everybody who waits for it.
 #[derive(Clone, Default)]
@@ -49,27 +49,27 @@ impl Signals {
 
 /// Waits for the readers: up to `grace` for their tasks to finish, then for the cancelled
 /// statements to end and go back. A second signal skips the grace.
-pub(crate) async fn wind_down(
+pub(crate) async fn wait_for_readers(
     readers: &TaskTracker,
-    held: &Held,
+    in_flight: &InFlight,
     signals: &mut Signals,
-    grace: Duration,
+    shutdown_timeout: Duration,
 ) {
     readers.close();
-    let running = held.count();
-    tracing::info!(running, ?grace, "draining");
+    let running = in_flight.count();
+    tracing::info!(running, ?shutdown_timeout, "draining");
     tokio::select! {
         () = readers.wait() => return,
         signal = signals.next() => tracing::warn!(signal, "second signal, cancelling now"),
-        () = tokio::time::sleep(grace) => tracing::warn!("the grace is over, cancelling"),
+        () = tokio::time::sleep(shutdown_timeout) => tracing::warn!("the grace is over, cancelling"),
     }
-    held.shut_down();
+    in_flight.stop_all();
     tokio::select! {
         () = readers.wait() => {}
         signal = signals.next() => tracing::error!(signal, "third signal, leaving claims behind"),
-        () = tokio::time::sleep(LAST_PATIENCE) => {
+        () = tokio::time::sleep(CANCEL_TIMEOUT) => {
             tracing::error!(
-                running = held.count(),
+                running = in_flight.count(),
                 "cannot give claims back, leaving them to the other workers"
             );
         }

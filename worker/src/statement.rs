@@ -7,11 +7,11 @@ use futures_util::{TryStreamExt, future};
 use queue::{Claim, scan};
 use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream, Statement};
 
+use crate::error::ExecutionError;
 use crate::explain;
 use crate::params::Param;
 use crate::rows::Rows;
-use crate::session::{BORDER, Session};
-use crate::trouble::Trouble;
+use crate::session::{Session, TASK_BOUNDARY};
 
 /// Object ids from here on belong to types that somebody made.
 const FIRST_CUSTOM_OID: u32 = 16384;
@@ -24,7 +24,7 @@ pub(crate) async fn in_transaction(
     session: &mut Session,
     claim: &Claim,
     rows: &mut Rows,
-) -> Result<String, Trouble> {
+) -> Result<String, ExecutionError> {
     if claim.explain() {
         let xact = session.begin(claim).await?;
         explain::run(session, claim, rows).await?;
@@ -39,7 +39,7 @@ pub(crate) async fn in_transaction(
     let statement = session.client().simple_query_raw(claim.statement());
     let (xact, stream) = future::join(session.begin(claim), statement).await;
     let xact = xact?;
-    drain(stream?, rows).await?;
+    read_results(stream?, rows).await?;
     Ok(xact)
 }
 
@@ -51,19 +51,19 @@ pub(crate) async fn one_by_one(
     session: &mut Session,
     claim: &Claim,
     rows: &mut Rows,
-) -> Result<(), Trouble> {
-    session.announce(claim).await?;
+) -> Result<(), ExecutionError> {
+    session.set_task_settings(claim).await?;
     for statement in scan::statements(claim.statement()) {
         let ran = if claim.params().is_some() {
             with_params(session, statement.text(), claim, rows).await
         } else {
             match session.client().simple_query_raw(statement.text()).await {
-                Ok(stream) => drain(stream, rows).await,
+                Ok(stream) => read_results(stream, rows).await,
                 Err(error) => Err(error.into()),
             }
         };
         let before = &claim.statement()[..statement.offset()];
-        ran.map_err(|trouble| trouble.moved(before.chars().count()))?;
+        ran.map_err(|error| error.shift_position(before.chars().count()))?;
     }
     Ok(())
 }
@@ -72,14 +72,17 @@ pub(crate) async fn one_by_one(
 ///
 /// # Errors
 /// The server's or the connection's.
-pub(crate) async fn drain(stream: SimpleQueryStream, rows: &mut Rows) -> Result<(), Trouble> {
+pub(crate) async fn read_results(
+    stream: SimpleQueryStream,
+    rows: &mut Rows,
+) -> Result<(), ExecutionError> {
     let mut stream = pin!(stream);
     let mut own = true;
     while let Some(message) = stream.try_next().await? {
         match message {
             _ if !own => {}
             SimpleQueryMessage::RowDescription(columns) => {
-                own = columns.first().is_none_or(|column| column.name() != BORDER);
+                own = columns.first().is_none_or(|column| column.name() != TASK_BOUNDARY);
                 if own {
                     rows.begin(columns.iter().map(SimpleColumn::name));
                 }
@@ -100,11 +103,11 @@ pub(crate) async fn prepare(
     session: &mut Session,
     sql: &str,
     given: usize,
-) -> Result<Statement, Trouble> {
+) -> Result<Statement, ExecutionError> {
     let statement = session.client().prepare(sql).await?;
     let wanted = statement.params().len();
     if wanted != given {
-        return Err(Trouble::refused(
+        return Err(ExecutionError::refused(
             "42P02",
             &format!("the statement has {wanted} parameters, {given} values are given"),
             "Give one --param for each of $1, $2, …",
@@ -113,7 +116,7 @@ pub(crate) async fn prepare(
     // Of a type it does not know the client keeps prepared statements, which the reset drops.
     let types = statement.params().iter().chain(statement.columns().iter().map(Column::type_));
     if types.into_iter().any(|ty| ty.oid() >= FIRST_CUSTOM_OID) {
-        session.spend();
+        session.retire();
     }
     Ok(statement)
 }
@@ -124,7 +127,7 @@ async fn with_params(
     sql: &str,
     claim: &Claim,
     rows: &mut Rows,
-) -> Result<(), Trouble> {
+) -> Result<(), ExecutionError> {
     let values = claim.params().unwrap_or_default();
     let statement = prepare(session, sql, values.len()).await?;
     let columns = statement.columns();

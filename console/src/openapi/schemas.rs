@@ -7,14 +7,14 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
     (
         "Act",
         "id:integer at:time login:string role:string|null actor:string|null \
-         application:string|null act:string subject:string detail:any",
+         application:string|null action:string subject:string detail:any",
     ),
     ("ActivePeriod", "opens:string closes:string zone:string"),
     (
         "Attempt",
-        "task_id:integer attempt:integer final:boolean outcome:string queue:string \
+        "task_id:integer run_id:integer|null attempt:integer final:boolean outcome:string queue:string \
          name:string|null priority:string mode:string enqueued_at:time due_at:time \
-         started_at:time|null finished_at:time wait_seconds:number run_seconds:number|null \
+         started_at:time|null finished_at:time wait_seconds:number duration_seconds:number|null \
          rows:integer|null sqlstate:string|null message:string|null detail:string|null \
          hint:string|null context:string|null position:integer|null notices:any result:any \
          worker_id:uuid|null worker_host:string|null worker_pid:integer|null \
@@ -23,16 +23,16 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
     (
         "Blocker",
         "pid:integer user:string|null application:string|null state:string|null \
-         transaction_started_at:time|null task:integer|null name:string|null",
+         transaction_started_at:time|null task_id:integer|null name:string|null",
     ),
-    ("Check", "check:string verdict:string message:string hint:string|null"),
+    ("Check", "check:string status:string message:string hint:string|null"),
     (
         "Connections",
         "application:string|null user:string|null state:string|null count:integer \
          transaction_seconds:number|null",
     ),
     ("Count", "count:integer more:boolean"),
-    ("CriticalPath", "nodes:[integer] tasks:[string] seconds:number"),
+    ("CriticalPath", "nodes:[integer] tasks:[string] duration_seconds:number"),
     (
         "Durations",
         "queue:string name:string attempts:integer failures:integer \
@@ -46,19 +46,19 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          examples:[integer] cause:string",
     ),
     ("Error", "error:string hint:string|null"),
-    ("Fire", "at:time there:string"),
+    ("Fire", "at:time local_time:string"),
     (
         "Fired",
-        "run:integer schedule:string fire_at:time reason:string state:string \
-         started_at:time ended_at:time|null duration_seconds:number tasks:integer \
+        "run_id:integer schedule:string fire_at:time reason:string state:string \
+         started_at:time finished_at:time|null duration_seconds:number tasks:integer \
          attempts:integer|null message:string|null worker:string|null",
     ),
     (
         "FoundTask",
         "id:integer queue:string name:string|null state:string|null outcome:string|null \
          priority:string attempt:integer max_attempts:integer at:time due_at:time \
-         run_seconds:number|null sqlstate:string|null message:string|null \
-         worker:string|null statement_head:string|null again:boolean",
+         duration_seconds:number|null sqlstate:string|null message:string|null \
+         worker:string|null statement_head:string|null retried:boolean",
     ),
     ("GraphEdge", "from:string to:string label:string|null critical:boolean"),
     (
@@ -68,8 +68,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
     ),
     (
         "Group",
-        "name:string description:string|null priority:string|null max_concurrency:integer \
-         active_period:ActivePeriod|null open:boolean turns_at:time|null pending:integer \
+        "name:string description:string|null priority:string|null max_running:integer \
+         active_period:ActivePeriod|null open:boolean next_change_at:time|null pending:integer \
          running:integer blocked:integer",
     ),
     (
@@ -95,12 +95,12 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "ListedJob",
         "name:string description:string|null frequency:string|null enabled:boolean \
          version:integer changed_at:time changed_by:string tasks:integer \
-         last_run:integer|null last_state:string|null last_started_at:time|null",
+         last_run_id:integer|null last_state:string|null last_started_at:time|null",
     ),
     (
         "ListedRun",
         "id:integer jobs:[string] schedule:string|null state:string cancelling:boolean \
-         started_at:time started_by:string ended_at:time|null duration_seconds:number \
+         started_at:time started_by:string finished_at:time|null duration_seconds:number \
          restarts:integer tasks:integer ended:integer failed:integer",
     ),
     (
@@ -112,20 +112,20 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "Logged",
         "id:integer logged_at:time schedule:string event:string fire_at:time|null \
          reason:string|null message:string|null rows:integer|null count:integer|null \
-         run:integer|null outcome:string|null duration_seconds:number|null",
+         run_id:integer|null outcome:string|null duration_seconds:number|null",
     ),
-    ("Mistake", "declared_as:string place:string message:string hint:string|null"),
-    ("Past", "task:integer outcome:string finished_at:time run_seconds:number"),
+    ("DeclarationError", "declared_as:string place:string message:string hint:string|null"),
+    ("RecentAttempt", "task_id:integer outcome:string finished_at:time duration_seconds:number"),
     (
         "Plan",
-        "attempt:integer finished_at:time shape:string nodes:[PlanNode] sums:PlanSums \
-         before:PlanBefore|null changes:[array] changed:boolean|null plan:any",
+        "attempt:integer finished_at:time shape:string nodes:[PlanNode] totals:PlanTotals \
+         previous:PreviousPlan|null changes:[array] changed:boolean|null plan:any",
     ),
-    ("PlanBefore", "task:integer finished_at:time shape:string"),
+    ("PreviousPlan", "task_id:integer finished_at:time shape:string"),
     (
         "PlanNode",
-        "depth:integer does:string ran:boolean rows:number expected_rows:number \
-         far_off:boolean loops:number own_seconds:number blocks_hit:integer \
+        "depth:integer operation:string executed:boolean rows:number expected_rows:number \
+         misestimated:boolean loops:number self_seconds:number blocks_hit:integer \
          blocks_read:integer temp_blocks_written:integer",
     ),
     (
@@ -140,8 +140,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "Queue",
         "queue:string pending:Count running:Count scheduled:Count blocked:Count \
          oldest_seconds:number|null longest_running_seconds:number|null readers:integer \
-         set:QueueSetting hour:Hour empty_in_seconds:number|null \
-         grows_per_minute:number|null",
+         settings:QueueSetting hour:Hour time_to_empty_seconds:number|null \
+         growth_per_minute:number|null",
     ),
     (
         "QueueSetting",
@@ -149,7 +149,7 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          max_running:integer|null rate:Rate|null",
     ),
     ("Rate", "starts:integer period_seconds:number"),
-    ("RecentRun", "run:integer state:string fire_at:time duration_seconds:number"),
+    ("RecentRun", "run_id:integer state:string fire_at:time duration_seconds:number"),
     (
         "Retention",
         "history:string schedule_log:string audit:string days:integer \
@@ -159,19 +159,19 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "Run",
         "id:integer jobs:[string] params:any schedule:string|null fire_at:time|null \
          reason:string|null state:string started_at:time started_by:string \
-         ended_at:time|null duration:number cancelled_by:string|null restarts:integer \
+         finished_at:time|null duration_seconds:number cancelled_by:string|null restarts:integer \
          dropped:[string] count:RunCount",
     ),
     (
         "RunCount",
         "tasks:integer waiting:integer released:integer succeeded:integer failed:integer \
-         ignored:integer cancelled:integer impossible:integer",
+         ignored:integer cancelled:integer upstream_failed:integer",
     ),
     ("RunEdge", "parent:integer child:integer expected:string"),
     (
         "RunTask",
         "node:integer name:string job:string|null task_id:integer|null state:string \
-         started_at:time|null ended_at:time|null duration:number|null attempts:integer \
+         started_at:time|null finished_at:time|null duration_seconds:number|null attempts:integer \
          rows:integer|null queue:string priority:string group:string|null pid:integer|null \
          join:string message:string|null result:any",
     ),
@@ -181,18 +181,18 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          worker_id:uuid host:string|null worker_pid:integer|null backend_pid:integer \
          backend_state:string|null wait_event_type:string|null wait_event:string|null \
          blocked_by:[integer] cancel_requested_at:time|null progress:string|null \
-         percent:number|null said_at:time|null notices:any blockers:any",
+         percent:number|null reported_at:time|null notices:any blockers:any",
     ),
     (
         "Schedule",
         "name:string mode:string timing:string jobs:[string] declared_in:string \
          declared_as:string|null enabled:boolean status:string next_fire_at:time|null \
-         last_fire_at:time|null last_end_at:time|null last_state:string|null \
-         last_success_at:time|null error:string|null running:integer|null overlap:string \
+         last_fire_at:time|null last_finished_at:time|null last_state:string|null \
+         last_success_at:time|null error:string|null running_run_id:integer|null overlap:string \
          catch_up:integer max_lateness_seconds:number|null jitter_seconds:number \
-         attempts:integer|null retry_interval_seconds:number|null params:any \
+         max_attempts:integer|null retry_interval_seconds:number|null params:any \
          version:integer changed_at:time changed_by:string removed_at:time|null \
-         queued_fire_at:time|null words:string overdue_seconds:number|null \
+         queued_fire_at:time|null timing_description:string overdue_seconds:number|null \
          recent:[RecentRun]",
     ),
     ("Storage", "version:integer|null tables:[Table] retention:Retention tasks:object"),
@@ -208,16 +208,16 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          priority:string mode:string attempt:integer max_attempts:integer backoff:string \
          retry_interval_seconds:number jitter:boolean timeout_seconds:number|null \
          at_most_once:boolean external:boolean enqueued_at:time due_at:time \
-         finished_at:time|null run:integer|null params:any statement:string|null",
+         finished_at:time|null run_id:integer|null params:any statement:string|null",
     ),
-    ("Usual", "durations:Durations lately:[Past]"),
+    ("DurationHistory", "durations:Durations recent:[RecentAttempt]"),
     ("Weight", "priority:string weight:number"),
     (
         "Worker",
         "id:uuid host:string|null pid:integer|null version:string|null \
-         schema_version:integer|null started_at:time|null beat_at:time \
-         beat_age_seconds:number orphan_timeout_seconds:number alive:boolean \
-         present:boolean draining:boolean readers:integer reserved:integer running:integer \
+         schema_version:integer|null started_at:time|null heartbeat_at:time \
+         heartbeat_age_seconds:number orphan_timeout_seconds:number alive:boolean \
+         session_alive:boolean draining:boolean readers:integer reserved:integer running:integer \
          queues:[string]|null state:string tasks:[Running]",
     ),
 ];

@@ -4,13 +4,13 @@ use queue::attempt::Attempt;
 use serde_json::Value;
 
 use crate::highlight;
-use crate::page::Markup;
+use crate::layout::Markup;
 
 /// More rows of a result are in the JSON.
-const MOST_ROWS: usize = 50;
+const MAX_ROWS: usize = 50;
 
 /// An attempt and what its template needs of it.
-pub(crate) struct Told {
+pub(crate) struct AttemptView {
     pub(crate) it: Attempt,
     /// The line of the error and a caret below it.
     pub(crate) caret: Option<String>,
@@ -28,11 +28,11 @@ pub(crate) struct Table {
 }
 
 /// The newest first.
-pub(crate) fn told(attempts: Vec<Attempt>) -> Vec<Told> {
-    attempts.into_iter().rev().map(one).collect()
+pub(crate) fn attempt_views(attempts: Vec<Attempt>) -> Vec<AttemptView> {
+    attempts.into_iter().rev().map(attempt_view).collect()
 }
 
-fn one(it: Attempt) -> Told {
+fn attempt_view(it: Attempt) -> AttemptView {
     let caret = it
         .position
         .zip(it.statement.as_deref())
@@ -42,10 +42,10 @@ fn one(it: Attempt) -> Told {
     let marked = it.position.is_some();
     let statement = it.statement.as_deref().filter(|_| marked);
     let statement = statement.map(|sql| highlight::statement(sql, it.position));
-    Told { caret, notices, result, statement, it }
+    AttemptView { caret, notices, result, statement, it }
 }
 
-impl Told {
+impl AttemptView {
     /// The text that stands in place of one that only operators see.
     pub(crate) fn message(&self) -> Option<&str> {
         let hidden = self.it.sqlstate.as_ref().map(|_| terminal::HIDDEN);
@@ -54,7 +54,7 @@ impl Told {
 
     pub(crate) fn worker(&self) -> Option<String> {
         let it = &self.it;
-        queue::roster::place(it.worker_host.as_deref(), it.worker_pid, it.worker_id)
+        queue::workers::worker_label(it.worker_host.as_deref(), it.worker_pid, it.worker_id)
     }
 }
 
@@ -66,10 +66,10 @@ fn table(result: &Value) -> Option<Table> {
         columns: columns.iter().map(terminal::value).collect(),
         rows: rows
             .iter()
-            .take(MOST_ROWS)
+            .take(MAX_ROWS)
             .filter_map(Value::as_array)
             .map(|row| row.iter().map(terminal::value).collect())
             .collect(),
-        truncated: result.get("truncated") == Some(&Value::Bool(true)) || rows.len() > MOST_ROWS,
+        truncated: result.get("truncated") == Some(&Value::Bool(true)) || rows.len() > MAX_ROWS,
     })
 }

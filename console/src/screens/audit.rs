@@ -6,20 +6,20 @@ use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use queue::QueueError;
-use queue::audit::{self, Act, AuditFilter};
+use queue::audit::{self, AuditEntry, AuditFilter};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Shown;
+use super::HandlerResult;
 use crate::app::App;
-use crate::filter::{self, Mistake};
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
-use crate::words::{self, Of};
+use crate::filter::{self, FilterError};
+use crate::format::{self, ByValue};
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::RequestContext;
 
 /// One page.
-const MOST: usize = 50;
+const PAGE_SIZE: usize = 50;
 
 /// The whole of a detail is in the JSON.
 const DETAIL_CHARS: usize = 200;
@@ -30,13 +30,13 @@ pub(crate) fn routes() -> Router<App> {
 
 /// What the address asks for; what is empty is not asked for.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Ask {
+pub(crate) struct AuditParams {
     #[serde(default)]
     subject: String,
     #[serde(default)]
     login: String,
     #[serde(default)]
-    act: String,
+    action: String,
     #[serde(default)]
     since: String,
     /// `next` of the page before.
@@ -47,70 +47,70 @@ pub(crate) struct Ask {
 /// A page of acts.
 #[derive(Serialize)]
 pub(crate) struct Listing {
-    acts: Vec<Act>,
+    acts: Vec<AuditEntry>,
     /// What to ask for as `before` to go on; `None`: there is no more.
     next: Option<i64>,
 }
 
 #[derive(Template)]
 #[template(path = "audit.html")]
-struct Screen {
-    page: Page,
-    ask: Ask,
+struct AuditPage {
+    page: Layout,
+    params: AuditParams,
     listing: Listing,
-    mistake: Option<Mistake>,
+    filter_error: Option<FilterError>,
 }
 
-impl Ask {
-    fn filter(&self) -> Result<AuditFilter, Mistake> {
+impl AuditParams {
+    fn filter(&self) -> Result<AuditFilter, FilterError> {
         let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         let before = given(&self.before).map(|it| filter::number("before", &it)).transpose()?;
         let since = given(&self.since).map(|it| filter::since(&it)).transpose()?;
         Ok(AuditFilter {
             subject: given(&self.subject),
             login: given(&self.login),
-            act: given(&self.act),
+            action: given(&self.action),
             since,
             before,
         })
     }
 
     /// The address of the same question on another page; 0: on the first.
-    fn path(&self, before: impl Of<i64>) -> String {
+    fn path(&self, before: impl ByValue<i64>) -> String {
         let before = before.value();
         let before = if before == 0 { String::new() } else { before.to_string() };
         let fields = [
             ("subject", self.subject.as_str()),
             ("login", &self.login),
-            ("act", &self.act),
+            ("action", &self.action),
             ("since", &self.since),
             ("before", &before),
         ];
         let asked = fields.iter().filter(|(_, value)| !value.is_empty());
         let pairs: Vec<String> =
-            asked.map(|(name, value)| format!("{name}={}", words::encoded(value))).collect();
+            asked.map(|(name, value)| format!("{name}={}", format::url_encode(value))).collect();
         format!("/audit?{}", pairs.join("&"))
     }
 
     fn of(name: &str, value: &str) -> String {
-        format!("/audit?{name}={}", words::encoded(value))
+        format!("/audit?{name}={}", format::url_encode(value))
     }
 }
 
-impl Screen {
+impl AuditPage {
     /// The screen that shows what it was done to, if there is one.
-    fn subject_path(&self, act: &Act) -> Option<String> {
+    fn subject_path(&self, act: &AuditEntry) -> Option<String> {
         let (kind, name) = act.subject.split_once(' ')?;
         match kind {
             "task" if name.parse::<i64>().is_ok() => Some(format!("/tasks/{name}")),
-            "queue" => Some(words::tasks_path("", format!("queue:\"{name}\""))),
+            "queue" => Some(format::tasks_path("", format!("queue:\"{name}\""))),
             _ => None,
         }
     }
 
     /// `name: value, …` on one line.
-    fn detail(&self, act: &Act) -> String {
-        let told = match &act.detail {
+    fn detail(&self, act: &AuditEntry) -> String {
+        let text = match &act.detail {
             None => String::new(),
             Some(Value::Object(fields)) => {
                 let field =
@@ -119,36 +119,42 @@ impl Screen {
             }
             Some(other) => terminal::value(other),
         };
-        words::one_line(&told, DETAIL_CHARS)
+        format::one_line(&text, DETAIL_CHARS)
     }
 }
 
 /// Reads one page.
-pub(crate) async fn data(look: &Transaction<'_>, ask: &AuditFilter) -> Result<Listing, QueueError> {
-    let limit = i64::try_from(MOST).unwrap_or(i64::MAX);
+pub(crate) async fn data(
+    tx: &Transaction<'_>,
+    params: &AuditFilter,
+) -> Result<Listing, QueueError> {
+    let limit = i64::try_from(PAGE_SIZE).unwrap_or(i64::MAX);
     // One more than shown, to know whether there are more.
-    let mut acts = audit::acts(&**look, ask, limit + 1).await?;
-    let more = acts.len() > MOST;
-    acts.truncate(MOST);
+    let mut acts = audit::entries(&**tx, params, limit + 1).await?;
+    let more = acts.len() > PAGE_SIZE;
+    acts.truncate(PAGE_SIZE);
     let next = acts.last().filter(|_| more).map(|act| act.id);
     Ok(Listing { acts, next })
 }
 
 /// The same for the API, where a mistake is an error.
-pub(crate) async fn listing(look: &Transaction<'_>, ask: &Ask) -> Result<Listing, Trouble> {
-    let filter = ask.filter().map_err(|it| Trouble::bad(it.message).hint(it.hint))?;
-    Ok(data(look, &filter).await?)
+pub(crate) async fn listing(
+    tx: &Transaction<'_>,
+    params: &AuditParams,
+) -> Result<Listing, HttpError> {
+    let filter = params.filter().map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
+    Ok(data(tx, &filter).await?)
 }
 
-async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let (listing, mistake) = match ask.filter() {
-        Ok(filter) => (data(&look, &filter).await?, None),
-        Err(mistake) => (Listing { acts: Vec::new(), next: None }, Some(mistake)),
+async fn show(context: RequestContext, Query(params): Query<AuditParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let (listing, filter_error) = match params.filter() {
+        Ok(filter) => (data(&tx, &filter).await?, None),
+        Err(error) => (Listing { acts: Vec::new(), next: None }, Some(error)),
     };
-    answer(&Screen { page: visit.page("Audit", viewer), ask, listing, mistake })
+    render(&AuditPage { page: context.layout("Audit", viewer), params, listing, filter_error })
 }
 
 #[cfg(test)]
@@ -157,9 +163,15 @@ mod tests {
 
     #[test]
     fn a_page_keeps_the_question() {
-        let ask = Ask { subject: "queue a&b".to_owned(), since: "2h".to_owned(), ..Ask::default() };
-        assert_eq!(ask.path(7), "/audit?subject=queue%20a%26b&since=2h&before=7");
-        assert_eq!(ask.path(0), "/audit?subject=queue%20a%26b&since=2h");
-        assert!(Ask { since: "soon".to_owned(), ..Ask::default() }.filter().is_err());
+        let params = AuditParams {
+            subject: "queue a&b".to_owned(),
+            since: "2h".to_owned(),
+            ..AuditParams::default()
+        };
+        assert_eq!(params.path(7), "/audit?subject=queue%20a%26b&since=2h&before=7");
+        assert_eq!(params.path(0), "/audit?subject=queue%20a%26b&since=2h");
+        assert!(
+            AuditParams { since: "soon".to_owned(), ..AuditParams::default() }.filter().is_err()
+        );
     }
 }

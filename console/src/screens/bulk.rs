@@ -13,40 +13,40 @@ use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use queue::TaskId;
-use queue::bulk::{self, Answer, CHUNK};
-use queue::insight::tasks::{self, Behind, Found, TaskQuery};
+use queue::bulk::{self, BulkResult, CHUNK};
+use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
 
-use super::Shown;
+use super::HandlerResult;
 use crate::app::App;
 use crate::database::Session;
 use crate::filter;
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::{Act, Visit};
-use crate::words;
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::{FormRequest, RequestContext};
 
 /// One deed. What is left matches still, and can be asked for again.
-const MOST: usize = 10_000;
+const MAX_TASKS: usize = 10_000;
 
 /// Refusals that are told one by one.
-const MOST_TOLD: usize = 20;
+const MAX_REFUSALS: usize = 20;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/tasks/all", get(ask).post(act))
+    Router::new().route("/tasks/bulk", get(confirm).post(execute))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verb {
+enum BulkAction {
     Cancel,
     Retry,
 }
 
-impl Verb {
+impl BulkAction {
     fn of(query: &TaskQuery) -> Self {
         if query.ended { Self::Retry } else { Self::Cancel }
     }
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
             Self::Retry => "retry",
@@ -56,78 +56,81 @@ impl Verb {
 
 /// The filter; or the tasks that were ticked in a list.
 #[derive(Debug)]
-struct Asked {
+struct BulkSelection {
     q: String,
 }
 
 #[derive(Template)]
-#[template(path = "bulk_ask.html")]
-struct AskScreen {
-    page: Page,
+#[template(path = "bulk_confirm.html")]
+struct BulkConfirmPage {
+    page: Layout,
     verb: &'static str,
     q: String,
-    sample: Vec<Found>,
+    sample: Vec<TaskSummary>,
     count: i64,
     more: bool,
-    upto: String,
+    up_to: String,
 }
 
 #[derive(Template)]
-#[template(path = "bulk_done.html")]
-struct DoneScreen {
-    page: Page,
+#[template(path = "bulk_result.html")]
+struct BulkResultPage {
+    page: Layout,
     verb: &'static str,
     q: String,
     counts: Vec<(String, i64)>,
-    refused: Vec<Answer>,
+    refused: Vec<BulkResult>,
     left: bool,
 }
 
-async fn ask(visit: Visit, Query(pairs): Query<Vec<(String, String)>>) -> Shown {
-    let asked = Asked::from_pairs(&pairs)?;
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let query = read(&asked.q)?;
-    let (ids, more) = matching(&look, &query, "").await?;
-    let upto = match Verb::of(&query) {
-        Verb::Cancel => ids.iter().map(|id| id.0).max().unwrap_or(0).to_string(),
-        Verb::Retry => viewer.now.as_microsecond().to_string(),
+async fn confirm(
+    context: RequestContext,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> HandlerResult {
+    let selection = BulkSelection::from_pairs(&pairs)?;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let query = read(&selection.q)?;
+    let (ids, more) = matching(&tx, &query, "").await?;
+    let up_to = match BulkAction::of(&query) {
+        BulkAction::Cancel => ids.iter().map(|id| id.0).max().unwrap_or(0).to_string(),
+        BulkAction::Retry => viewer.now.as_microsecond().to_string(),
     };
-    let sample = sample(&look, &query, &ids).await?;
-    answer(&AskScreen {
-        verb: Verb::of(&query).word(),
-        page: visit.page(format!("{} tasks", Verb::of(&query).word()), viewer),
-        q: asked.q,
+    let sample = sample(&tx, &query, &ids).await?;
+    render(&BulkConfirmPage {
+        verb: BulkAction::of(&query).as_str(),
+        page: context.layout(format!("{} tasks", BulkAction::of(&query).as_str()), viewer),
+        q: selection.q,
         sample,
         count: i64::try_from(ids.len()).unwrap_or(i64::MAX),
         more,
-        upto,
+        up_to,
     })
 }
 
-async fn act(form: Act) -> Shown {
+async fn execute(form: FormRequest) -> HandlerResult {
     let q = form.field("q").to_owned();
     let query = read(&q)?;
-    let mut session = form.visit.session().await?;
+    let mut session = form.context.session().await?;
     let ((ids, left), viewer) = {
-        let look = session.look().await?;
-        let viewer = form.visit.viewer(&look).await?;
-        (matching(&look, &query, form.field("upto")).await?, viewer)
+        let tx = session.begin_read().await?;
+        let viewer = form.context.viewer(&tx).await?;
+        (matching(&tx, &query, form.field("up_to")).await?, viewer)
     };
-    let verb = Verb::of(&query);
+    let verb = BulkAction::of(&query);
     let (mut counts, mut refused) = (BTreeMap::<String, i64>::new(), Vec::new());
     for chunk in ids.chunks(CHUNK) {
-        for it in do_chunk(&form, &mut session, &query, chunk).await? {
+        for it in execute_chunk(&form, &mut session, &query, chunk).await? {
             *counts.entry(it.result.clone()).or_default() += 1;
-            if it.message.is_some() && refused.len() < MOST_TOLD {
+            if it.message.is_some() && refused.len() < MAX_REFUSALS {
                 refused.push(it);
             }
         }
     }
-    answer(&DoneScreen {
-        page: form.visit.page(format!("{} tasks", verb.word()), viewer),
-        verb: verb.word(),
+    render(&BulkResultPage {
+        page: form.context.layout(format!("{} tasks", verb.as_str()), viewer),
+        verb: verb.as_str(),
         q,
         counts: counts.into_iter().collect(),
         refused,
@@ -136,42 +139,42 @@ async fn act(form: Act) -> Shown {
 }
 
 /// A transaction for all of them; if one is refused, which undoes the others, one for each.
-async fn do_chunk(
-    form: &Act,
+async fn execute_chunk(
+    form: &FormRequest,
     session: &mut Session,
     query: &TaskQuery,
     chunk: &[TaskId],
-) -> Result<Vec<Answer>, Trouble> {
-    let act = form.begin(session).await?;
-    let together = match Verb::of(query) {
-        Verb::Cancel => bulk::cancel_chunk(&*act, chunk, query.state).await,
-        Verb::Retry => bulk::retry_together(&*act, chunk, query.outcome).await,
+) -> Result<Vec<BulkResult>, HttpError> {
+    let tx = form.begin(session).await?;
+    let together = match BulkAction::of(query) {
+        BulkAction::Cancel => bulk::cancel_chunk(&*tx, chunk, query.state).await,
+        BulkAction::Retry => bulk::retry_all_or_none(&*tx, chunk, query.outcome).await,
     };
     match together {
         Ok(answers) => {
-            act.commit().await?;
+            tx.commit().await?;
             return Ok(answers);
         }
-        Err(error) if error.refused() => drop(act),
+        Err(error) if error.refused() => drop(tx),
         Err(error) => return Err(error.into()),
     }
     let mut answers = Vec::with_capacity(chunk.len());
     for id in chunk {
-        let act = form.begin(session).await?;
-        match bulk::retry_together(&*act, &[*id], query.outcome).await {
+        let tx = form.begin(session).await?;
+        match bulk::retry_all_or_none(&*tx, &[*id], query.outcome).await {
             Ok(answer) => {
-                act.commit().await?;
+                tx.commit().await?;
                 answers.extend(answer);
             }
-            Err(error) if error.refused() => answers.push(Answer::refused(*id, &error)),
+            Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
             Err(error) => return Err(error.into()),
         }
     }
     Ok(answers)
 }
 
-impl Asked {
-    fn from_pairs(pairs: &[(String, String)]) -> Result<Self, Trouble> {
+impl BulkSelection {
+    fn from_pairs(pairs: &[(String, String)]) -> Result<Self, HttpError> {
         let values = |name: &'static str| {
             pairs.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.trim())
         };
@@ -181,49 +184,49 @@ impl Asked {
             return Ok(Self { q: q.to_owned() });
         }
         let query = read(q)?;
-        let standing = if query.ended { "state:ended " } else { "" };
-        Ok(Self { q: format!("{standing}id:{}", ticked.join(",")) })
+        let state_filter = if query.ended { "state:ended " } else { "" };
+        Ok(Self { q: format!("{state_filter}id:{}", ticked.join(",")) })
     }
 }
 
-fn read(q: &str) -> Result<TaskQuery, Trouble> {
-    filter::parse(q).map_err(|mistake| Trouble::bad(mistake.message).hint(mistake.hint))
+fn read(q: &str) -> Result<TaskQuery, HttpError> {
+    filter::parse(q).map_err(|error| HttpError::bad_request(error.message).hint(error.hint))
 }
 
-/// The tasks, and whether there may be more; `upto` is what the page that asked said.
+/// The tasks, and whether there may be more; `up_to` is what the page that asked said.
 async fn matching(
-    look: &Transaction<'_>,
+    tx: &Transaction<'_>,
     query: &TaskQuery,
-    upto: &str,
-) -> Result<(Vec<TaskId>, bool), Trouble> {
-    let bound: Option<i64> = upto.parse().ok();
+    up_to: &str,
+) -> Result<(Vec<TaskId>, bool), HttpError> {
+    let bound: Option<i64> = up_to.parse().ok();
     if !query.ended {
-        let ids = tasks::live_ids(&**look, query, bound.map(TaskId), MOST).await?;
-        let more = ids.len() >= MOST;
+        let ids = tasks::live_ids(&**tx, query, bound.map(TaskId), MAX_TASKS).await?;
+        let more = ids.len() >= MAX_TASKS;
         return Ok((ids, more));
     }
-    let behind = bound
+    let cursor = bound
         .and_then(|at| Timestamp::from_microsecond(at).ok())
-        .map(|at| Behind { at, id: TaskId(i64::MAX) });
-    let page = tasks::ended(&**look, query, behind, MOST).await?;
-    let mut ids: Vec<TaskId> = page.tasks.iter().filter(|it| !it.again).map(|it| it.id).collect();
+        .map(|at| PageCursor { at, id: TaskId(i64::MAX) });
+    let page = tasks::ended(&**tx, query, cursor, MAX_TASKS).await?;
+    let mut ids: Vec<TaskId> = page.tasks.iter().filter(|it| !it.retried).map(|it| it.id).collect();
     ids.sort_unstable();
     ids.dedup();
-    Ok((ids, page.more || page.looked_back_to.is_some()))
+    Ok((ids, page.more || page.searched_back_to.is_some()))
 }
 
 /// Some of them, to recognize.
 async fn sample(
-    look: &Transaction<'_>,
+    tx: &Transaction<'_>,
     query: &TaskQuery,
     ids: &[TaskId],
-) -> Result<Vec<Found>, Trouble> {
+) -> Result<Vec<TaskSummary>, HttpError> {
     let some = ids.iter().rev().take(10).map(|id| id.0).collect();
     let query = TaskQuery { ids: Some(some), ended: query.ended, ..TaskQuery::default() };
     let page = if query.ended {
-        tasks::ended(&**look, &query, None, 10).await?
+        tasks::ended(&**tx, &query, None, 10).await?
     } else {
-        tasks::live(&**look, &query, None, 10).await?
+        tasks::live(&**tx, &query, None, 10).await?
     };
     Ok(page.tasks)
 }

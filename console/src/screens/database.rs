@@ -7,20 +7,20 @@ use askama::Template;
 use axum::Router;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
-use queue::doctor::{self, Holder};
+use queue::doctor::{self, HorizonHolder};
+use queue::insight::problems;
 use queue::insight::storage::{self, Connections, Retention, Table, Wait};
-use queue::insight::trouble;
 use queue::insight::viewer::Viewer;
-use queue::{QueueError, TaskId, roster, schema};
+use queue::{QueueError, TaskId, schema, workers};
 use serde::Serialize;
-use terminal::judge::{self, Finding, Verdict};
+use terminal::doctor_checks::{self, CheckStatus, Finding};
 use tokio_postgres::error::SqlState;
 
-use super::Shown;
+use super::HandlerResult;
 use crate::app::App;
-use crate::page::{Page, show as answer};
-use crate::visit::Visit;
-use crate::words;
+use crate::format;
+use crate::layout::{Layout, render};
+use crate::request::RequestContext;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/database", get(show))
@@ -28,15 +28,15 @@ pub(crate) fn routes() -> Router<App> {
 
 /// What is known without a look at the schema's tables, which somebody may have locked.
 #[derive(Serialize)]
-pub(crate) struct Known {
+pub(crate) struct DatabaseDetail {
     pub(crate) server_version: String,
     pub(crate) connections_allowed: i32,
     pub(crate) connections_open: i64,
     /// The checks of `pgmill doctor`, less the comparison with `schema.sql`.
     pub(crate) checks: Vec<Finding>,
     pub(crate) connections: Vec<Connections>,
-    pub(crate) waits: Vec<Wait>,
-    pub(crate) horizon: Vec<Holder>,
+    pub(crate) lock_waits: Vec<Wait>,
+    pub(crate) horizon: Vec<HorizonHolder>,
     /// `None`: a table is locked, and its size cannot be read.
     pub(crate) schema: Option<Schema>,
 }
@@ -53,20 +53,20 @@ pub(crate) struct Schema {
 
 #[derive(Template)]
 #[template(path = "database.html")]
-struct Screen {
-    page: Page,
-    known: Known,
+struct DatabasePage {
+    page: Layout,
+    known: DatabaseDetail,
 }
 
-impl Screen {
+impl DatabasePage {
     /// What should be looked at.
     fn warnings(&self) -> Vec<&Finding> {
-        let bad = |it: &&Finding| matches!(it.verdict, Verdict::Warning | Verdict::Problem);
+        let bad = |it: &&Finding| matches!(it.status, CheckStatus::Warning | CheckStatus::Problem);
         self.known.checks.iter().filter(bad).collect()
     }
 
     fn fine(&self) -> Vec<&Finding> {
-        self.known.checks.iter().filter(|it| it.verdict == Verdict::Ok).collect()
+        self.known.checks.iter().filter(|it| it.status == CheckStatus::Ok).collect()
     }
 
     /// The task that a backend runs.
@@ -76,11 +76,11 @@ impl Screen {
     }
 
     /// The pid of a holder that is a session.
-    fn session(&self, holder: &Holder) -> Option<(TaskId, String)> {
+    fn session(&self, holder: &HorizonHolder) -> Option<(TaskId, String)> {
         if holder.kind == "session" { self.task(&holder.name.parse().ok()?) } else { None }
     }
 
-    fn age_xids(&self, holder: &Holder) -> Option<i64> {
+    fn age_xids(&self, holder: &HorizonHolder) -> Option<i64> {
         holder.age_xids.map(i64::from)
     }
 
@@ -90,22 +90,22 @@ impl Screen {
     }
 }
 
-impl Known {
+impl DatabaseDetail {
     /// What does not need the schema comes first: an error ends the transaction.
-    pub(crate) async fn read(look: &Transaction<'_>, viewer: &Viewer) -> Result<Self, QueueError> {
-        let server = doctor::server(&**look).await?;
-        let mut horizon = doctor::horizon(&**look).await?;
+    pub(crate) async fn read(tx: &Transaction<'_>, viewer: &Viewer) -> Result<Self, QueueError> {
+        let server = doctor::server(&**tx).await?;
+        let mut horizon = doctor::horizon(&**tx).await?;
         if !viewer.sees_statements {
             horizon.iter_mut().for_each(|holder| holder.query = None);
         }
-        let mut checks = vec![judge::server(&server)];
-        checks.extend(judge::settings(&doctor::settings(&**look).await?));
-        checks.extend(judge::overrides(&doctor::overrides(&**look).await?));
-        checks.extend(judge::memberships(&doctor::memberships(&**look).await?));
-        checks.push(judge::horizon(&horizon));
+        let mut checks = vec![doctor_checks::server(&server)];
+        checks.extend(doctor_checks::settings(&doctor::settings(&**tx).await?));
+        checks.extend(doctor_checks::overrides(&doctor::overrides(&**tx).await?));
+        checks.extend(doctor_checks::memberships(&doctor::memberships(&**tx).await?));
+        checks.push(doctor_checks::horizon(&horizon));
         let mut known = Self {
-            connections: storage::connections(&**look).await?,
-            waits: storage::waits(&**look).await?,
+            connections: storage::connections(&**tx).await?,
+            lock_waits: storage::waits(&**tx).await?,
             connections_allowed: server.connections_allowed,
             connections_open: server.connections,
             server_version: server.version.clone(),
@@ -113,7 +113,7 @@ impl Known {
             checks,
             horizon,
         };
-        match known.read_schema(look, &server).await {
+        match known.read_schema(tx, &server).await {
             Ok(schema) => known.schema = Some(schema),
             Err(error) if locked(&error) => {}
             Err(error) => return Err(error),
@@ -123,29 +123,29 @@ impl Known {
 
     async fn read_schema(
         &mut self,
-        look: &Transaction<'_>,
+        tx: &Transaction<'_>,
         server: &doctor::Server,
     ) -> Result<Schema, QueueError> {
-        let found = schema::found(&**look).await?;
-        self.checks.push(judge::schema_version(found));
-        let workers = roster::workers(&**look).await?;
-        self.checks.push(judge::workers(&workers));
-        self.checks.extend(found.and_then(|found| judge::built_for(&workers, found)));
-        self.checks.push(judge::connections(server, &workers));
-        self.checks.extend(judge::session_roles(&doctor::session_roles(&**look).await?));
-        if let Some(tables) = doctor::tables(&**look).await? {
-            self.checks.push(judge::history(&tables));
-            self.checks.push(judge::dead_rows(&tables));
+        let found = schema::installed(&**tx).await?;
+        self.checks.push(doctor_checks::schema_version(found));
+        let workers = workers::workers(&**tx).await?;
+        self.checks.push(doctor_checks::workers(&workers));
+        self.checks.extend(found.and_then(|found| doctor_checks::built_for(&workers, found)));
+        self.checks.push(doctor_checks::connections(server, &workers));
+        self.checks.extend(doctor_checks::session_roles(&doctor::session_roles(&**tx).await?));
+        if let Some(tables) = doctor::tables(&**tx).await? {
+            self.checks.push(doctor_checks::history(&tables));
+            self.checks.push(doctor_checks::dead_rows(&tables));
         }
         let sessions = self.horizon.iter().filter_map(|holder| holder.name.parse().ok());
         let waiting =
-            self.waits.iter().flat_map(|it| it.blocked_by.iter().copied().chain([it.pid]));
+            self.lock_waits.iter().flat_map(|it| it.blocked_by.iter().copied().chain([it.pid]));
         let pids: Vec<i32> = sessions.chain(waiting).collect();
-        let backends = trouble::backends(&**look, &pids).await?;
+        let backends = problems::blockers(&**tx, &pids).await?;
         Ok(Schema {
             version: found.map(|found| found.version),
-            tables: storage::tables(&**look).await?,
-            retention: storage::retention(&**look).await?,
+            tables: storage::tables(&**tx).await?,
+            retention: storage::retention(&**tx).await?,
             tasks: backends
                 .into_iter()
                 .filter_map(|it| Some((it.pid, (it.task?, it.task_name))))
@@ -160,10 +160,10 @@ fn locked(error: &QueueError) -> bool {
     code == Some(&SqlState::LOCK_NOT_AVAILABLE) || code == Some(&SqlState::QUERY_CANCELED)
 }
 
-async fn show(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let known = Known::read(&look, &viewer).await?;
-    answer(&Screen { page: visit.page("Database", viewer), known })
+async fn show(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let known = DatabaseDetail::read(&tx, &viewer).await?;
+    render(&DatabasePage { page: context.layout("Database", viewer), known })
 }

@@ -8,19 +8,19 @@ use deadpool_postgres::Transaction;
 use queue::insight::{self, FailureGroup};
 use serde::Deserialize;
 
-use super::Shown;
+use super::HandlerResult;
 use crate::app::App;
-use crate::filter::{self, Mistake};
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
-use crate::words;
+use crate::filter::{self, FilterError};
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::RequestContext;
 
 /// More causes than anybody reads.
-const MOST: usize = 200;
+const MAX_GROUPS: usize = 200;
 
 /// Example tasks and names that are shown of each.
-const MOST_SHOWN: usize = 3;
+const MAX_EXAMPLES: usize = 3;
 
 /// What is offered beside any other span.
 const SPANS: [&str; 4] = ["1h", "6h", "1d", "7d"];
@@ -31,7 +31,7 @@ pub(crate) fn routes() -> Router<App> {
 
 /// What the address asks for.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Ask {
+pub(crate) struct FailuresParams {
     #[serde(default)]
     queue: String,
     /// As in the filter of tasks; empty: an hour.
@@ -41,28 +41,28 @@ pub(crate) struct Ask {
 
 #[derive(Template)]
 #[template(path = "failures.html")]
-struct Screen {
-    page: Page,
-    ask: Ask,
+struct FailuresPage {
+    page: Layout,
+    params: FailuresParams,
     groups: Vec<FailureGroup>,
-    mistake: Option<Mistake>,
+    filter_error: Option<FilterError>,
 }
 
-impl Ask {
+impl FailuresParams {
     fn span(&self) -> &str {
         if self.since.is_empty() { SPANS[0] } else { &self.since }
     }
 }
 
-impl Screen {
+impl FailuresPage {
     fn spans(&self) -> &'static [&'static str] {
         &SPANS
     }
 
     fn path(&self, since: &str) -> String {
-        let queue = words::encoded(&self.ask.queue);
+        let queue = format::url_encode(&self.params.queue);
         let queue = if queue.is_empty() { queue } else { format!("&queue={queue}") };
-        format!("{}/failures?since={}{queue}", self.page.base, words::encoded(since))
+        format!("{}/failures?since={}{queue}", self.page.base, format::url_encode(since))
     }
 
     /// The message; what stands in its place where it is hidden.
@@ -73,52 +73,52 @@ impl Screen {
 
     /// The tasks that ended so, to look at and retry.
     fn filter(&self, group: &FailureGroup) -> String {
-        let queue = &self.ask.queue;
+        let queue = &self.params.queue;
         let queue = if queue.is_empty() { String::new() } else { format!(" queue:\"{queue}\"") };
-        format!("state:{} cause:{}{queue} since:{}", group.outcome, group.cause, self.ask.span())
+        format!("state:{} cause:{}{queue} since:{}", group.outcome, group.cause, self.params.span())
     }
 
     fn retry_path(&self, group: &FailureGroup) -> String {
-        format!("{}/tasks/all?q={}", self.page.base, words::encoded(&self.filter(group)))
+        format!("{}/tasks/bulk?q={}", self.page.base, format::url_encode(&self.filter(group)))
     }
 
     fn names(&self, group: &FailureGroup) -> String {
-        let shown = group.names.iter().take(MOST_SHOWN).map(String::as_str);
-        let more = if group.names.len() > MOST_SHOWN { ", …" } else { "" };
+        let shown = group.names.iter().take(MAX_EXAMPLES).map(String::as_str);
+        let more = if group.names.len() > MAX_EXAMPLES { ", …" } else { "" };
         format!("{}{more}", shown.collect::<Vec<_>>().join(", "))
     }
 }
 
 /// Causes, the most frequent first; of a queue: those that it has a part in, with all attempts.
 async fn read(
-    look: &Transaction<'_>,
-    ask: &Ask,
-) -> Result<Result<Vec<FailureGroup>, Mistake>, Trouble> {
-    let since = match filter::since(ask.span()) {
+    tx: &Transaction<'_>,
+    params: &FailuresParams,
+) -> Result<Result<Vec<FailureGroup>, FilterError>, HttpError> {
+    let since = match filter::since(params.span()) {
         Ok(since) => since,
-        Err(mistake) => return Ok(Err(mistake)),
+        Err(error) => return Ok(Err(error)),
     };
-    let mut groups = insight::failures(&**look, since).await?;
-    groups.retain(|group| ask.queue.is_empty() || group.queues.contains(&ask.queue));
-    groups.truncate(MOST);
+    let mut groups = insight::failures(&**tx, since).await?;
+    groups.retain(|group| params.queue.is_empty() || group.queues.contains(&params.queue));
+    groups.truncate(MAX_GROUPS);
     Ok(Ok(groups))
 }
 
 /// The same for the API, where a mistake is an error.
 pub(crate) async fn groups(
-    look: &Transaction<'_>,
-    ask: &Ask,
-) -> Result<Vec<FailureGroup>, Trouble> {
-    read(look, ask).await?.map_err(|it| Trouble::bad(it.message).hint(it.hint))
+    tx: &Transaction<'_>,
+    params: &FailuresParams,
+) -> Result<Vec<FailureGroup>, HttpError> {
+    read(tx, params).await?.map_err(|it| HttpError::bad_request(it.message).hint(it.hint))
 }
 
-async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let (groups, mistake) = match read(&look, &ask).await? {
+async fn show(context: RequestContext, Query(params): Query<FailuresParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let (groups, filter_error) = match read(&tx, &params).await? {
         Ok(groups) => (groups, None),
-        Err(mistake) => (Vec::new(), Some(mistake)),
+        Err(error) => (Vec::new(), Some(error)),
     };
-    answer(&Screen { page: visit.page("Failures", viewer), ask, groups, mistake })
+    render(&FailuresPage { page: context.layout("Failures", viewer), params, groups, filter_error })
 }

@@ -4,23 +4,23 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use queue::graph::{Run, RunTask};
+use queue::run_queries::{Run, RunTask};
 
-use crate::page::{Markup, escaped};
-use crate::words;
+use crate::format;
+use crate::layout::{Markup, escaped};
 
 /// Units of the picture's width.
 const WIDTH: f64 = 1000.0;
 
 /// A narrower bar could not be seen.
-const LEAST: f64 = 4.0;
+const MIN_WIDTH: f64 = 4.0;
 
 /// A line of the picture.
-pub(crate) struct Bar {
+pub(crate) struct GanttBar {
     pub(crate) name: String,
     pub(crate) path: Option<String>,
     pub(crate) critical: bool,
-    pub(crate) picture: Markup,
+    pub(crate) svg: Markup,
     pub(crate) seconds: f64,
 }
 
@@ -30,12 +30,12 @@ pub(crate) fn bars(
     tasks: &[RunTask],
     critical: &HashSet<i64>,
     now: Timestamp,
-) -> Vec<Bar> {
+) -> Vec<GanttBar> {
     let mut begun: Vec<(&RunTask, Timestamp, Timestamp)> = tasks
         .iter()
         .filter_map(|task| {
             let from = task.started_at?;
-            let to = task.ended_at.unwrap_or(now);
+            let to = task.finished_at.unwrap_or(now);
             Some((task, from, to.max(from)))
         })
         .collect();
@@ -47,36 +47,36 @@ pub(crate) fn bars(
     let part = |at: Timestamp| at.duration_since(first).as_secs_f64() / all;
     let bar = |(task, from, to): (&RunTask, Timestamp, Timestamp)| {
         let seconds = to.duration_since(from).as_secs_f64();
-        let width = ((part(to) - part(from)) * WIDTH).max(LEAST);
-        let x = (part(from) * WIDTH).min(WIDTH - LEAST);
+        let width = ((part(to) - part(from)) * WIDTH).max(MIN_WIDTH);
+        let x = (part(from) * WIDTH).min(WIDTH - MIN_WIDTH);
         let on_path = critical.contains(&task.node);
-        Bar {
+        GanttBar {
             name: task.name.clone(),
             path: task.task_id.map(|id| format!("/tasks/{id}")),
             critical: on_path,
-            picture: draw(&task.state, (x, width), &told(task, from, first, seconds), on_path),
+            svg: draw(&task.state, (x, width), &title(task, from, first, seconds), on_path),
             seconds,
         }
     };
     begun.into_iter().map(bar).collect()
 }
 
-fn told(task: &RunTask, from: Timestamp, first: Timestamp, seconds: f64) -> String {
+fn title(task: &RunTask, from: Timestamp, first: Timestamp, seconds: f64) -> String {
     let begun = from.duration_since(first).as_secs_f64();
-    format!("{}, from {} on, for {}", task.state, words::span(begun), words::span(seconds))
+    format!("{}, from {} on, for {}", task.state, format::span(begun), format::span(seconds))
 }
 
-fn draw(state: &str, (x, width): (f64, f64), told: &str, critical: bool) -> Markup {
+fn draw(state: &str, (x, width): (f64, f64), title: &str, critical: bool) -> Markup {
     let mut svg = format!(
         "<svg class=\"bar\" viewBox=\"0 0 {WIDTH} 16\" preserveAspectRatio=\"none\" role=\"img\" \
          aria-label=\"{}\">",
-        escaped(told)
+        escaped(title)
     );
     let _ = write!(
         svg,
         "<title>{}</title><rect class=\"{}\" x=\"{x:.1}\" y=\"2\" width=\"{width:.1}\" height=\"{}\"/>",
-        escaped(told),
-        words::class(state),
+        escaped(title),
+        format::state_class(state),
         if critical { 9 } else { 12 },
     );
     if critical {

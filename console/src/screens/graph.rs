@@ -2,25 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 
-use queue::graph::{Edge as RunEdge, RunTask};
-use queue::lineage::Link;
+use queue::lineage::LineageEdge;
 use queue::run::Expected;
+use queue::run_queries::{Edge as RunEdge, RunTask};
 use serde::Serialize;
 use terminal::visible;
 
-use crate::words;
+use crate::format;
 
 /// Boxes of a picture: laying out more takes a browser seconds, and nobody reads it.
-pub(crate) const MOST_NODES: usize = 300;
+pub(crate) const MAX_NODES: usize = 300;
 
 /// Arrows of a picture.
-pub(crate) const MOST_EDGES: usize = 2000;
+pub(crate) const MAX_EDGES: usize = 2000;
 
 /// A graph as it is drawn.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Drawing {
-    nodes: Vec<Node>,
-    edges: Vec<Arrow>,
+pub(crate) struct GraphData {
+    nodes: Vec<GraphNode>,
+    edges: Vec<GraphEdge>,
     /// Tasks that are not drawn.
     pub(crate) left_out: i64,
     /// There are too many edges to draw any.
@@ -28,7 +28,7 @@ pub(crate) struct Drawing {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Node {
+struct GraphNode {
     id: String,
     label: String,
     state: String,
@@ -40,7 +40,7 @@ struct Node {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Arrow {
+struct GraphEdge {
     from: String,
     to: String,
     /// What it expects, unless that is success.
@@ -48,23 +48,23 @@ struct Arrow {
     critical: bool,
 }
 
-impl Drawing {
+impl GraphData {
     /// Tasks of a run, and the chain among them that its duration comes from.
-    pub(crate) fn of_run(tasks: &[RunTask], edges: &[RunEdge], critical: &[i64]) -> Self {
+    pub(crate) fn from_run(tasks: &[RunTask], edges: &[RunEdge], critical: &[i64]) -> Self {
         let on_it: HashSet<i64> = critical.iter().copied().collect();
         let steps: HashSet<(i64, i64)> = critical.windows(2).map(|it| (it[0], it[1])).collect();
-        let node = |task: &RunTask| Node {
+        let node = |task: &RunTask| GraphNode {
             id: task.node.to_string(),
             label: visible(&task.name),
             state: task.state.clone(),
-            note: task.duration.map(|it| words::span(it.as_secs_f64())),
+            note: task.duration.map(|it| format::span(it.as_secs_f64())),
             critical: on_it.contains(&task.node),
             path: task.task_id.map(|id| format!("/tasks/{id}")),
         };
-        let arrow = |edge: &RunEdge| Arrow {
+        let arrow = |edge: &RunEdge| GraphEdge {
             from: edge.parent.to_string(),
             to: edge.child.to_string(),
-            label: unless_success(edge.expected),
+            label: edge_label(edge.expected),
             critical: steps.contains(&(edge.parent, edge.child)),
         };
         Self {
@@ -75,33 +75,33 @@ impl Drawing {
     }
 
     /// Tasks by name; `here` is the one that was asked about.
-    pub(crate) fn of_names<'a>(
+    pub(crate) fn from_links<'a>(
         names: impl IntoIterator<Item = &'a str>,
-        links: &[Link],
+        links: &[LineageEdge],
         here: &str,
     ) -> Self {
         let names: Vec<&str> = names.into_iter().collect();
-        let shown = &names[..names.len().min(MOST_NODES)];
-        let node = |name: &&str| Node {
+        let shown = &names[..names.len().min(MAX_NODES)];
+        let node = |name: &&str| GraphNode {
             id: (*name).to_owned(),
             label: visible(name),
-            state: if *name == here { "here".to_owned() } else { String::new() },
+            state: if *name == here { "current".to_owned() } else { String::new() },
             note: None,
             critical: false,
-            path: Some(format!("/lineage?name={}", words::encoded(name))),
+            path: Some(format!("/lineage?name={}", format::url_encode(name))),
         };
         let places: HashMap<&str, ()> = shown.iter().map(|name| (*name, ())).collect();
-        let arrow = |link: &Link| Arrow {
+        let arrow = |link: &LineageEdge| GraphEdge {
             from: link.parent.clone(),
             to: link.child.clone(),
-            label: unless_success(link.expected),
+            label: edge_label(link.expected),
             critical: false,
         };
-        let drawn = |it: &&Link| {
+        let drawn = |it: &&LineageEdge| {
             places.contains_key(it.parent.as_str()) && places.contains_key(it.child.as_str())
         };
-        let edges: Vec<Arrow> = links.iter().filter(drawn).map(arrow).collect();
-        let too_many_edges = edges.len() > MOST_EDGES;
+        let edges: Vec<GraphEdge> = links.iter().filter(drawn).map(arrow).collect();
+        let too_many_edges = edges.len() > MAX_EDGES;
         Self {
             nodes: shown.iter().map(node).collect(),
             edges: if too_many_edges { Vec::new() } else { edges },
@@ -111,20 +111,20 @@ impl Drawing {
     }
 
     /// Whether there is anything that a list does not tell as well.
-    pub(crate) fn worth_it(&self) -> bool {
+    pub(crate) fn has_edges(&self) -> bool {
         !self.edges.is_empty()
     }
 
     /// What to know about the picture.
     pub(crate) fn caveat(&self) -> Option<String> {
         if self.too_many_edges {
-            return Some(format!("more than {MOST_EDGES} edges: they are not drawn"));
+            return Some(format!("more than {MAX_EDGES} edges: they are not drawn"));
         }
-        let tasks = words::counted(self.left_out, "more task");
+        let tasks = format::counted(self.left_out, "more task");
         (self.left_out > 0).then(|| format!("{tasks} not drawn"))
     }
 }
 
-fn unless_success(expected: Expected) -> Option<String> {
+fn edge_label(expected: Expected) -> Option<String> {
     (expected != Expected::Succeeded).then(|| expected.to_string())
 }

@@ -7,46 +7,46 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
-use queue::insight::jobs::{self, Shape, ShapeTask};
-use queue::insight::runs::{self, Listed, RunQuery};
+use queue::insight::jobs::{self, JobDetail, JobTask};
+use queue::insight::runs::{self, RunQuery, RunSummary};
 use queue::job;
-use queue::lineage::{self, Link};
+use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Shown;
-use super::graph::{Drawing, MOST_EDGES, MOST_NODES};
+use super::HandlerResult;
+use super::graph::{GraphData, MAX_EDGES, MAX_NODES};
 use crate::app::App;
+use crate::format;
 use crate::highlight;
-use crate::page::{Markup, Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::{Act, Visit};
-use crate::words;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, Markup, render};
+use crate::request::{FormRequest, RequestContext};
 
 /// Runs of a page.
 const RUNS: i64 = 5;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
-        .route("/jobs/one", get(show))
+        .route("/jobs/detail", get(show))
         .route("/jobs/run", post(run))
         .route("/jobs/enable", post(enable))
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Ask {
+struct JobParams {
     #[serde(default)]
     name: String,
 }
 
 /// A job and its edges.
-pub(crate) struct Known {
-    pub(crate) shape: Shape,
-    pub(crate) links: Vec<Link>,
+pub(crate) struct JobPageData {
+    pub(crate) shape: JobDetail,
+    pub(crate) links: Vec<LineageEdge>,
 }
 
-struct Line {
+struct TaskRow {
     name: String,
     description: String,
     queue: String,
@@ -57,35 +57,35 @@ struct Line {
 
 #[derive(Template)]
 #[template(path = "job.html")]
-struct Screen {
-    page: Page,
+struct JobPage {
+    page: Layout,
     name: String,
     enabled: bool,
     facts: Vec<(&'static str, String)>,
-    lines: Vec<Line>,
+    lines: Vec<TaskRow>,
     params: Vec<String>,
     left_out: i64,
-    runs: Vec<Listed>,
-    draws: bool,
+    runs: Vec<RunSummary>,
+    has_graph: bool,
     caveat: Option<String>,
 }
 
-impl Screen {
+impl JobPage {
     fn now(&self) -> Timestamp {
         self.page.viewer.now
     }
 
     /// Where its picture comes from.
     fn source(&self) -> String {
-        format!("{}/api/v1/jobs/graph?name={}", self.page.base, words::encoded(&self.name))
+        format!("{}/api/v1/jobs/graph?name={}", self.page.base, format::url_encode(&self.name))
     }
 }
 
-impl Known {
+impl JobPageData {
     /// As it is drawn.
-    pub(crate) fn drawing(&self) -> Drawing {
+    pub(crate) fn graph_data(&self) -> GraphData {
         let names = self.shape.tasks.iter().map(|task| task.name.as_str());
-        let mut drawing = Drawing::of_names(names, &self.links, "");
+        let mut drawing = GraphData::from_links(names, &self.links, "");
         drawing.left_out = self.left_out();
         drawing
     }
@@ -96,29 +96,29 @@ impl Known {
 }
 
 /// Reads it. Its name counts in any case of letters.
-pub(crate) async fn data(look: &Transaction<'_>, name: &str) -> Result<Known, Trouble> {
-    let most = i64::try_from(MOST_NODES).unwrap_or(i64::MAX);
-    let shape = jobs::shape(&**look, name.trim(), most).await?.ok_or_else(|| none(name))?;
+pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<JobPageData, HttpError> {
+    let most = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
+    let shape = jobs::job_detail(&**tx, name.trim(), most).await?.ok_or_else(|| none(name))?;
     let names: Vec<&str> = shape.tasks.iter().map(|task| task.name.as_str()).collect();
-    let wanted = i64::try_from(MOST_EDGES + 1).unwrap_or(i64::MAX);
-    let edges = jobs::edges(&**look, &shape.name, &names, wanted).await?;
-    Ok(Known { links: lineage::links(&edges), shape })
+    let wanted = i64::try_from(MAX_EDGES + 1).unwrap_or(i64::MAX);
+    let edges = jobs::edges(&**tx, &shape.name, &names, wanted).await?;
+    Ok(JobPageData { links: lineage::merge_edges(&edges), shape })
 }
 
-fn none(name: &str) -> Trouble {
-    Trouble::not_found(format!("there is no job {name}"))
+fn none(name: &str) -> HttpError {
+    HttpError::not_found(format!("there is no job {name}"))
 }
 
-async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let known = data(&look, &ask.name).await?;
+async fn show(context: RequestContext, Query(params): Query<JobParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let known = data(&tx, &params.name).await?;
     let query = RunQuery { job: Some(known.shape.name.clone()), ..RunQuery::default() };
-    let runs = runs::page(&*look, &query, RUNS).await?.runs;
-    let (drawing, left_out) = (known.drawing(), known.left_out());
-    let Known { shape, links } = known;
-    let line = |task: ShapeTask| Line {
+    let runs = runs::page(&*tx, &query, RUNS).await?.runs;
+    let (drawing, left_out) = (known.graph_data(), known.left_out());
+    let JobPageData { shape, links } = known;
+    let line = |task: JobTask| TaskRow {
         after: after(&links, &task.name),
         name: task.name,
         description: task.description.unwrap_or_default(),
@@ -132,8 +132,8 @@ async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
         ("frequency", shape.frequency),
         ("priority", shape.priority),
     ];
-    answer(&Screen {
-        page: visit.page(shape.name.clone(), viewer),
+    render(&JobPage {
+        page: context.layout(shape.name.clone(), viewer),
         name: shape.name,
         enabled: shape.enabled,
         facts: facts.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(),
@@ -141,47 +141,47 @@ async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
         params: shape.params,
         left_out,
         runs,
-        draws: drawing.worth_it(),
+        has_graph: drawing.has_edges(),
         caveat: drawing.caveat(),
     })
 }
 
-fn after(links: &[Link], task: &str) -> String {
+fn after(links: &[LineageEdge], task: &str) -> String {
     let parents = links.iter().filter(|link| link.child == task);
-    let told = parents.map(|link| match link.expected {
+    let parents_shown = parents.map(|link| match link.expected {
         Expected::Succeeded => link.parent.clone(),
         expected => format!("{} ({expected})", link.parent),
     });
-    words::one_line(told.collect::<Vec<_>>().join(", "), 200)
+    format::one_line(parents_shown.collect::<Vec<_>>().join(", "), 200)
 }
 
-async fn run(act: Act) -> Result<Response, Trouble> {
-    let name = act.field("name").to_owned();
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    let known = data(&transaction, &name).await?;
+async fn run(form: FormRequest) -> Result<Response, HttpError> {
+    let name = form.field("name").to_owned();
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let known = data(&tx, &name).await?;
     let mut params = Map::new();
     for param in known.shape.params {
-        let value = act.field(&format!("param:{param}"));
+        let value = form.field(&format!("param:{param}"));
         if !value.is_empty() {
             // As on the command line: a number, true or false; else text.
             let read = serde_json::from_str(value).ok().filter(|it: &Value| !it.is_string());
             params.insert(param, read.unwrap_or_else(|| value.into()));
         }
     }
-    let started = queue::run::start(&*transaction, &[known.shape.name], &params).await?;
-    transaction.commit().await?;
-    session.ring().await;
-    Ok(act.back(&format!("/runs/{}", started.run)))
+    let started = queue::run::start(&*tx, &[known.shape.name], &params).await?;
+    tx.commit().await?;
+    session.notify_workers().await;
+    Ok(form.redirect_back(&format!("/runs/{}", started.run)))
 }
 
-async fn enable(act: Act) -> Result<Response, Trouble> {
-    let name = act.field("name").to_owned();
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    if !job::enable(&*transaction, &name, act.parsed("enabled")?).await? {
+async fn enable(form: FormRequest) -> Result<Response, HttpError> {
+    let name = form.field("name").to_owned();
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    if !job::enable(&*tx, &name, form.parsed("enabled")?).await? {
         return Err(none(&name));
     }
-    transaction.commit().await?;
-    Ok(act.back(&format!("/jobs/one?name={}", words::encoded(&name))))
+    tx.commit().await?;
+    Ok(form.redirect_back(&format!("/jobs/detail?name={}", format::url_encode(&name))))
 }

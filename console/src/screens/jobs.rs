@@ -7,50 +7,50 @@ use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::insight::jobs::{self, Page as Listing};
+use queue::insight::jobs::{self, JobPage as Listing};
 use serde::Deserialize;
 
-use super::Shown;
+use super::HandlerResult;
 use crate::app::App;
-use crate::page::{Page, show as answer};
-use crate::visit::Visit;
-use crate::words;
+use crate::format;
+use crate::layout::{Layout, render};
+use crate::request::RequestContext;
 
 /// Jobs of a page.
-const LIMIT: i64 = 100;
+const PAGE_SIZE: i64 = 100;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/jobs", get(show)).merge(super::job::routes())
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Ask {
+struct JobsParams {
     #[serde(default)]
-    behind: String,
+    after: String,
 }
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
-struct Screen {
-    page: Page,
+struct JobsPage {
+    page: Layout,
     listing: Listing,
 }
 
-impl Screen {
+impl JobsPage {
     fn now(&self) -> Timestamp {
         self.page.viewer.now
     }
 }
 
 /// Reads a page.
-pub(crate) async fn data(look: &Transaction<'_>, behind: &str) -> Result<Listing, QueueError> {
-    jobs::page(&**look, behind, LIMIT).await
+pub(crate) async fn data(tx: &Transaction<'_>, after: &str) -> Result<Listing, QueueError> {
+    jobs::page(&**tx, after, PAGE_SIZE).await
 }
 
-async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let listing = data(&look, &ask.behind).await?;
-    answer(&Screen { page: visit.page("Jobs", viewer), listing })
+async fn show(context: RequestContext, Query(params): Query<JobsParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let listing = data(&tx, &params.after).await?;
+    render(&JobsPage { page: context.layout("Jobs", viewer), listing })
 }

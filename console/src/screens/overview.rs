@@ -5,26 +5,26 @@ use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
-use queue::insight::trouble;
+use queue::insight::problems;
 use queue::insight::viewer::Viewer;
-use queue::{QueueError, doctor, show as tasks};
+use queue::{QueueError, doctor, task_queries as tasks};
 use serde::Serialize;
 
-use super::Shown;
-use super::fill::{Fleet, Hour, QueueFill};
-use super::problems::{Evidence, Problem, problems};
-use crate::app::{App, Shared};
-use crate::page::{Page, show as answer};
-use crate::plots::{Ask, Columns, OFFERED};
-use crate::tally::HOUR_MINUTES;
-use crate::visit::Visit;
-use crate::words;
+use super::HandlerResult;
+use super::problems::{FleetFacts, Problem, problems};
+use super::queue_stats::{FleetSnapshot, LastHour, QueueStats};
+use crate::app::{App, AppState};
+use crate::format;
+use crate::layout::{Layout, render};
+use crate::plots::{HOUR_CHOICES, PlotParams, ThroughputColumns};
+use crate::request::RequestContext;
+use crate::throughput_cache::HOUR_MINUTES;
 
 /// More are not shown; the filter of the queues' screen finds them.
-const MOST_QUEUES: usize = 200;
+const MAX_QUEUES: usize = 200;
 
 /// Problems that are shown without a click; the others would push the queues out of sight.
-const FIRST: usize = 8;
+const TOP_PROBLEMS: usize = 8;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/", get(show))
@@ -34,8 +34,8 @@ pub(crate) fn routes() -> Router<App> {
 #[derive(Serialize)]
 pub(crate) struct Overview {
     pub(crate) problems: Vec<Problem>,
-    pub(crate) queues: Vec<QueueFill>,
-    pub(crate) hour: Hour,
+    pub(crate) queues: Vec<QueueStats>,
+    pub(crate) hour: LastHour,
     pub(crate) readers: i64,
     pub(crate) busy_readers: i64,
     pub(crate) workers_alive: usize,
@@ -45,26 +45,26 @@ pub(crate) struct Overview {
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Screen {
-    page: Page,
+struct OverviewPage {
+    page: Layout,
     it: Overview,
     hours: i64,
     /// Whose plots; empty: of all queues.
     queue: String,
-    columns: Columns,
+    columns: ThroughputColumns,
 }
 
-impl Screen {
-    fn first(&self) -> &[Problem] {
-        &self.it.problems[..self.it.problems.len().min(FIRST)]
+impl OverviewPage {
+    fn top_problems(&self) -> &[Problem] {
+        &self.it.problems[..self.it.problems.len().min(TOP_PROBLEMS)]
     }
 
-    fn rest(&self) -> &[Problem] {
-        self.it.problems.get(FIRST..).unwrap_or_default()
+    fn more_problems(&self) -> &[Problem] {
+        self.it.problems.get(TOP_PROBLEMS..).unwrap_or_default()
     }
 
-    fn offered() -> &'static [i64] {
-        &OFFERED
+    fn hour_choices() -> &'static [i64] {
+        &HOUR_CHOICES
     }
 
     /// The same page with plots of so many hours of this queue.
@@ -79,39 +79,48 @@ impl Screen {
         format!("{}/api/v1/throughput?{query}", self.page.base)
     }
 
-    fn hour_is_whole(&self) -> bool {
+    fn hour_is_loaded(&self) -> bool {
         self.it.minutes_read >= HOUR_MINUTES
     }
 }
 
 fn plots_query(hours: i64, queue: &str) -> String {
-    let queue = words::encoded(queue);
+    let queue = format::url_encode(queue);
     if queue.is_empty() { format!("hours={hours}") } else { format!("hours={hours}&queue={queue}") }
 }
 
-pub(crate) async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let hours = ask.hours()?;
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let it = data(&visit.app, &look, &viewer).await?;
-    let columns = Columns::of(&visit.app.tally, &ask.queue, hours, viewer.now);
-    answer(&Screen { page: visit.page("Overview", viewer), it, hours, queue: ask.queue, columns })
+pub(crate) async fn show(
+    context: RequestContext,
+    Query(params): Query<PlotParams>,
+) -> HandlerResult {
+    let hours = params.hours()?;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let it = data(&context.app, &tx, &viewer).await?;
+    let columns = ThroughputColumns::of(&context.app.throughput, &params.queue, hours, viewer.now);
+    render(&OverviewPage {
+        page: context.layout("Overview", viewer),
+        it,
+        hours,
+        queue: params.queue,
+        columns,
+    })
 }
 
 /// Reads it.
 pub(crate) async fn data(
-    app: &Shared,
-    look: &Transaction<'_>,
+    app: &AppState,
+    tx: &Transaction<'_>,
     viewer: &Viewer,
 ) -> Result<Overview, QueueError> {
-    let fleet = Fleet::look(look, &app.tally, viewer.now).await?;
+    let fleet = FleetSnapshot::read(tx, &app.throughput, viewer.now).await?;
     let mut queues = fleet.queues();
-    let running = tasks::running(&**look, None).await?;
-    let runs = trouble::failed_runs(&**look).await?;
-    let missed = trouble::missed(&**look).await?;
-    let horizon = doctor::horizon(&**look).await?;
-    let problems = problems(&Evidence {
+    let running = tasks::running(&**tx, None).await?;
+    let runs = problems::failed_runs(&**tx).await?;
+    let missed = problems::missed_fires(&**tx).await?;
+    let horizon = doctor::horizon(&**tx).await?;
+    let problems = problems(&FleetFacts {
         fleet: &fleet,
         queues: &queues,
         running: &running,
@@ -119,15 +128,15 @@ pub(crate) async fn data(
         missed: &missed,
         horizon: &horizon,
     });
-    queues.truncate(MOST_QUEUES);
+    queues.truncate(MAX_QUEUES);
     let (busy_readers, readers) = fleet.readers();
     Ok(Overview {
         problems,
         queues,
-        hour: Hour::of(fleet.minutes.iter(), viewer.now),
+        hour: LastHour::of(fleet.minutes.iter(), viewer.now),
         readers,
         busy_readers,
         workers_alive: fleet.workers.iter().filter(|worker| worker.alive).count(),
-        minutes_read: app.tally.read_minutes(viewer.now, HOUR_MINUTES),
+        minutes_read: app.throughput.read_minutes(viewer.now, HOUR_MINUTES),
     })
 }

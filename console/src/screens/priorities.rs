@@ -7,23 +7,23 @@ use axum::routing::{get, post};
 use queue::priority::{self, Weight};
 use queue::{Priority, ReservedCapacity};
 
-use super::Shown;
-use super::fill::{Fleet, PriorityFill};
+use super::HandlerResult;
+use super::queue_stats::{FleetSnapshot, PriorityStats};
 use crate::app::App;
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::{Act, Visit};
-use crate::words;
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::{FormRequest, RequestContext};
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/priorities", get(show))
-        .route("/priorities/weights", post(weigh))
-        .route("/priorities/reserve", post(reserve))
+        .route("/priorities/weights", post(set_weights))
+        .route("/priorities/reserve", post(set_reserved_capacity))
 }
 
-struct Line {
-    fill: PriorityFill,
+struct PriorityRow {
+    stats: PriorityStats,
     weight: f64,
     /// Of the picks while all priorities have work, in percent.
     share: f64,
@@ -31,15 +31,15 @@ struct Line {
 
 #[derive(Template)]
 #[template(path = "priorities.html")]
-struct Screen {
-    page: Page,
-    lines: Vec<Line>,
+struct PrioritiesPage {
+    page: Layout,
+    lines: Vec<PriorityRow>,
     reserved: ReservedCapacity,
     /// Readers that serve reserved tasks only, and all of them.
-    kept: (i32, i32),
+    reserved_readers: (i32, i32),
 }
 
-impl Screen {
+impl PrioritiesPage {
     fn is_set(&self, capacity: &ReservedCapacity) -> bool {
         self.reserved == *capacity
     }
@@ -49,44 +49,49 @@ impl Screen {
     }
 }
 
-async fn show(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
-    let weights = priority::weights(&*look).await?;
-    let reserved = priority::reserved_capacity(&*look).await?;
+async fn show(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
+    let weights = priority::weights(&*tx).await?;
+    let reserved = priority::reserved_capacity(&*tx).await?;
     let all: f64 = weights.iter().map(|it| it.weight).sum();
     let weight = |of: Priority| {
         weights.iter().find(|it: &&Weight| it.priority == of).map_or(0.0, |it| it.weight)
     };
-    let line = |fill: PriorityFill| {
-        let weight = weight(fill.priority);
-        Line { fill, weight, share: if all > 0.0 { weight / all * 100.0 } else { 0.0 } }
+    let line = |stats: PriorityStats| {
+        let weight = weight(stats.priority);
+        PriorityRow { stats, weight, share: if all > 0.0 { weight / all * 100.0 } else { 0.0 } }
     };
     let alive = fleet.workers.iter().filter(|worker| worker.alive);
-    let kept = alive.fold((0, 0), |sum, it| (sum.0 + it.reserved, sum.1 + it.readers));
+    let reserved_readers = alive.fold((0, 0), |sum, it| (sum.0 + it.reserved, sum.1 + it.readers));
     let lines = fleet.priorities().into_iter().map(line).collect();
-    answer(&Screen { page: visit.page("Priorities", viewer), lines, reserved, kept })
+    render(&PrioritiesPage {
+        page: context.layout("Priorities", viewer),
+        lines,
+        reserved,
+        reserved_readers,
+    })
 }
 
-async fn weigh(act: Act) -> Result<Response, Trouble> {
+async fn set_weights(form: FormRequest) -> Result<Response, HttpError> {
     let mut weights = [None; 5];
     for (weight, priority) in weights.iter_mut().zip(Priority::ALL) {
-        *weight = act.optional(priority.as_str())?;
+        *weight = form.optional(priority.as_str())?;
     }
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    priority::set_weights(&*transaction, &weights).await?;
-    transaction.commit().await?;
-    Ok(act.back("/priorities"))
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    priority::set_weights(&*tx, &weights).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back("/priorities"))
 }
 
-async fn reserve(act: Act) -> Result<Response, Trouble> {
-    let capacity: ReservedCapacity = act.parsed("capacity")?;
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    priority::reserve(&*transaction, capacity).await?;
-    transaction.commit().await?;
-    Ok(act.back("/priorities"))
+async fn set_reserved_capacity(form: FormRequest) -> Result<Response, HttpError> {
+    let capacity: ReservedCapacity = form.parsed("capacity")?;
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    priority::set_reserved_capacity(&*tx, capacity).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back("/priorities"))
 }

@@ -1,13 +1,13 @@
 //! What somebody should look at, the oldest first, each with the screen to go on with.
 
-use queue::doctor::Holder;
-use queue::insight::trouble::{FailedRuns, Missed};
-use queue::show::Running;
+use queue::doctor::HorizonHolder;
+use queue::insight::problems::{FailedRuns, MissedFires};
+use queue::task_queries::Running;
 use serde::Serialize;
-use terminal::problem::{self, About, Failing, Waiting};
+use terminal::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
 
-use super::fill::{Fleet, QueueFill};
-use crate::words::{encoded, tasks_path};
+use super::queue_stats::{FleetSnapshot, QueueStats};
+use crate::format::{tasks_path, url_encode};
 
 /// Something that somebody should look at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,60 +20,65 @@ pub(crate) struct Problem {
 }
 
 /// What problems are seen in.
-pub(crate) struct Evidence<'a> {
-    pub(crate) fleet: &'a Fleet,
-    pub(crate) queues: &'a [QueueFill],
+pub(crate) struct FleetFacts<'a> {
+    pub(crate) fleet: &'a FleetSnapshot,
+    pub(crate) queues: &'a [QueueStats],
     pub(crate) running: &'a [Running],
     pub(crate) runs: &'a [FailedRuns],
-    pub(crate) missed: &'a [Missed],
-    pub(crate) horizon: &'a [Holder],
+    pub(crate) missed: &'a [MissedFires],
+    pub(crate) horizon: &'a [HorizonHolder],
 }
 
 /// All of them.
-pub(crate) fn problems(evidence: &Evidence<'_>) -> Vec<Problem> {
-    let found = problem::problems(&problem::Evidence {
-        now: evidence.fleet.now,
-        waiting: evidence.queues.iter().filter_map(waiting).collect(),
-        workers: &evidence.fleet.workers,
-        running: evidence.running,
-        failing: evidence.queues.iter().map(failing).collect(),
+pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
+    let found = problems::find_problems(&problems::FleetFacts {
+        now: facts.fleet.now,
+        waiting: facts.queues.iter().filter_map(waiting).collect(),
+        workers: &facts.fleet.workers,
+        running: facts.running,
+        failing: facts.queues.iter().map(failing).collect(),
         ended: &[],
-        runs: evidence.runs,
-        missed: evidence.missed,
-        horizon: evidence.horizon,
+        runs: facts.runs,
+        missed: facts.missed,
+        horizon: facts.horizon,
     });
-    let told = |it: problem::Problem| Problem {
+    let with_path = |it: problems::Problem| Problem {
         age_seconds: it.age_seconds,
         message: it.message,
         path: path(&it.about),
     };
-    found.into_iter().map(told).collect()
+    found.into_iter().map(with_path).collect()
 }
 
-fn failing(queue: &QueueFill) -> Failing<'_> {
+fn failing(queue: &QueueStats) -> QueueFailures<'_> {
     let (failed, succeeded) = (queue.hour.failed, queue.hour.succeeded);
-    Failing { queue: &queue.queue, failed, succeeded }
+    QueueFailures { queue: &queue.queue, failed, succeeded }
 }
 
 /// A queue whose next task waits.
-fn waiting(queue: &QueueFill) -> Option<Waiting<'_>> {
+fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
     let one = queue.pending.count == 1 && !queue.pending.more;
-    let pending = format!("{} pending task{}", queue.pending.shown(), if one { "" } else { "s" });
+    let pending = format!("{} pending task{}", queue.pending.display(), if one { "" } else { "s" });
     let oldest_seconds = queue.oldest_seconds?;
-    Some(Waiting { queue: &queue.queue, paused: queue.set.paused, pending, oldest_seconds })
+    Some(QueueBacklog {
+        queue: &queue.queue,
+        paused: queue.settings.paused,
+        pending,
+        oldest_seconds,
+    })
 }
 
 /// Where it can be seen, and put right.
-fn path(about: &About) -> String {
+fn path(about: &ProblemSubject) -> String {
     match about {
-        About::Paused(queue) => format!("/queues#queue-{}", encoded(queue)),
-        About::Unserved(_) | About::Worker => "/workers".to_owned(),
-        About::Failing(queue) => format!("/failures?queue={}", encoded(queue)),
-        About::Ended(outcome) => tasks_path("", format!("state:{outcome} since:1h")),
-        About::Task(id) => format!("/tasks/{id}"),
-        About::Run(run) => format!("/runs/{run}"),
-        About::Runs(job) => format!("/runs?state=failed&job={}", encoded(job)),
-        About::Schedule(name) => format!("/schedules/one?name={}", encoded(name)),
-        About::Snapshot => "/database".to_owned(),
+        ProblemSubject::Paused(queue) => format!("/queues#queue-{}", url_encode(queue)),
+        ProblemSubject::Unserved(_) | ProblemSubject::Worker => "/workers".to_owned(),
+        ProblemSubject::QueueFailures(queue) => format!("/failures?queue={}", url_encode(queue)),
+        ProblemSubject::Ended(outcome) => tasks_path("", format!("state:{outcome} since:1h")),
+        ProblemSubject::Task(id) => format!("/tasks/{id}"),
+        ProblemSubject::Run(run) => format!("/runs/{run}"),
+        ProblemSubject::Runs(job) => format!("/runs?state=failed&job={}", url_encode(job)),
+        ProblemSubject::Schedule(name) => format!("/schedules/detail?name={}", url_encode(name)),
+        ProblemSubject::Snapshot => "/database".to_owned(),
     }
 }

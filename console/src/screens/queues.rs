@@ -10,76 +10,83 @@ use axum::routing::{get, post};
 use queue::limit::{self, Rate};
 use queue::{LimitKind, operate};
 
-use super::Shown;
-use super::fill::{Fleet, QueueFill};
+use super::HandlerResult;
+use super::queue_stats::{FleetSnapshot, QueueStats};
 use crate::app::App;
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::{Act, Visit};
-use crate::words;
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::{FormRequest, RequestContext};
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/queues", get(show))
         .route("/queues/{queue}/pause", post(pause))
         .route("/queues/{queue}/limit", post(set))
-        .route("/queues/{queue}/commits", post(share_commits))
+        .route("/queues/{queue}/shared-commits", post(share_commits))
 }
 
 #[derive(Template)]
 #[template(path = "queues.html")]
-struct Screen {
-    page: Page,
-    queues: Vec<QueueFill>,
+struct QueuesPage {
+    page: Layout,
+    queues: Vec<QueueStats>,
 }
 
-async fn show(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
-    answer(&Screen { page: visit.page("Queues", viewer), queues: fleet.queues() })
+async fn show(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
+    render(&QueuesPage { page: context.layout("Queues", viewer), queues: fleet.queues() })
 }
 
-async fn pause(Path(queue): Path<String>, act: Act) -> Result<Response, Trouble> {
-    let paused: bool = act.parsed("paused")?;
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
+async fn pause(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let paused: bool = form.parsed("paused")?;
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
     if paused {
-        operate::pause(&*transaction, &queue).await?;
+        operate::pause(&*tx, &queue).await?;
     } else {
-        operate::resume(&*transaction, &queue).await?;
+        operate::resume(&*tx, &queue).await?;
     }
-    transaction.commit().await?;
-    Ok(act.back("/queues"))
+    tx.commit().await?;
+    Ok(form.redirect_back("/queues"))
 }
 
 /// Sets both limits; an empty field takes its limit away.
-async fn set(Path(queue): Path<String>, act: Act) -> Result<Response, Trouble> {
-    let most: Option<i32> = act.optional("max_running")?;
-    let starts: Option<i32> = act.optional("rate_starts")?;
-    let seconds: Option<u64> = act.optional("rate_seconds")?;
+async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let most: Option<i32> = form.optional("max_running")?;
+    let starts: Option<i32> = form.optional("rate_starts")?;
+    let seconds: Option<u64> = form.optional("rate_seconds")?;
     let rate = match (starts, seconds) {
         (None, None) => None,
         (Some(starts), Some(seconds)) => {
             Some(Rate { starts, period: Duration::from_secs(seconds) })
         }
-        _ => return Err(Trouble::bad("a rate has a number of starts and a number of seconds")),
+        _ => {
+            return Err(HttpError::bad_request(
+                "a rate has a number of starts and a number of seconds",
+            ));
+        }
     };
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    limit::set_max_running(&*transaction, LimitKind::Queue, &queue, most).await?;
-    limit::set_rate(&*transaction, LimitKind::Queue, &queue, rate).await?;
-    transaction.commit().await?;
-    Ok(act.back("/queues"))
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    limit::set_max_running(&*tx, LimitKind::Queue, &queue, most).await?;
+    limit::set_rate(&*tx, LimitKind::Queue, &queue, rate).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back("/queues"))
 }
 
 /// Sets the budget of shared commits; an empty field: each task commits alone.
-async fn share_commits(Path(queue): Path<String>, act: Act) -> Result<Response, Trouble> {
-    let budget: Option<u64> = act.optional("milliseconds")?;
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    operate::share_commits(&*transaction, &queue, budget.map(Duration::from_millis)).await?;
-    transaction.commit().await?;
-    Ok(act.back("/queues"))
+async fn share_commits(
+    Path(queue): Path<String>,
+    form: FormRequest,
+) -> Result<Response, HttpError> {
+    let budget: Option<u64> = form.optional("milliseconds")?;
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    operate::share_commits(&*tx, &queue, budget.map(Duration::from_millis)).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back("/queues"))
 }

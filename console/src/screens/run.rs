@@ -9,31 +9,31 @@ use axum::routing::get;
 use deadpool_postgres::Transaction;
 use queue::QueueError;
 use queue::critical_path::critical_path;
-use queue::graph::{self, Edge, Run, RunTask};
 use queue::insight::runs;
 use queue::run::{Expected, RunId, RunState};
+use queue::run_queries::{self, Edge, Run, RunTask};
 use serde::Serialize;
 
-use super::gantt::{self, Bar};
-use super::graph::{Drawing, MOST_EDGES, MOST_NODES};
-use super::grid::{self, Grid};
-use super::{Shown, run_acts};
+use super::gantt::{self, GanttBar};
+use super::graph::{GraphData, MAX_EDGES, MAX_NODES};
+use super::run_comparison::{self, RunComparison};
+use super::{HandlerResult, run_actions};
 use crate::app::App;
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
-use crate::words;
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::RequestContext;
 
 /// Parents that a row names.
 const PARENTS_NAMED: usize = 5;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/runs/{id}", get(page)).merge(run_acts::routes())
+    Router::new().route("/runs/{id}", get(page)).merge(run_actions::routes())
 }
 
 /// A run as far as a page shows it.
 #[derive(Serialize)]
-pub(crate) struct Known {
+pub(crate) struct RunDetail {
     pub(crate) run: Run,
     /// Of a large run those that run, failed or are in trouble come first.
     pub(crate) tasks: Vec<RunTask>,
@@ -51,10 +51,10 @@ pub(crate) struct Known {
 pub(crate) struct CriticalPath {
     pub(crate) nodes: Vec<i64>,
     pub(crate) tasks: Vec<String>,
-    pub(crate) seconds: f64,
+    pub(crate) duration_seconds: f64,
 }
 
-struct Row {
+struct TaskRow {
     task: RunTask,
     after: String,
     critical: bool,
@@ -62,19 +62,19 @@ struct Row {
 
 #[derive(Template)]
 #[template(path = "run.html")]
-struct Screen {
-    page: Page,
+struct RunPage {
+    page: Layout,
     run: Run,
-    rows: Vec<Row>,
+    rows: Vec<TaskRow>,
     left_out: i64,
     critical: Option<CriticalPath>,
-    bars: Vec<Bar>,
-    grid: Option<Grid>,
-    draws: bool,
+    bars: Vec<GanttBar>,
+    grid: Option<RunComparison>,
+    has_graph: bool,
     caveat: Option<String>,
 }
 
-impl Screen {
+impl RunPage {
     /// Where its picture comes from.
     fn source(&self) -> String {
         format!("{}/api/v1/runs/{}/graph", self.page.base, self.run.id)
@@ -104,18 +104,18 @@ impl Screen {
             ("failed", it.failed),
             ("ignored", it.ignored),
             ("cancelled", it.cancelled),
-            ("impossible", it.impossible),
+            ("upstream_failed", it.upstream_failed),
         ];
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 }
 
 /// Reads it; `None`: there is no such run.
-pub(crate) async fn data(look: &Transaction<'_>, id: RunId) -> Result<Option<Known>, QueueError> {
-    let Some(run) = graph::run(&**look, id).await? else { return Ok(None) };
-    let most = i64::try_from(MOST_NODES).unwrap_or(i64::MAX);
-    let nodes = runs::nodes(&**look, id, most).await?;
-    let mut tasks = graph::tasks_at(&**look, id, &nodes).await?;
+pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDetail>, QueueError> {
+    let Some(run) = run_queries::run(&**tx, id).await? else { return Ok(None) };
+    let most = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
+    let nodes = runs::nodes(&**tx, id, most).await?;
+    let mut tasks = run_queries::tasks_at(&**tx, id, &nodes).await?;
     let left_out = run.count.tasks - i64::try_from(tasks.len()).unwrap_or(i64::MAX);
     if left_out > 0 {
         let place: HashMap<i64, usize> = nodes.iter().copied().zip(0..).collect();
@@ -124,62 +124,62 @@ pub(crate) async fn data(look: &Transaction<'_>, id: RunId) -> Result<Option<Kno
         // What has not begun comes last.
         tasks.sort_by_key(|task| (task.started_at.is_none(), task.started_at, task.node));
     }
-    let wanted = i64::try_from(MOST_EDGES + 1).unwrap_or(i64::MAX);
-    let mut edges = graph::edges_among(&**look, id, &nodes, wanted).await?;
-    let too_many_edges = edges.len() > MOST_EDGES;
+    let wanted = i64::try_from(MAX_EDGES + 1).unwrap_or(i64::MAX);
+    let mut edges = run_queries::edges_among(&**tx, id, &nodes, wanted).await?;
+    let too_many_edges = edges.len() > MAX_EDGES;
     if too_many_edges {
         edges.clear();
     }
     let path = (left_out <= 0 && !too_many_edges).then(|| {
-        let (path, seconds) = critical_path(&tasks, &edges);
+        let (path, duration_seconds) = critical_path(&tasks, &edges);
         CriticalPath {
             nodes: path.iter().map(|task| task.node).collect(),
             tasks: path.iter().map(|task| task.name.clone()).collect(),
-            seconds,
+            duration_seconds,
         }
     });
     let left_out = left_out.max(0);
-    Ok(Some(Known { run, tasks, edges, left_out, too_many_edges, critical_path: path }))
+    Ok(Some(RunDetail { run, tasks, edges, left_out, too_many_edges, critical_path: path }))
 }
 
-impl Known {
+impl RunDetail {
     /// As it is drawn.
-    pub(crate) fn drawing(&self) -> Drawing {
+    pub(crate) fn graph_data(&self) -> GraphData {
         let critical = self.critical_path.as_ref().map_or(&[][..], |it| &it.nodes);
-        let mut drawing = Drawing::of_run(&self.tasks, &self.edges, critical);
+        let mut drawing = GraphData::from_run(&self.tasks, &self.edges, critical);
         drawing.left_out = self.left_out;
         drawing.too_many_edges = self.too_many_edges;
         drawing
     }
 }
 
-async fn page(visit: Visit, Path(id): Path<String>) -> Shown {
+async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
     let id = run_id(&id)?;
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let known = data(&look, id).await?.ok_or_else(|| no_such_run(id))?;
-    let grid = grid::grid(&look, id, &known.tasks).await?;
-    let drawing = known.drawing();
-    let Known { run, tasks, edges, left_out, critical_path: critical, .. } = known;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let known = data(&tx, id).await?.ok_or_else(|| no_such_run(id))?;
+    let grid = run_comparison::compare_runs(&tx, id, &known.tasks).await?;
+    let drawing = known.graph_data();
+    let RunDetail { run, tasks, edges, left_out, critical_path: critical, .. } = known;
     let on_it: HashSet<i64> = critical.iter().flat_map(|it| it.nodes.iter().copied()).collect();
     let bars = gantt::bars(&run, &tasks, &on_it, viewer.now);
     let after = parents(&tasks, &edges);
-    let row = |task: RunTask| Row {
+    let row = |task: RunTask| TaskRow {
         after: after.get(&task.node).cloned().unwrap_or_default(),
         critical: on_it.contains(&task.node),
         task,
     };
     let title = format!("Run {id}");
-    answer(&Screen {
+    render(&RunPage {
         rows: tasks.into_iter().map(row).collect(),
-        page: visit.page(title, viewer),
+        page: context.layout(title, viewer),
         run,
         left_out,
         critical: critical.filter(|it| it.nodes.len() > 1),
         bars,
         grid,
-        draws: drawing.worth_it(),
+        has_graph: drawing.has_edges(),
         caveat: drawing.caveat(),
     })
 }
@@ -196,21 +196,21 @@ fn parents(tasks: &[RunTask], edges: &[Edge]) -> HashMap<i64, String> {
             expected => format!("{name} ({expected})"),
         });
     }
-    let told = |(child, names): (i64, Vec<String>)| {
+    let edge_text = |(child, names): (i64, Vec<String>)| {
         let more = names.len().saturating_sub(PARENTS_NAMED);
         let shown = names[..names.len() - more].join(", ");
         (child, if more > 0 { format!("{shown} and {more} more") } else { shown })
     };
-    parents.into_iter().map(told).collect()
+    parents.into_iter().map(edge_text).collect()
 }
 
 /// The id in a path.
-pub(crate) fn run_id(text: &str) -> Result<RunId, Trouble> {
-    text.parse().map(RunId).map_err(|_| Trouble::not_found(format!("\"{text}\" is no run's id")))
+pub(crate) fn run_id(text: &str) -> Result<RunId, HttpError> {
+    text.parse().map(RunId).map_err(|_| HttpError::not_found(format!("\"{text}\" is no run's id")))
 }
 
 /// There is none.
-pub(crate) fn no_such_run(id: RunId) -> Trouble {
-    Trouble::not_found(format!("there is no run {id}"))
+pub(crate) fn no_such_run(id: RunId) -> HttpError {
+    HttpError::not_found(format!("there is no run {id}"))
         .hint("it may have ended before the history that is kept")
 }

@@ -5,18 +5,18 @@ use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
-use queue::insight::runs::{self, COUNTED, Listed, Page as Listing, RunQuery};
+use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery, RunSummary};
 use serde::Deserialize;
 
-use super::Shown;
+use super::HandlerResult;
 use crate::app::App;
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
-use crate::words;
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::RequestContext;
 
 /// Runs of a page.
-const LIMIT: i64 = 50;
+const PAGE_SIZE: i64 = 50;
 
 const STATES: [(&str, &str); 5] = [
     ("all", ""),
@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Router<App> {
 
 /// What the address asks for; empty: any.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Ask {
+pub(crate) struct RunsParams {
     #[serde(default)]
     pub(crate) state: String,
     #[serde(default)]
@@ -40,35 +40,35 @@ pub(crate) struct Ask {
     #[serde(default)]
     pub(crate) schedule: String,
     #[serde(default)]
-    pub(crate) behind: String,
+    pub(crate) after: String,
 }
 
-impl Ask {
-    fn query(&self) -> Result<RunQuery, Trouble> {
+impl RunsParams {
+    fn query(&self) -> Result<RunQuery, HttpError> {
         let given = |text: &str| (!text.trim().is_empty()).then(|| text.trim().to_owned());
         let state = given(&self.state).map(|word| word.parse()).transpose();
-        let behind = given(&self.behind).map(|id| id.parse()).transpose();
+        let after = given(&self.after).map(|id| id.parse()).transpose();
         Ok(RunQuery {
-            state: state.map_err(Trouble::bad)?,
+            state: state.map_err(HttpError::bad_request)?,
             job: given(&self.job),
             schedule: given(&self.schedule),
-            behind: behind.map_err(|_| {
-                Trouble::bad("the list has no such page").hint("begin at its first page")
+            after: after.map_err(|_| {
+                HttpError::bad_request("the list has no such page").hint("begin at its first page")
             })?,
         })
     }
 
     /// The address of the list with another state, or from another place on.
-    fn path(&self, base: &str, state: &str, behind: &str) -> String {
+    fn path(&self, base: &str, state: &str, after: &str) -> String {
         let pairs = [
             ("state", state),
             ("job", self.job.trim()),
             ("schedule", self.schedule.trim()),
-            ("behind", behind),
+            ("after", after),
         ];
         let given = pairs.iter().filter(|(_, value)| !value.is_empty());
         let query: Vec<String> =
-            given.map(|(name, value)| format!("{name}={}", words::encoded(value))).collect();
+            given.map(|(name, value)| format!("{name}={}", format::url_encode(value))).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         format!("{base}/runs{mark}{}", query.join("&"))
     }
@@ -76,47 +76,47 @@ impl Ask {
 
 #[derive(Template)]
 #[template(path = "runs.html")]
-struct Screen {
-    page: Page,
-    ask: Ask,
+struct RunsPage {
+    page: Layout,
+    params: RunsParams,
     listing: Listing,
-    slow: bool,
+    timed_out: bool,
 }
 
-impl Screen {
+impl RunsPage {
     fn states(&self) -> &'static [(&'static str, &'static str)] {
         &STATES
     }
 
     fn with_state(&self, state: &&str) -> String {
-        self.ask.path(&self.page.base, state, "")
+        self.params.path(&self.page.base, state, "")
     }
 
-    fn behind(&self, id: &i64) -> String {
-        self.ask.path(&self.page.base, &self.ask.state, &id.to_string())
+    fn older_path(&self, id: &i64) -> String {
+        self.params.path(&self.page.base, &self.params.state, &id.to_string())
     }
 
-    fn failed(&self, run: &Listed) -> String {
-        words::count(run.failed, run.ended_at.is_none() && run.failed >= COUNTED)
+    fn failed(&self, run: &RunSummary) -> String {
+        format::count(run.failed, run.finished_at.is_none() && run.failed >= COUNT_LIMIT)
     }
 }
 
 /// Reads a page.
-pub(crate) async fn data(look: &Transaction<'_>, ask: &Ask) -> Result<Listing, Trouble> {
-    Ok(runs::page(&**look, &ask.query()?, LIMIT).await?)
+pub(crate) async fn data(tx: &Transaction<'_>, params: &RunsParams) -> Result<Listing, HttpError> {
+    Ok(runs::page(&**tx, &params.query()?, PAGE_SIZE).await?)
 }
 
-async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let mut slow = false;
-    let listing = match data(&look, &ask).await {
-        Err(trouble) if trouble.slow() => {
-            slow = true;
+async fn show(context: RequestContext, Query(params): Query<RunsParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let mut timed_out = false;
+    let listing = match data(&tx, &params).await {
+        Err(error) if error.timed_out() => {
+            timed_out = true;
             Listing::default()
         }
         listing => listing?,
     };
-    answer(&Screen { page: visit.page("Runs", viewer), ask, listing, slow })
+    render(&RunsPage { page: context.layout("Runs", viewer), params, listing, timed_out })
 }

@@ -9,31 +9,31 @@ use jiff::Timestamp;
 use queue::QueueError;
 use queue::insight::viewer::Viewer;
 use schedule::Timing;
-use schedule::kinds::FireMode;
-use schedule::page::{self, From, Listed};
-use schedule::show::{self, Fired, Logged, Test, Wanted};
+use schedule::enums::FireMode;
+use schedule::page::{self, PageFrom, ScheduleSummary};
+use schedule::queries::{self, FiredRun, LogEntry, RunHistoryFilter, TestResult};
 use serde::{Deserialize, Serialize};
 
-use super::schedules::{RECENT, overdue, strip, there};
-use super::{Shown, schedule_acts};
+use super::schedules::{RECENT, local_time, overdue, strip};
+use super::{HandlerResult, schedule_actions};
 use crate::app::App;
-use crate::page::{Markup, Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
-use crate::words;
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, Markup, render};
+use crate::request::RequestContext;
 
 /// Fires that are foretold.
-const FIRES: usize = 5;
+const NEXT_FIRES: usize = 5;
 
 /// Rows of history and of the log.
-const LATEST: i64 = 20;
+const PAGE_SIZE: i64 = 20;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/schedules/one", get(one)).merge(schedule_acts::routes())
+    Router::new().route("/schedules/detail", get(one)).merge(schedule_actions::routes())
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Ask {
+struct ScheduleParams {
     #[serde(default)]
     name: String,
     /// Runs and events before these.
@@ -45,11 +45,11 @@ struct Ask {
 
 /// All that is known of it.
 #[derive(Serialize)]
-pub(crate) struct Known {
-    pub(crate) schedule: Listed,
+pub(crate) struct ScheduleDetail {
+    pub(crate) schedule: ScheduleSummary,
     pub(crate) fires: Vec<Fire>,
-    pub(crate) history: Vec<Fired>,
-    pub(crate) log: Vec<Logged>,
+    pub(crate) history: Vec<FiredRun>,
+    pub(crate) log: Vec<LogEntry>,
 }
 
 /// An instant at which it will fire.
@@ -57,20 +57,20 @@ pub(crate) struct Known {
 pub(crate) struct Fire {
     pub(crate) at: Timestamp,
     /// On the wall clock of the schedule, with its zone.
-    pub(crate) there: String,
+    pub(crate) local_time: String,
 }
 
 #[derive(Template)]
 #[template(path = "schedule.html")]
-struct Screen {
-    page: Page,
+struct SchedulePage {
+    page: Layout,
     name: String,
-    known: Known,
-    test: Option<Test>,
+    known: ScheduleDetail,
+    test: Option<TestResult>,
     tested: bool,
 }
 
-impl Screen {
+impl SchedulePage {
     fn now(&self) -> Timestamp {
         self.page.viewer.now
     }
@@ -79,7 +79,7 @@ impl Screen {
         strip(&self.page.base, &self.known.schedule)
     }
 
-    fn overdue(&self, it: &Listed) -> Option<String> {
+    fn overdue(&self, it: &ScheduleSummary) -> Option<String> {
         overdue(it)
     }
 
@@ -87,7 +87,7 @@ impl Screen {
         self.known.schedule.status.mode == FireMode::Triggered
     }
 
-    fn in_force(&self) -> bool {
+    fn is_active(&self) -> bool {
         self.known.schedule.status.removed_at.is_none()
     }
 
@@ -105,7 +105,7 @@ impl Screen {
         params.as_object().filter(|it| !it.is_empty()).map(|_| params.to_string())
     }
 
-    fn event_class(&self, it: &Logged) -> &'static str {
+    fn event_class(&self, it: &LogEntry) -> &'static str {
         match (it.event.as_str(), it.outcome.as_deref()) {
             ("error", _) | (_, Some("failed")) => "failed",
             ("skipped" | "missed" | "reclaimed", _) | (_, Some("cancelled")) => "cancelled",
@@ -116,74 +116,81 @@ impl Screen {
 
     /// A page begins behind the last run, or the last event, of this one.
     fn more_runs(&self) -> Option<i64> {
-        let full = i64::try_from(self.known.history.len()).is_ok_and(|it| it >= LATEST);
-        self.known.history.last().filter(|_| full).map(|it| it.run)
+        let full = i64::try_from(self.known.history.len()).is_ok_and(|it| it >= PAGE_SIZE);
+        self.known.history.last().filter(|_| full).map(|it| it.run_id)
     }
 
     fn more_events(&self) -> Option<i64> {
-        let full = i64::try_from(self.known.log.len()).is_ok_and(|it| it >= LATEST);
+        let full = i64::try_from(self.known.log.len()).is_ok_and(|it| it >= PAGE_SIZE);
         self.known.log.last().filter(|_| full).map(|it| it.id)
     }
 }
 
 /// Reads it.
-pub(crate) async fn data(look: &Transaction<'_>, name: &str) -> Result<Known, Trouble> {
-    read(look, name, (None, None)).await
+pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<ScheduleDetail, HttpError> {
+    read(tx, name, (None, None)).await
 }
 
 async fn read(
-    look: &Transaction<'_>,
+    tx: &Transaction<'_>,
     name: &str,
     (run, event): (Option<i64>, Option<i64>),
-) -> Result<Known, Trouble> {
-    let page = page::page(&**look, From::Name(name), RECENT).await?;
-    let schedule = page.schedules.into_iter().next().ok_or_else(|| missing(name))?;
+) -> Result<ScheduleDetail, HttpError> {
+    let page = page::page(&**tx, PageFrom::Name(name), RECENT).await?;
+    let schedule = page.schedules.into_iter().next().ok_or_else(|| no_such_schedule(name))?;
     let timing = Timing::parse(&schedule.status.timing).ok();
-    let now = queue::show::now(&**look).await?;
+    let now = queue::task_queries::now(&**tx).await?;
     let cadence = timing.as_ref().and_then(Timing::cadence);
-    let at = cadence.iter().flat_map(|it| it.fires(now).take(FIRES)).collect::<Vec<_>>();
-    let fire = |at| Fire { at, there: there(&schedule.status.timing, at) };
+    let at = cadence.iter().flat_map(|it| it.fires(now).take(NEXT_FIRES)).collect::<Vec<_>>();
+    let fire = |at| Fire { at, local_time: local_time(&schedule.status.timing, at) };
     let fires = at.into_iter().map(fire).collect();
-    let wanted =
-        Wanted { schedule: Some(name.to_owned()), before: run, limit: LATEST, ..Wanted::default() };
-    let history = show::history(&**look, &wanted).await?;
-    let log = show::log(&**look, Some(name), None, event, LATEST).await?.unwrap_or_default();
-    Ok(Known { schedule, fires, history, log })
+    let wanted = RunHistoryFilter {
+        schedule: Some(name.to_owned()),
+        before: run,
+        limit: PAGE_SIZE,
+        ..RunHistoryFilter::default()
+    };
+    let history = queries::history(&**tx, &wanted).await?;
+    let log = queries::log(&**tx, Some(name), None, event, PAGE_SIZE).await?.unwrap_or_default();
+    Ok(ScheduleDetail { schedule, fires, history, log })
 }
 
 /// There is none.
-pub(crate) fn missing(name: &str) -> Trouble {
-    Trouble::not_found(format!("there is no schedule \"{name}\""))
+pub(crate) fn no_such_schedule(name: &str) -> HttpError {
+    HttpError::not_found(format!("there is no schedule \"{name}\""))
 }
 
-async fn one(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let place = |text: &str| -> Result<Option<i64>, Trouble> {
+async fn one(context: RequestContext, Query(params): Query<ScheduleParams>) -> HandlerResult {
+    let place = |text: &str| -> Result<Option<i64>, HttpError> {
         let given = Some(text).filter(|text| !text.is_empty()).map(str::parse);
-        given.transpose().map_err(|_| Trouble::bad("the history has no such page"))
+        given.transpose().map_err(|_| HttpError::bad_request("the history has no such page"))
     };
-    let place = (place(&ask.run)?, place(&ask.event)?);
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let known = read(&look, &ask.name, place).await?;
+    let place = (place(&params.run)?, place(&params.event)?);
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let known = read(&tx, &params.name, place).await?;
     // A clock costs nothing to look at. What a trigger asks is somebody's SQL: only on request.
     let clock = known.schedule.status.mode != FireMode::Triggered;
-    let test = if clock { show::test(&*look, &ask.name).await? } else { None };
-    screen(&visit, viewer, known, (test, false))
+    let test = if clock { queries::test(&*tx, &params.name).await? } else { None };
+    render_page(&context, viewer, known, (test, false))
 }
 
 /// The page of a schedule; what a tick would do, and whether somebody asked for it.
-pub(crate) fn screen(
-    visit: &Visit,
+pub(crate) fn render_page(
+    context: &RequestContext,
     viewer: Viewer,
-    known: Known,
-    (test, tested): (Option<Test>, bool),
-) -> Shown {
+    known: ScheduleDetail,
+    (test, tested): (Option<TestResult>, bool),
+) -> HandlerResult {
     let name = known.schedule.status.name.clone();
-    answer(&Screen { page: visit.page(name.clone(), viewer), name, known, test, tested })
+    render(&SchedulePage { page: context.layout(name.clone(), viewer), name, known, test, tested })
 }
 
 /// What a tick would do about it now.
-pub(crate) async fn tested(look: &Transaction<'_>, name: &str) -> Result<Option<Test>, QueueError> {
-    show::test(&**look, name).await
+pub(crate) async fn dry_run(
+    tx: &Transaction<'_>,
+    name: &str,
+) -> Result<Option<TestResult>, QueueError> {
+    queries::test(&**tx, name).await
 }

@@ -9,34 +9,34 @@ use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use queue::attempt::{self, Attempt};
-use queue::show::{self, Running, Task};
+use queue::task_queries::{self, Running, Task};
 use queue::{QueueError, State, TaskId, cancel};
 use serde::{Deserialize, Serialize};
 
-use super::Shown;
-use super::attempts::{self, Told};
-use super::lately::Usual;
+use super::HandlerResult;
+use super::attempts::{self, AttemptView};
+use super::duration_history::DurationHistory;
 use super::timeline::timeline;
-use super::{kept_plan, live};
+use super::{saved_plan, task_events};
 use crate::app::App;
+use crate::format;
 use crate::highlight;
-use crate::page::{Markup, Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::{Act, Visit};
-use crate::words;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, Markup, render};
+use crate::request::{FormRequest, RequestContext};
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/tasks/{id}", get(page))
-        .route("/tasks/{id}/cancel", post(stop))
-        .route("/tasks/{id}/retry", post(again))
-        .merge(kept_plan::routes())
-        .merge(live::routes())
+        .route("/tasks/{id}/cancel", post(cancel_task))
+        .route("/tasks/{id}/retry", post(retry_task))
+        .merge(saved_plan::routes())
+        .merge(task_events::routes())
 }
 
 /// What is known of a task but what its name and its plan say.
 #[derive(Serialize)]
-pub(crate) struct Known {
+pub(crate) struct TaskStatus {
     pub(crate) task: Task,
     pub(crate) why: Option<String>,
     pub(crate) running: Option<Running>,
@@ -46,11 +46,11 @@ pub(crate) struct Known {
 
 /// All that is known of it.
 #[derive(Serialize)]
-pub(crate) struct Whole {
+pub(crate) struct TaskDetail {
     #[serde(flatten)]
-    known: Known,
-    usual: Option<Usual>,
-    plan: Option<kept_plan::Told>,
+    known: TaskStatus,
+    duration_history: Option<DurationHistory>,
+    plan: Option<saved_plan::SavedPlan>,
 }
 
 /// Who holds a lock that a task waits for, as `mill.running` tells it.
@@ -62,35 +62,35 @@ pub(crate) struct Blocker {
     state: Option<String>,
     transaction_started_at: Option<Timestamp>,
     /// The task that it runs, if it runs one.
-    task: Option<i64>,
+    task_id: Option<i64>,
     name: Option<String>,
 }
 
 /// The part that changes as the task goes on.
 #[derive(Template)]
-#[template(path = "task_now.html")]
-pub(crate) struct Now<'a> {
+#[template(path = "task_status.html")]
+pub(crate) struct TaskStatusPanel<'a> {
     base: &'a str,
     now: Timestamp,
-    known: &'a Known,
+    known: &'a TaskStatus,
     notices: Vec<String>,
     timeline: Markup,
 }
 
 #[derive(Template)]
 #[template(path = "task.html")]
-struct Screen {
-    page: Page,
-    happens: Markup,
+struct TaskPage {
+    page: Layout,
+    status_panel: Markup,
     task: Task,
-    attempts: Vec<Told>,
+    attempts: Vec<AttemptView>,
     statement: Option<Markup>,
     params: Option<String>,
-    usual: Option<Usual>,
-    plan: Option<kept_plan::Told>,
+    duration_history: Option<DurationHistory>,
+    plan: Option<saved_plan::SavedPlan>,
 }
 
-impl Screen {
+impl TaskPage {
     fn now(&self) -> Timestamp {
         self.page.viewer.now
     }
@@ -103,9 +103,9 @@ impl Screen {
         self.page.viewer.may_act && matches!(self.task.state, None | Some(State::Scheduled))
     }
 
-    fn picture(&self) -> Markup {
-        let picture = |usual: &Usual| usual.picture(&self.page.base, self.task.id);
-        self.usual.as_ref().map_or_else(|| Markup(String::new()), picture)
+    fn duration_chart(&self) -> Markup {
+        let picture = |history: &DurationHistory| history.chart(&self.page.base, self.task.id);
+        self.duration_history.as_ref().map_or_else(|| Markup(String::new()), picture)
     }
 
     /// Asked for again, or sent, until it has ended.
@@ -114,8 +114,8 @@ impl Screen {
     }
 }
 
-impl<'a> Now<'a> {
-    pub(crate) fn new(known: &'a Known, base: &'a str, now: Timestamp) -> Self {
+impl<'a> TaskStatusPanel<'a> {
+    pub(crate) fn new(known: &'a TaskStatus, base: &'a str, now: Timestamp) -> Self {
         let running = known.running.as_ref();
         let since = running.map(|it| it.started_at);
         let notices = running.and_then(|it| it.notices.as_ref());
@@ -129,8 +129,8 @@ impl<'a> Now<'a> {
     }
 
     /// Sessions that hold it up and run no task; a prepared transaction has no backend to end.
-    fn outside(&self) -> impl Iterator<Item = &Blocker> {
-        self.known.blockers.iter().filter(|it| it.task.is_none() && it.pid > 0)
+    fn outside_blockers(&self) -> impl Iterator<Item = &Blocker> {
+        self.known.blockers.iter().filter(|it| it.task_id.is_none() && it.pid > 0)
     }
 
     /// It has said how far it is, or the server has.
@@ -141,79 +141,90 @@ impl<'a> Now<'a> {
 }
 
 /// What changes as it goes on; `None`: there is no such task.
-pub(crate) async fn known(look: &Transaction<'_>, id: TaskId) -> Result<Option<Known>, QueueError> {
-    let Some(task) = show::task(&**look, id).await? else { return Ok(None) };
+pub(crate) async fn read_status(
+    tx: &Transaction<'_>,
+    id: TaskId,
+) -> Result<Option<TaskStatus>, QueueError> {
+    let Some(task) = task_queries::task(&**tx, id).await? else { return Ok(None) };
     let running = match task.state {
-        Some(State::Running) => show::running(&**look, Some(id)).await?.pop(),
+        Some(State::Running) => task_queries::running(&**tx, Some(id)).await?.pop(),
         _ => None,
     };
     let blockers = running.as_ref().and_then(|it| it.blockers.clone());
     let blockers = blockers.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default();
-    let attempts = attempt::attempts(&**look, id).await?;
-    let why = show::why(&**look, id).await?;
-    Ok(Some(Known { task, why, running, blockers, attempts }))
+    let attempts = attempt::attempts(&**tx, id).await?;
+    let why = task_queries::why(&**tx, id).await?;
+    Ok(Some(TaskStatus { task, why, running, blockers, attempts }))
 }
 
 /// All of it.
-pub(crate) async fn data(look: &Transaction<'_>, id: TaskId) -> Result<Option<Whole>, QueueError> {
-    let Some(known) = known(look, id).await? else { return Ok(None) };
-    let usual = Usual::of(look, &known.task.queue, known.task.name.as_deref()).await?;
+pub(crate) async fn data(
+    tx: &Transaction<'_>,
+    id: TaskId,
+) -> Result<Option<TaskDetail>, QueueError> {
+    let Some(known) = read_status(tx, id).await? else { return Ok(None) };
+    let duration_history =
+        DurationHistory::of(tx, &known.task.queue, known.task.name.as_deref()).await?;
     // Only what has run has one.
-    let plan = if known.attempts.is_empty() { None } else { kept_plan::data(look, id).await? };
-    Ok(Some(Whole { known, usual, plan }))
+    let plan = if known.attempts.is_empty() { None } else { saved_plan::data(tx, id).await? };
+    Ok(Some(TaskDetail { known, duration_history, plan }))
 }
 
-async fn page(visit: Visit, Path(id): Path<String>) -> Shown {
+async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
     let id = task_id(&id)?;
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let Whole { known, usual, plan } = data(&look, id).await?.ok_or_else(|| no_such_task(id))?;
-    let happens = Markup(Now::new(&known, &visit.app.base, viewer.now).render()?);
-    let Known { task, attempts, .. } = known;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let TaskDetail { known, duration_history, plan } =
+        data(&tx, id).await?.ok_or_else(|| no_such_task(id))?;
+    let status_panel =
+        Markup(TaskStatusPanel::new(&known, &context.app.base, viewer.now).render()?);
+    let TaskStatus { task, attempts, .. } = known;
     let statement = task.statement.as_deref().map(|sql| highlight::statement(sql, None));
     let title = task.name.clone().unwrap_or_else(|| format!("task {id}"));
-    answer(&Screen {
+    render(&TaskPage {
         params: task.params.as_ref().map(ToString::to_string),
-        attempts: attempts::told(attempts),
-        page: visit.page(title, viewer),
-        happens,
+        attempts: attempts::attempt_views(attempts),
+        page: context.layout(title, viewer),
+        status_panel,
         statement,
         task,
-        usual,
+        duration_history,
         plan,
     })
 }
 
-async fn stop(Path(id): Path<String>, act: Act) -> Result<Response, Trouble> {
+async fn cancel_task(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
     let id = task_id(&id)?;
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    let done = cancel::cancel(&*transaction, id).await?;
-    transaction.commit().await?;
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let done = cancel::cancel(&*tx, id).await?;
+    tx.commit().await?;
     if done == "not found" {
         return Err(no_such_task(id));
     }
-    Ok(act.back(&format!("/tasks/{id}")))
+    Ok(form.redirect_back(&format!("/tasks/{id}")))
 }
 
-async fn again(Path(id): Path<String>, act: Act) -> Result<Response, Trouble> {
+async fn retry_task(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
     let id = task_id(&id)?;
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    let done = cancel::retry(&*transaction, id).await?;
-    transaction.commit().await?;
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let done = cancel::retry(&*tx, id).await?;
+    tx.commit().await?;
     if done == "not found" {
         return Err(no_such_task(id));
     }
-    Ok(act.back(&format!("/tasks/{id}")))
+    Ok(form.redirect_back(&format!("/tasks/{id}")))
 }
 
-pub(crate) fn task_id(text: &str) -> Result<TaskId, Trouble> {
-    text.parse().map(TaskId).map_err(|_| Trouble::not_found(format!("\"{text}\" is no task's id")))
+pub(crate) fn task_id(text: &str) -> Result<TaskId, HttpError> {
+    text.parse()
+        .map(TaskId)
+        .map_err(|_| HttpError::not_found(format!("\"{text}\" is no task's id")))
 }
 
-pub(crate) fn no_such_task(id: TaskId) -> Trouble {
-    Trouble::not_found(format!("there is no task {id}"))
+pub(crate) fn no_such_task(id: TaskId) -> HttpError {
+    HttpError::not_found(format!("there is no task {id}"))
         .hint("it may have ended before the history that is kept, or was never submitted")
 }

@@ -7,19 +7,19 @@ use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use queue::TaskId;
-use queue::insight::tasks::{self, Behind, Found, TaskQuery};
+use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
 use serde::{Deserialize, Serialize};
 
-use super::Shown;
+use super::HandlerResult;
 use crate::app::App;
-use crate::filter::{self, Mistake};
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::Visit;
-use crate::words;
+use crate::filter::{self, FilterError};
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::RequestContext;
 
 /// Tasks of a page.
-const LIMIT: usize = 50;
+const PAGE_SIZE: usize = 50;
 
 /// Filters that one click gives.
 const TABS: [(&str, &str); 7] = [
@@ -38,43 +38,43 @@ pub(crate) fn routes() -> Router<App> {
 
 /// What the address asks for.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Ask {
+pub(crate) struct TasksParams {
     /// The filter.
     #[serde(default)]
     pub(crate) q: String,
     /// Where the page begins: behind this task.
     #[serde(default)]
-    pub(crate) behind: String,
+    pub(crate) after: String,
 }
 
 /// One page.
 #[derive(Default, Serialize)]
 pub(crate) struct Listing {
-    pub(crate) tasks: Vec<Found>,
-    /// What `behind` is for the next page; `None`: this was the last.
+    pub(crate) tasks: Vec<TaskSummary>,
+    /// What `after` is for the next page; `None`: this was the last.
     pub(crate) next: Option<String>,
     /// History was looked at back to then, and no further.
-    pub(crate) looked_back_to: Option<Timestamp>,
+    pub(crate) searched_back_to: Option<Timestamp>,
 }
 
 #[derive(Template)]
 #[template(path = "tasks.html")]
-struct Screen {
-    page: Page,
-    ask: Ask,
+struct TasksPage {
+    page: Layout,
+    params: TasksParams,
     query: TaskQuery,
     listing: Listing,
-    mistake: Option<Mistake>,
-    slow: bool,
+    filter_error: Option<FilterError>,
+    timed_out: bool,
 }
 
-impl Screen {
+impl TasksPage {
     fn tabs(&self) -> &'static [(&'static str, &'static str)] {
         &TABS
     }
 
     fn current(&self, filter: &&str) -> bool {
-        self.ask.q.trim() == *filter
+        self.params.q.trim() == *filter
     }
 
     /// Live tasks can be cancelled, ended ones retried; a page of other ones neither.
@@ -87,70 +87,71 @@ impl Screen {
     }
 }
 
-async fn show(visit: Visit, Query(ask): Query<Ask>) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let parsed = filter::parse(&ask.q);
-    let (query, mistake) = match parsed {
+async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let parsed = filter::parse(&params.q);
+    let (query, filter_error) = match parsed {
         Ok(query) => (query, None),
-        Err(mistake) => (TaskQuery::default(), Some(mistake)),
+        Err(error) => (TaskQuery::default(), Some(error)),
     };
-    let mut slow = false;
-    let listing = match mistake {
+    let mut timed_out = false;
+    let listing = match filter_error {
         Some(_) => Listing::default(),
-        None => match data(&look, &query, &ask).await {
-            Err(trouble) if trouble.slow() => {
-                slow = true;
+        None => match data(&tx, &query, &params).await {
+            Err(error) if error.timed_out() => {
+                timed_out = true;
                 Listing::default()
             }
             listing => listing?,
         },
     };
-    let page = visit.page("Tasks", viewer);
-    answer(&Screen { page, ask, query, listing, mistake, slow })
+    let page = context.layout("Tasks", viewer);
+    render(&TasksPage { page, params, query, listing, filter_error, timed_out })
 }
 
 /// Reads a page.
 pub(crate) async fn data(
-    look: &Transaction<'_>,
+    tx: &Transaction<'_>,
     query: &TaskQuery,
-    ask: &Ask,
-) -> Result<Listing, Trouble> {
+    params: &TasksParams,
+) -> Result<Listing, HttpError> {
     let page = if query.ended {
-        tasks::ended(&**look, query, behind_ended(&ask.behind)?, LIMIT).await?
+        tasks::ended(&**tx, query, parse_ended_cursor(&params.after)?, PAGE_SIZE).await?
     } else {
-        tasks::live(&**look, query, behind_live(&ask.behind)?, LIMIT).await?
+        tasks::live(&**tx, query, parse_live_cursor(&params.after)?, PAGE_SIZE).await?
     };
     let last = page.tasks.last().filter(|_| page.more);
     let next = last.map(|task| match task.state {
         Some(_) => task.id.to_string(),
         None => format!("{}.{}", task.at.as_microsecond(), task.id),
     });
-    let next = next
-        .or_else(|| page.looked_back_to.map(|at| format!("{}.{}", at.as_microsecond(), i64::MAX)));
-    Ok(Listing { tasks: page.tasks, next, looked_back_to: page.looked_back_to })
+    let next = next.or_else(|| {
+        page.searched_back_to.map(|at| format!("{}.{}", at.as_microsecond(), i64::MAX))
+    });
+    Ok(Listing { tasks: page.tasks, next, searched_back_to: page.searched_back_to })
 }
 
-fn behind_live(text: &str) -> Result<Option<TaskId>, Trouble> {
+fn parse_live_cursor(text: &str) -> Result<Option<TaskId>, HttpError> {
     if text.is_empty() {
         return Ok(None);
     }
-    text.parse().map(|id| Some(TaskId(id))).map_err(|_| no_place())
+    text.parse().map(|id| Some(TaskId(id))).map_err(|_| invalid_cursor())
 }
 
-fn behind_ended(text: &str) -> Result<Option<Behind>, Trouble> {
+fn parse_ended_cursor(text: &str) -> Result<Option<PageCursor>, HttpError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let (at, id) = text.split_once('.').ok_or_else(no_place)?;
+    let (at, id) = text.split_once('.').ok_or_else(invalid_cursor)?;
     let at = at.parse().ok().and_then(|at| Timestamp::from_microsecond(at).ok());
     match (at, id.parse()) {
-        (Some(at), Ok(id)) => Ok(Some(Behind { at, id: TaskId(id) })),
-        _ => Err(no_place()),
+        (Some(at), Ok(id)) => Ok(Some(PageCursor { at, id: TaskId(id) })),
+        _ => Err(invalid_cursor()),
     }
 }
 
-fn no_place() -> Trouble {
-    Trouble::bad("the list has no such page").hint("begin at its first page")
+fn invalid_cursor() -> HttpError {
+    HttpError::bad_request("the list has no such page").hint("begin at its first page")
 }

@@ -5,19 +5,19 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use queue::attempt::Attempt;
 
-use crate::page::{Markup, escaped};
-use crate::words::span;
+use crate::format::span;
+use crate::layout::{Markup, escaped};
 
 /// Units of the picture's width.
 const WIDTH: f64 = 1000.0;
 
 /// A narrower piece could not be seen.
-const LEAST: f64 = 3.0;
+const MIN_WIDTH: f64 = 3.0;
 
 /// A stretch of the line.
-struct Stretch {
+struct Segment {
     class: String,
-    told: String,
+    title: String,
     from: Timestamp,
     to: Timestamp,
 }
@@ -29,48 +29,48 @@ pub(crate) fn timeline(
     running_since: Option<Timestamp>,
     now: Timestamp,
 ) -> Markup {
-    let mut stretches = Vec::new();
+    let mut segments = Vec::new();
     let mut at = enqueued_at;
     let ended = attempts.iter().map(|it| {
-        let told = format!("attempt {}: {}", it.attempt, it.outcome.as_str().replace('_', " "));
-        (it.outcome.to_string(), told, it.started_at.unwrap_or(it.finished_at), it.finished_at)
+        let title = format!("attempt {}: {}", it.attempt, it.outcome.as_str().replace('_', " "));
+        (it.outcome.to_string(), title, it.started_at.unwrap_or(it.finished_at), it.finished_at)
     });
     let going_on =
         running_since.map(|since| ("running".to_owned(), "runs now".to_owned(), since, now));
-    for (class, told, from, to) in ended.chain(going_on) {
+    for (class, title, from, to) in ended.chain(going_on) {
         if from > at {
-            stretches.push(Stretch {
+            segments.push(Segment {
                 class: "wait".to_owned(),
-                told: "waited".to_owned(),
+                title: "waited".to_owned(),
                 from: at,
                 to: from,
             });
         }
-        stretches.push(Stretch { class, told, from, to });
+        segments.push(Segment { class, title, from, to });
         at = at.max(to);
     }
-    draw(&stretches)
+    draw(&segments)
 }
 
-fn draw(stretches: &[Stretch]) -> Markup {
-    let seconds = |it: &Stretch| it.to.duration_since(it.from).as_secs_f64().max(0.0);
-    let all: f64 = stretches.iter().map(seconds).sum();
-    if stretches.is_empty() {
+fn draw(segments: &[Segment]) -> Markup {
+    let seconds = |it: &Segment| it.to.duration_since(it.from).as_secs_f64().max(0.0);
+    let all: f64 = segments.iter().map(seconds).sum();
+    if segments.is_empty() {
         return Markup(String::new());
     }
     // What would be too narrow gets its least width, at the cost of the others.
     #[expect(clippy::cast_precision_loss, reason = "a number of attempts")]
-    let spare = (WIDTH - LEAST * stretches.len() as f64).max(0.0);
+    let spare = (WIDTH - MIN_WIDTH * segments.len() as f64).max(0.0);
     let mut svg = format!(
         "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH} 20\" preserveAspectRatio=\"none\" role=\"img\" \
          aria-label=\"{} over {}\">",
-        crate::words::counted(i64::try_from(stretches.len()).unwrap_or(0), "part"),
+        crate::format::counted(i64::try_from(segments.len()).unwrap_or(0), "part"),
         span(all)
     );
     let mut x = 0.0;
-    for it in stretches {
+    for it in segments {
         let part = if all > 0.0 { seconds(it) / all } else { 0.0 };
-        let width = LEAST + spare * part;
+        let width = MIN_WIDTH + spare * part;
         let _ = write!(
             svg,
             "<rect class=\"{}\" x=\"{x:.1}\" y=\"{}\" width=\"{width:.1}\" height=\"{}\">\
@@ -78,7 +78,7 @@ fn draw(stretches: &[Stretch]) -> Markup {
             it.class,
             if it.class == "wait" { 8 } else { 2 },
             if it.class == "wait" { 4 } else { 16 },
-            escaped(&it.told),
+            escaped(&it.title),
             span(seconds(it)),
         );
         x += width;

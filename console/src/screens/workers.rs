@@ -7,18 +7,18 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
-use queue::roster::{self, Worker};
-use queue::show::{self as tasks, Running};
+use queue::task_queries::{self as tasks, Running};
+use queue::workers::{self, Worker};
 use queue::{QueueError, WorkerId, operate};
 use serde::Serialize;
 
-use super::Shown;
-use super::fill::{Fleet, QueueFill};
+use super::HandlerResult;
+use super::queue_stats::{FleetSnapshot, QueueStats};
 use crate::app::App;
-use crate::page::{Page, show as answer};
-use crate::trouble::Trouble;
-use crate::visit::{Act, Visit};
-use crate::words;
+use crate::format;
+use crate::http_error::HttpError;
+use crate::layout::{Layout, render};
+use crate::request::{FormRequest, RequestContext};
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/workers", get(show)).route("/workers/{id}/drain", post(drain))
@@ -26,7 +26,7 @@ pub(crate) fn routes() -> Router<App> {
 
 /// A worker and its tasks.
 #[derive(Serialize)]
-pub(crate) struct Seat {
+pub(crate) struct WorkerStatus {
     #[serde(flatten)]
     pub(crate) worker: Worker,
     /// `alive`, `draining`, `disconnected`, `silent` or `dead`.
@@ -36,34 +36,34 @@ pub(crate) struct Seat {
 
 #[derive(Template)]
 #[template(path = "workers.html")]
-struct Screen {
-    page: Page,
-    seats: Vec<Seat>,
+struct WorkersPage {
+    page: Layout,
+    statuses: Vec<WorkerStatus>,
     /// Queues with pending tasks that nobody is going to claim, and that are not paused.
-    unserved: Vec<QueueFill>,
+    unserved: Vec<QueueStats>,
 }
 
-impl Screen {
+impl WorkersPage {
     fn now(&self) -> Timestamp {
         self.page.viewer.now
     }
 }
 
 /// Reads them.
-pub(crate) async fn data(look: &Transaction<'_>) -> Result<Vec<Seat>, QueueError> {
-    let workers = roster::workers(&**look).await?;
-    let running = tasks::running(&**look, None).await?;
-    let seat = |worker: Worker| Seat {
+pub(crate) async fn data(tx: &Transaction<'_>) -> Result<Vec<WorkerStatus>, QueueError> {
+    let workers = workers::workers(&**tx).await?;
+    let running = tasks::running(&**tx, None).await?;
+    let status = |worker: Worker| WorkerStatus {
         state: state(&worker),
         tasks: running.iter().filter(|task| task.worker_id == worker.id).cloned().collect(),
         worker,
     };
-    Ok(workers.into_iter().map(seat).collect())
+    Ok(workers.into_iter().map(status).collect())
 }
 
 /// A worker whose control session is gone, but whose beat is young, may be about to connect again.
 fn state(worker: &Worker) -> &'static str {
-    match (worker.alive, worker.present, worker.draining) {
+    match (worker.alive, worker.session_alive, worker.draining) {
         (false, false, _) => "dead",
         (false, true, _) => "silent",
         (true, false, _) => "disconnected",
@@ -72,23 +72,24 @@ fn state(worker: &Worker) -> &'static str {
     }
 }
 
-async fn show(visit: Visit) -> Shown {
-    let mut session = visit.session().await?;
-    let look = session.look().await?;
-    let viewer = visit.viewer(&look).await?;
-    let seats = data(&look).await?;
-    let fleet = Fleet::look(&look, &visit.app.tally, viewer.now).await?;
+async fn show(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let statuses = data(&tx).await?;
+    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
     let mut unserved = fleet.queues();
     unserved.retain(|queue| queue.unserved(&fleet.workers));
-    answer(&Screen { page: visit.page("Workers", viewer), seats, unserved })
+    render(&WorkersPage { page: context.layout("Workers", viewer), statuses, unserved })
 }
 
-async fn drain(Path(id): Path<String>, act: Act) -> Result<Response, Trouble> {
-    let gone = || Trouble::not_found("there is no such worker").hint("it may have left meanwhile");
+async fn drain(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let gone =
+        || HttpError::not_found("there is no such worker").hint("it may have left meanwhile");
     let worker = WorkerId(id.parse().map_err(|_| gone())?);
-    let mut session = act.visit.session().await?;
-    let transaction = act.begin(&mut session).await?;
-    let found = operate::drain(&*transaction, worker, act.parsed("draining")?).await?;
-    transaction.commit().await?;
-    if found { Ok(act.back("/workers")) } else { Err(gone()) }
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let found = operate::drain(&*tx, worker, form.parsed("draining")?).await?;
+    tx.commit().await?;
+    if found { Ok(form.redirect_back("/workers")) } else { Err(gone()) }
 }

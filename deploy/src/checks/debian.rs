@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::scratch::Scratch;
-use crate::{Check, Tools, pages};
+use crate::{Check, Tools, man_pages};
 
 const SUBJECT: &str = "debian";
 const DPKG: &str = "dpkg-deb";
@@ -59,11 +59,11 @@ fn package() -> Result<Option<PathBuf>> {
 /// Modes, owners and names of all files.
 fn contents(tools: &Tools, package: &Path) -> Result<Check> {
     let what = "files, modes and owners";
-    let Some(said) = tools.run(tools.command(DPKG).arg("--contents").arg(package), "")? else {
+    let Some(output) = tools.run(tools.command(DPKG).arg("--contents").arg(package), "")? else {
         return Ok(Check::skipped(SUBJECT, what, DPKG, HINT));
     };
     // -rwxr-xr-x root/root 123 2026-01-01 00:00 ./usr/bin/pgmill
-    let rows: Vec<[&str; 3]> = said
+    let rows: Vec<[&str; 3]> = output
         .out
         .lines()
         .filter_map(|line| {
@@ -73,31 +73,31 @@ fn contents(tools: &Tools, package: &Path) -> Result<Check> {
         .collect();
     let mut wanted: Vec<(&str, String)> =
         FILES.map(|(mode, name)| (mode, name.to_owned())).to_vec();
-    for command in pages::programs() {
+    for command in man_pages::programs() {
         let name = command.get_name();
         wanted.push(("-rw-r--r--", format!("usr/share/man/man1/{name}.1.gz")));
         wanted.push(("-rw-r--r--", format!("usr/share/bash-completion/completions/{name}")));
     }
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for (mode, name) in &wanted {
         if !rows.iter().any(|[it, _, path]| it == mode && path == name) {
-            mistakes.push(format!("no {name} with mode {mode}"));
+            errors.push(format!("no {name} with mode {mode}"));
         }
     }
     for [mode, owner, name] in &rows {
         if !["root/root", "0/0"].contains(owner) {
-            mistakes.push(format!("{name} belongs to {owner}"));
+            errors.push(format!("{name} belongs to {owner}"));
         }
         if mode.get(8..9) == Some("w") || mode.contains(['s', 't']) {
-            mistakes.push(format!("{name} has mode {mode}"));
+            errors.push(format!("{name} has mode {mode}"));
         }
         if !["", "usr", "etc"].contains(&name.split('/').next().unwrap_or_default()) {
-            mistakes.push(format!("{name} is neither in usr nor in etc"));
+            errors.push(format!("{name} is neither in usr nor in etc"));
         }
     }
-    Ok(match &*mistakes {
+    Ok(match &*errors {
         [] => Check::passed(SUBJECT, what, DPKG, format!("{} entries", rows.len())),
-        _ => Check::found(SUBJECT, what, DPKG, &mistakes),
+        _ => Check::found(SUBJECT, what, DPKG, &errors),
     })
 }
 
@@ -106,38 +106,42 @@ fn control(tools: &Tools, package: &Path) -> Result<Check> {
     let what = "version, dependencies, configuration files";
     let mut asked = tools.command(DPKG);
     let asked = asked.arg("--field").arg(package).args(["Package", "Version", "Depends"]);
-    let Some(said) = tools.run(asked, "")? else {
+    let Some(output) = tools.run(asked, "")? else {
         return Ok(Check::skipped(SUBJECT, what, DPKG, HINT));
     };
     let field = |name: &str| {
-        said.out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap_or("")
+        output
+            .out
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            .unwrap_or("")
     };
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     if field("Package") != "pgmill" || !field("Version").starts_with(env!("CARGO_PKG_VERSION")) {
-        mistakes.push(format!("it is {} {}", field("Package"), field("Version")));
+        errors.push(format!("it is {} {}", field("Package"), field("Version")));
     }
     // What the linker says that it needs; the programs bring everything else along.
     let depends: Vec<&str> =
         field("Depends").split(", ").filter_map(|it| it.split(' ').next()).collect();
     if !depends.contains(&"libc6") {
-        mistakes.push("it does not depend on libc6".to_owned());
+        errors.push("it does not depend on libc6".to_owned());
     }
     for other in depends.iter().filter(|it| !["libc6", "libgcc-s1"].contains(it)) {
-        mistakes.push(format!("it depends on {other}"));
+        errors.push(format!("it depends on {other}"));
     }
     let conffiles =
         tools.run(tools.command(DPKG).arg("--info").arg(package).arg("conffiles"), "")?;
-    let conffiles = conffiles.map(|said| said.out).unwrap_or_default();
+    let conffiles = conffiles.map(|output| output.out).unwrap_or_default();
     if conffiles.trim() != "/etc/default/pgmill" {
-        mistakes.push(format!("its configuration files are {}", conffiles.trim()));
+        errors.push(format!("its configuration files are {}", conffiles.trim()));
     }
-    Ok(match &*mistakes {
+    Ok(match &*errors {
         [] => {
             let size = fs::metadata(package)?.len() / 1024;
             let detail = format!("{size} KiB, depends on {}", field("Depends"));
             Check::passed(SUBJECT, what, DPKG, detail)
         }
-        _ => Check::found(SUBJECT, what, DPKG, &mistakes),
+        _ => Check::found(SUBJECT, what, DPKG, &errors),
     })
 }
 
@@ -150,12 +154,12 @@ fn lint(tools: &Tools, package: &Path) -> Result<Check> {
     command.args(["--fail-on", "error", "--allow-root", "--suppress-tags", without]).arg(package);
     Ok(match tools.run(&mut command, "")? {
         None => Check::skipped(SUBJECT, what, tool, "apt-get install lintian"),
-        Some(said) => {
+        Some(output) => {
             let errors: Vec<String> =
-                said.out.lines().filter(|it| it.starts_with("E:")).map(str::to_owned).collect();
-            match (said.success, &*errors) {
+                output.out.lines().filter(|it| it.starts_with("E:")).map(str::to_owned).collect();
+            match (output.success, &*errors) {
                 (true, []) => Check::passed(SUBJECT, what, tool, "no error".to_owned()),
-                (false, []) => Check::found(SUBJECT, what, tool, &[said.all()]),
+                (false, []) => Check::found(SUBJECT, what, tool, &[output.combined()]),
                 (_, errors) => Check::found(SUBJECT, what, tool, errors),
             }
         }
@@ -169,48 +173,48 @@ fn installed(tools: &Tools, package: &Path, folder: &Path) -> Result<Check> {
         fs::create_dir_all(folder.join("var/lib/dpkg").join(state))?;
     }
     fs::write(folder.join("var/lib/dpkg/status"), "")?;
-    let mut mistakes = Vec::new();
-    let Some(said) = tools.run(dpkg(tools, folder).arg("--install").arg(package), "")? else {
+    let mut errors = Vec::new();
+    let Some(output) = tools.run(dpkg(tools, folder).arg("--install").arg(package), "")? else {
         return Ok(Check::skipped(SUBJECT, what, tool, HINT));
     };
-    if !said.success {
-        return Ok(Check::found(SUBJECT, what, tool, &[said.all()]));
+    if !output.success {
+        return Ok(Check::found(SUBJECT, what, tool, &[output.combined()]));
     }
     for name in ["pgmill", "pgmill-worker", "pgmill-enqueue"] {
         let mut program = Command::new(folder.join("usr/bin").join(name));
-        let said = tools.run(program.arg("--version"), "")?;
-        let version = said.map(|said| said.all()).unwrap_or_default();
+        let output = tools.run(program.arg("--version"), "")?;
+        let version = output.map(|output| output.combined()).unwrap_or_default();
         if !version.ends_with(env!("CARGO_PKG_VERSION")) {
-            mistakes.push(format!("{name} --version: {version}"));
+            errors.push(format!("{name} --version: {version}"));
         }
     }
     // An administrator's own file outlives a purge, an empty folder does not.
     let own = folder.join("etc/pgmill/main");
     fs::create_dir_all(&own)?;
     fs::write(own.join("env"), "PGMILL_READERS=2\n")?;
-    purge(tools, folder, &mut mistakes)?;
+    purge(tools, folder, &mut errors)?;
     let left = left_behind(folder)?;
     if left != ["etc/pgmill/main/env"] {
-        mistakes.push(format!("after a purge there are {}", left.join(" ")));
+        errors.push(format!("after a purge there are {}", left.join(" ")));
     }
     fs::remove_dir_all(own)?;
     let again = tools.run(dpkg(tools, folder).arg("--install").arg(package), "")?;
-    if again.is_none_or(|said| !said.success) {
-        mistakes.push("it cannot be installed again".to_owned());
+    if again.is_none_or(|output| !output.success) {
+        errors.push("it cannot be installed again".to_owned());
     }
-    purge(tools, folder, &mut mistakes)?;
+    purge(tools, folder, &mut errors)?;
     for folder in ["usr", "etc/default", "etc/pgmill"].map(|name| folder.join(name)) {
         if folder.exists() {
-            mistakes.push(format!("{} is still there", folder.display()));
+            errors.push(format!("{} is still there", folder.display()));
         }
     }
-    Ok(Check::found(SUBJECT, what, tool, &mistakes))
+    Ok(Check::found(SUBJECT, what, tool, &errors))
 }
 
-fn purge(tools: &Tools, folder: &Path, mistakes: &mut Vec<String>) -> Result<()> {
+fn purge(tools: &Tools, folder: &Path, errors: &mut Vec<String>) -> Result<()> {
     match tools.run(dpkg(tools, folder).args(["--purge", "pgmill"]), "")? {
-        Some(said) if said.success => {}
-        said => mistakes.push(said.map(|said| said.all()).unwrap_or_default()),
+        Some(output) if output.success => {}
+        output => errors.push(output.map(|output| output.combined()).unwrap_or_default()),
     }
     Ok(())
 }

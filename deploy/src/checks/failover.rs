@@ -60,12 +60,12 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
 fn check(tools: &Tools, (file, settings, fields): &Manager) -> Result<Check> {
     let what = format!("{file}: parses, no key twice, settings as docs/database.md has them");
     let text = std::fs::read_to_string(root().join("deploy").join(file))?;
-    let said = tools.run(tools.command("python3").args(["-c", READ]), &text)?;
-    let Some(said) = said.filter(|said| !said.err.contains("No module named")) else {
+    let output = tools.run(tools.command("python3").args(["-c", READ]), &text)?;
+    let Some(output) = output.filter(|output| !output.err.contains("No module named")) else {
         return Ok(Check::skipped(SUBJECT, &what, "PyYAML", "pip install pyyaml"));
     };
-    let Ok(value) = serde_json::from_str::<Value>(&said.out) else {
-        return Ok(Check::found(SUBJECT, &what, "PyYAML", &[said.all()]));
+    let Ok(value) = serde_json::from_str::<Value>(&output.out) else {
+        return Ok(Check::found(SUBJECT, &what, "PyYAML", &[output.combined()]));
     };
     let settings = SETTINGS
         .iter()

@@ -34,13 +34,13 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     for program in PROGRAMS {
         known.extend(variables(&help(tools, program, &[])?.unwrap_or_default()));
     }
-    let (mut mistakes, mut lines) = (Vec::new(), Vec::new());
+    let (mut errors, mut lines) = (Vec::new(), Vec::new());
     let mut named = BTreeSet::new();
     for path in files(&folder()).iter().filter(|path| !path.starts_with(folder().join("src"))) {
         let Ok(text) = std::fs::read_to_string(path) else { continue };
         for name in variables(&text) {
             if !known.contains(&name) {
-                mistakes.push(format!("{}: nobody reads {name}", short(path)));
+                errors.push(format!("{}: nobody reads {name}", short(path)));
             }
             named.insert(name);
         }
@@ -48,10 +48,10 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
             lines.extend(text.replace("\\\n", " ").lines().map(str::to_owned));
         }
     }
-    mistakes.extend(self::mistakes(tools, &lines)?);
+    errors.extend(self::errors(tools, &lines)?);
     let what = "flags and PGMILL_ variables are known";
-    let mut check = Check::found(SUBJECT, what, "own", &mistakes);
-    if mistakes.is_empty() {
+    let mut check = Check::found(SUBJECT, what, "own", &errors);
+    if errors.is_empty() {
         check.detail = format!("{} variables", named.len());
     }
     Ok(vec![check])
@@ -61,7 +61,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
 ///
 /// # Errors
 /// A program does not start.
-pub(crate) fn mistakes(tools: &Tools, lines: &[String]) -> Result<Vec<String>> {
+pub(crate) fn errors(tools: &Tools, lines: &[String]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for line in lines {
         let words: Vec<&str> = line
@@ -105,9 +105,9 @@ fn call(tools: &Tools, program: &str, words: &[&str]) -> Result<Vec<String>> {
 
 /// What the program says of itself; `None`: it has no such subcommand.
 fn help(tools: &Tools, program: &str, verbs: &[&str]) -> Result<Option<String>> {
-    let mut command = Command::new(cluster::beside(program)?);
-    let said = tools.run(command.args(verbs).arg("--help"), "")?;
-    Ok(said.filter(|said| said.success).map(|said| said.out))
+    let mut command = Command::new(cluster::sibling_program(program)?);
+    let output = tools.run(command.args(verbs).arg("--help"), "")?;
+    Ok(output.filter(|output| output.success).map(|output| output.out))
 }
 
 /// Each `PGMILL_…` in a text.
@@ -125,9 +125,8 @@ mod tests {
 
     #[test]
     fn variables_are_found_wherever_they_stand() {
-        let text =
-            "Environment=PGMILL_READERS=8\n\"${PGMILL_GRACE}\" XPGMILL_NOT PGMILL_… PGMILL_HTTP";
-        let expected = ["PGMILL_GRACE", "PGMILL_HTTP", "PGMILL_READERS"];
+        let text = "Environment=PGMILL_READERS=8\n\"${PGMILL_SHUTDOWN_TIMEOUT}\" XPGMILL_NOT PGMILL_… PGMILL_HTTP";
+        let expected = ["PGMILL_SHUTDOWN_TIMEOUT", "PGMILL_HTTP", "PGMILL_READERS"];
         assert_eq!(variables(text), expected.map(str::to_owned).into());
     }
 }

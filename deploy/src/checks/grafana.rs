@@ -16,7 +16,7 @@ const SUBJECT: &str = "grafana";
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let dashboards = dashboards()?;
     let texts = files("deploy/grafana/dashboards", ".json")?;
-    let found = |what: &str, mistakes: &[String]| Check::found(SUBJECT, what, "own", mistakes);
+    let found = |what: &str, errors: &[String]| Check::found(SUBJECT, what, "own", errors);
     Ok(vec![
         form(&dashboards),
         expressions(tools, &dashboards)?,
@@ -30,23 +30,23 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
 }
 
 fn form(dashboards: &[Dashboard]) -> Check {
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     let mut uids = BTreeSet::new();
     let mut panels = 0;
     for dashboard in dashboards {
         let file = &dashboard.file;
         if dashboard.uid.is_empty() || !uids.insert(&dashboard.uid) {
-            mistakes.push(format!("{file}: the uid is missing or taken"));
+            errors.push(format!("{file}: the uid is missing or taken"));
         }
         if !dashboard.json["id"].is_null() {
-            mistakes.push(format!("{file}: an id belongs to one Grafana, leave it out"));
+            errors.push(format!("{file}: an id belongs to one Grafana, leave it out"));
         }
-        sources(&dashboard.json, file, &mut mistakes);
+        sources(&dashboard.json, file, &mut errors);
         let mut ids = BTreeSet::new();
         let all = dashboard.json["panels"].as_array().into_iter().flatten();
         for id in all.map(|panel| panel["id"].as_i64()) {
             if id.is_none_or(|id| !ids.insert(id)) {
-                mistakes.push(format!("{file}: the panel id {id:?} is missing or taken"));
+                errors.push(format!("{file}: the panel id {id:?} is missing or taken"));
             }
         }
         for panel in &dashboard.panels {
@@ -60,30 +60,30 @@ fn form(dashboards: &[Dashboard]) -> Check {
                 ("expr", panel.targets.iter().any(|target| target.expr.is_empty())),
             ];
             let missing = empty.into_iter().filter(|(_, empty)| *empty);
-            mistakes.extend(missing.map(|(what, _)| format!("{place} has no {what}")));
+            errors.extend(missing.map(|(what, _)| format!("{place} has no {what}")));
         }
     }
     let what =
         "unique ids; the data source a variable; each panel with unit, description, expression";
-    if mistakes.is_empty() {
+    if errors.is_empty() {
         let count = format!("{} dashboards, {panels} panels", dashboards.len());
         return Check::passed(SUBJECT, what, "own", count);
     }
-    Check::found(SUBJECT, what, "own", &mistakes)
+    Check::found(SUBJECT, what, "own", &errors)
 }
 
 /// Every data source is the variable, so that a dashboard works in any Grafana.
-fn sources(json: &Value, file: &str, mistakes: &mut Vec<String>) {
+fn sources(json: &Value, file: &str, errors: &mut Vec<String>) {
     match json {
         Value::Object(fields) => {
             for (name, value) in fields {
                 if name == "datasource" && value["uid"] != "${datasource}" {
-                    mistakes.push(format!("{file}: a data source that is no variable: {value}"));
+                    errors.push(format!("{file}: a data source that is no variable: {value}"));
                 }
-                sources(value, file, mistakes);
+                sources(value, file, errors);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| sources(item, file, mistakes)),
+        Value::Array(items) => items.iter().for_each(|item| sources(item, file, errors)),
         _ => {}
     }
 }
@@ -120,16 +120,16 @@ fn expressions(tools: &Tools, dashboards: &[Dashboard]) -> Result<Check> {
     let file = std::env::temp_dir().join(name);
     std::fs::write(&file, rules).context("could not write the rules of the panels")?;
     let mut command = tools.command("promtool");
-    let said = tools.run(command.args(["check", "rules"]).arg(&file), "");
+    let output = tools.run(command.args(["check", "rules"]).arg(&file), "");
     let _ = std::fs::remove_file(&file);
-    let Some(said) = said? else {
+    let Some(output) = output? else {
         let hint = "install the package prometheus, or put promtool into PATH";
         return Ok(Check::skipped(SUBJECT, WHAT, "promtool", hint));
     };
-    if said.success {
+    if output.success {
         return Ok(Check::passed(SUBJECT, WHAT, "promtool", format!("{count} expressions")));
     }
-    Ok(Check::found(SUBJECT, WHAT, "promtool", &[said.all()]))
+    Ok(Check::found(SUBJECT, WHAT, "promtool", &[output.combined()]))
 }
 
 fn links(dashboards: &[Dashboard]) -> Result<Vec<String>> {
@@ -137,12 +137,12 @@ fn links(dashboards: &[Dashboard]) -> Result<Vec<String>> {
         let uid = url.trim_start_matches("/d/").split(['?', '/']).next().unwrap_or_default();
         dashboards.iter().any(|dashboard| dashboard.uid == uid)
     };
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for dashboard in dashboards {
         for link in dashboard.json["links"].as_array().into_iter().flatten() {
             let url = link["url"].as_str().unwrap_or_default();
             if !known(url) {
-                mistakes.push(format!("{}: a link to {url}", dashboard.file));
+                errors.push(format!("{}: a link to {url}", dashboard.file));
             }
         }
         for panel in &dashboard.panels {
@@ -150,7 +150,7 @@ fn links(dashboards: &[Dashboard]) -> Result<Vec<String>> {
             for page in words.filter(|word| word.starts_with("docs/")) {
                 let page = page.trim_end_matches('.');
                 if !crate::root().join(page).is_file() {
-                    mistakes.push(format!("{}: {page} does not exist", dashboard.file));
+                    errors.push(format!("{}: {page} does not exist", dashboard.file));
                 }
             }
         }
@@ -158,8 +158,8 @@ fn links(dashboards: &[Dashboard]) -> Result<Vec<String>> {
     for alert in alerts()? {
         let url = alert.get("dashboard_url").unwrap_or_default();
         if !known(url) {
-            mistakes.push(format!("{}: its dashboard_url {url} leads nowhere", alert.name));
+            errors.push(format!("{}: its dashboard_url {url} leads nowhere", alert.name));
         }
     }
-    Ok(mistakes)
+    Ok(errors)
 }

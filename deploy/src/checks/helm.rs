@@ -39,10 +39,10 @@ fn render(tools: &Tools, values: Option<&str>) -> Result<Option<Documents>> {
         (chart(), values.map(|path| crate::root().join(path).display().to_string()));
     let mut arguments = vec!["render", &chart, "pgmill", "pgmill"];
     arguments.extend(full.as_deref());
-    let Some(said) = tools.python("chart.py", &arguments, "")? else { return Ok(None) };
+    let Some(output) = tools.python("chart.py", &arguments, "")? else { return Ok(None) };
     let name = values.unwrap_or("deploy/helm/pgmill").trim_start_matches("deploy/");
-    anyhow::ensure!(said.success, "{name}: {}", said.err.trim());
-    documents::parse(tools, name, &said.out)
+    anyhow::ensure!(output.success, "{name}: {}", output.err.trim());
+    documents::parse(tools, name, &output.out)
 }
 
 /// The defaults against the schema, and the schema itself.
@@ -53,25 +53,25 @@ fn values(tools: &Tools) -> Result<Check> {
     first.arg("--check-metaschema").arg(&schema);
     let mut second = tools.command("check-jsonschema");
     second.arg("--schemafile").arg(&schema).arg(folder().join("helm/pgmill/values.yaml"));
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for mut command in [first, second] {
-        let Some(said) = tools.run(&mut command, "")? else {
+        let Some(output) = tools.run(&mut command, "")? else {
             return Ok(Check::skipped(SUBJECT, what, &tool, INSTALL));
         };
-        if !said.success {
-            mistakes.push(said.all());
+        if !output.success {
+            errors.push(output.combined());
         }
     }
-    Ok(Check::found(SUBJECT, what, &tool, &mistakes))
+    Ok(Check::found(SUBJECT, what, &tool, &errors))
 }
 
 fn lint(tools: &Tools) -> Result<Check> {
     let what = "helm lint";
-    let Some(said) = tools.python("chart.py", &["lint", &chart()], "")? else {
+    let Some(output) = tools.python("chart.py", &["lint", &chart()], "")? else {
         return Ok(Check::skipped(SUBJECT, what, TOOL, INSTALL));
     };
-    let mistakes = if said.success { Vec::new() } else { vec![said.all()] };
-    Ok(Check::found(SUBJECT, what, TOOL, &mistakes))
+    let errors = if output.success { Vec::new() } else { vec![output.combined()] };
+    Ok(Check::found(SUBJECT, what, TOOL, &errors))
 }
 
 /// A misspelt value is an error, and not a fleet that differs from what was meant.
@@ -81,12 +81,13 @@ fn refusal(tools: &Tools) -> Result<Check> {
     let path = scratch.path().join("values.yaml");
     std::fs::write(&path, "worker:\n  reders: 3\n")?;
     let arguments = ["render", &chart(), "pgmill", "pgmill", &path.display().to_string()];
-    let Some(said) = tools.python("chart.py", &arguments, "")? else {
+    let Some(output) = tools.python("chart.py", &arguments, "")? else {
         return Ok(Check::skipped(SUBJECT, what, TOOL, INSTALL));
     };
-    let refused = !said.success && said.err.contains("reders");
-    let mistakes = if refused { Vec::new() } else { vec![format!("it is not: {}", said.all())] };
-    Ok(Check::found(SUBJECT, what, TOOL, &mistakes))
+    let refused = !output.success && output.err.contains("reders");
+    let errors =
+        if refused { Vec::new() } else { vec![format!("it is not: {}", output.combined())] };
+    Ok(Check::found(SUBJECT, what, TOOL, &errors))
 }
 
 /// With the defaults the chart makes what the kustomization makes: whoever changes one changes both.
@@ -98,17 +99,17 @@ fn same(tools: &Tools, plain: &Documents) -> Result<Check> {
         Rendered::NoTool(check) => return Ok(check(SUBJECT, what)),
     };
     let (chart, base) = (by_name(&plain.objects), by_name(&base.objects));
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for name in chart.keys().chain(base.keys().filter(|name| !chart.contains_key(*name))) {
         match (chart.get(name), base.get(name)) {
             (Some(chart), Some(base)) if chart == base => {}
-            (Some(chart), Some(base)) => differences(name, chart, base, &mut mistakes),
-            (Some(_), None) => mistakes.push(format!("{name} is in the chart only")),
-            (None, _) => mistakes.push(format!("{name} is in the kustomization only")),
+            (Some(chart), Some(base)) => differences(name, chart, base, &mut errors),
+            (Some(_), None) => errors.push(format!("{name} is in the chart only")),
+            (None, _) => errors.push(format!("{name} is in the kustomization only")),
         }
     }
-    let mut check = Check::found(SUBJECT, what, "own", &mistakes);
-    if mistakes.is_empty() {
+    let mut check = Check::found(SUBJECT, what, "own", &errors);
+    if errors.is_empty() {
         check.detail = format!("{} objects", chart.len());
     }
     Ok(check)

@@ -10,7 +10,7 @@ use cluster::{Cluster, Options};
 
 use crate::documents::folder;
 use crate::scratch::Scratch;
-use crate::{Check, Said, Tools};
+use crate::{Check, CommandOutput, Tools};
 
 const SUBJECT: &str = "image";
 const ACCOUNT: &str = "65532:65532";
@@ -19,33 +19,30 @@ const AS_ROOT: &str = "only root may change the root of a process";
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let scratch = Scratch::new("image")?;
     let image = scratch.path().join("image");
-    let programs = cluster::beside("worker")?;
+    let programs = cluster::sibling_program("worker")?;
     let made = Command::new(folder().join("container/rootfs"))
         .args([programs.parent().unwrap_or(Path::new(".")), &image])
         .output()
         .context("deploy/container/rootfs does not start")?;
     let what = "rootfs: programs, their libraries, roots of trust";
     if !made.status.success() {
-        let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-        return Ok(vec![Check::found(SUBJECT, what, "own", &[said])]);
+        let output = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+        return Ok(vec![Check::found(SUBJECT, what, "own", &[output])]);
     }
-    let mut mistakes = held(&image)?;
+    let mut errors = check_rootfs(&image)?;
     if !rustix::process::getuid().is_root() {
         let skipped = |what| Check::unavailable(SUBJECT, what, "chroot", AS_ROOT);
-        return Ok(vec![
-            Check::found(SUBJECT, what, "own", &mistakes),
-            skipped("a task runs in it"),
-        ]);
+        return Ok(vec![Check::found(SUBJECT, what, "own", &errors), skipped("a task runs in it")]);
     }
     let root = Root { tools, image: &image };
     for program in ["worker", "pgmill", "enqueue"] {
-        let said = root.run(&[program, "--version"], &[])?;
+        let output = root.run(&[program, "--version"], &[])?;
         let expected = format!("{program} {}", env!("CARGO_PKG_VERSION"));
-        if !said.success || said.out.trim() != expected {
-            mistakes.push(format!("{program} --version: {}", said.all()));
+        if !output.success || output.out.trim() != expected {
+            errors.push(format!("{program} --version: {}", output.combined()));
         }
     }
-    let rootfs = Check::found(SUBJECT, what, "chroot", &mistakes);
+    let rootfs = Check::found(SUBJECT, what, "chroot", &errors);
     let what =
         "as in Compose: logins, init, a worker, its health, a schedule in a time zone, a task";
     let Ok(binaries) = tools.server() else {
@@ -55,29 +52,29 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
         ]);
     };
     let cluster = Cluster::start(Options { fsync: false, ..Options::new(binaries) })?;
-    let Some(mistakes) = fleet(&root, &cluster)? else {
+    let Some(errors) = fleet(&root, &cluster)? else {
         return Ok(vec![
             rootfs,
             Check::skipped(SUBJECT, what, "psql", "apt-get install postgresql-client"),
         ]);
     };
-    Ok(vec![rootfs, Check::found(SUBJECT, what, "chroot", &mistakes)])
+    Ok(vec![rootfs, Check::found(SUBJECT, what, "chroot", &errors)])
 }
 
 /// What no program complains about before it is needed.
-fn held(image: &Path) -> Result<Vec<String>> {
-    let mut mistakes = Vec::new();
+fn check_rootfs(image: &Path) -> Result<Vec<String>> {
+    let mut errors = Vec::new();
     let bundle = std::fs::read_to_string(image.join("etc/ssl/certs/ca-certificates.crt"))?;
     let roots = bundle.matches("BEGIN CERTIFICATE").count();
     if roots < 50 {
-        mistakes.push(format!("only {roots} roots of trust"));
+        errors.push(format!("only {roots} roots of trust"));
     }
     for absent in ["bin/sh", "usr/bin/sh", "etc/shadow", "root"] {
         if image.join(absent).exists() {
-            mistakes.push(format!("{absent} is in the image"));
+            errors.push(format!("{absent} is in the image"));
         }
     }
-    Ok(mistakes)
+    Ok(errors)
 }
 
 /// The image as a root directory.
@@ -95,9 +92,9 @@ impl Root<'_> {
         command
     }
 
-    fn run(&self, words: &[&str], variables: &[(&str, &str)]) -> Result<Said> {
-        let said = self.tools.run(&mut self.command(words, variables), "")?;
-        said.context("there is no chroot here")
+    fn run(&self, words: &[&str], variables: &[(&str, &str)]) -> Result<CommandOutput> {
+        let output = self.tools.run(&mut self.command(words, variables), "")?;
+        output.context("there is no chroot here")
     }
 }
 
@@ -112,8 +109,8 @@ fn fleet(root: &Root<'_>, cluster: &Cluster) -> Result<Option<Vec<String>>> {
     // The folder's right mount is the engine's; its files are what the container sees.
     let mut open = Command::new("chmod");
     ensure!(open.arg("755").arg(&secrets).status()?.success(), "chmod");
-    let Some(said) = logins(root, cluster, &secrets)? else { return Ok(None) };
-    ensure!(said.success, "compose/logins.sh: {}", said.all());
+    let Some(output) = logins(root, cluster, &secrets)? else { return Ok(None) };
+    ensure!(output.success, "compose/logins.sh: {}", output.combined());
     place(&secrets, cluster)?;
     let owner = [("PGSERVICEFILE", "/run/secrets/owner.conf"), ("DATABASE_URL", "service=owner")];
     let worker = [
@@ -128,38 +125,41 @@ fn fleet(root: &Root<'_>, cluster: &Cluster) -> Result<Option<Vec<String>>> {
         &["pgmill", "schedule", "set", "nightly", "--timing", timing[0], "--statement", timing[1]],
         &["enqueue", timing[1]],
     ] {
-        let said = root.run(words, &owner)?;
-        ensure!(said.success, "{}: {}", words.join(" "), said.all());
+        let output = root.run(words, &owner)?;
+        ensure!(output.success, "{}: {}", words.join(" "), output.combined());
     }
     let mut running = root.command(&["worker", "--exit-when-idle=3s", "--http", &address], &worker);
     let running = std::thread::scope(|scope| -> Result<Vec<String>> {
         let ended = scope.spawn(|| root.tools.run(&mut running, ""));
-        let mut mistakes = Vec::new();
+        let mut errors = Vec::new();
         if let Some(why) = unhealthy(root, &address)? {
-            mistakes.push(format!("pgmill health: {why}"));
+            errors.push(format!("pgmill health: {why}"));
         }
         let ended =
             ended.join().map_err(|_| anyhow::anyhow!("the worker's watcher panicked"))??;
         match ended {
-            Some(said) if said.success => {}
-            said => {
-                mistakes.push(format!("worker: {}", said.map(|it| it.all()).unwrap_or_default()));
+            Some(output) if output.success => {}
+            output => {
+                errors.push(format!(
+                    "worker: {}",
+                    output.map(|it| it.combined()).unwrap_or_default()
+                ));
             }
         }
-        Ok(mistakes)
+        Ok(errors)
     });
-    let mut mistakes = running?;
+    let mut errors = running?;
     let shown = root.run(&["pgmill", "task", "show", "1", "--json"], &owner)?;
     if !(shown.out.contains("\"succeeded\"") && shown.out.contains("\"tasks\"")) {
-        mistakes.push(format!("no task has succeeded as the login tasks: {}", shown.all()));
+        errors.push(format!("no task has succeeded as the login tasks: {}", shown.combined()));
     }
-    Ok(Some(mistakes))
+    Ok(Some(errors))
 }
 
 /// Runs what the server's container runs when it makes the database.
-fn logins(root: &Root<'_>, cluster: &Cluster, secrets: &Path) -> Result<Option<Said>> {
+fn logins(root: &Root<'_>, cluster: &Cluster, secrets: &Path) -> Result<Option<CommandOutput>> {
     let bin = cluster.binaries().directory();
-    let psql = |command: &mut Command| -> Result<Option<Said>> {
+    let psql = |command: &mut Command| -> Result<Option<CommandOutput>> {
         let path = std::env::join_paths([bin, Path::new("/usr/bin"), Path::new("/bin")])?;
         command
             .env("PATH", path)
@@ -170,7 +170,7 @@ fn logins(root: &Root<'_>, cluster: &Cluster, secrets: &Path) -> Result<Option<S
     let mut create = Command::new("psql");
     let create = create.args(["-XqU", "postgres", "-c", "CREATE DATABASE app", "postgres"]);
     let Some(created) = psql(create)? else { return Ok(None) };
-    ensure!(created.success, "{}", created.all());
+    ensure!(created.success, "{}", created.combined());
     let mut script = Command::new(folder().join("compose/logins.sh"));
     script
         .env("POSTGRES_USER", "postgres")
@@ -202,12 +202,12 @@ fn free_address() -> Result<String> {
 fn unhealthy(root: &Root<'_>, address: &str) -> Result<Option<String>> {
     let begun = Instant::now();
     loop {
-        let said = root.run(&["pgmill", "health", address], &[])?;
-        if said.success {
+        let output = root.run(&["pgmill", "health", address], &[])?;
+        if output.success {
             return Ok(None);
         }
         if begun.elapsed() > Duration::from_secs(20) {
-            return Ok(Some(said.all()));
+            return Ok(Some(output.combined()));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

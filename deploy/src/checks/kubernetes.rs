@@ -44,16 +44,16 @@ pub(crate) enum Rendered {
 /// kubectl does not start.
 pub(crate) fn render(tools: &Tools, overlay: &str) -> Result<Rendered> {
     let mut command = tools.command("kubectl");
-    let Some(said) = tools.run(command.arg("kustomize").arg(folder().join(overlay)), "")? else {
+    let Some(output) = tools.run(command.arg("kustomize").arg(folder().join(overlay)), "")? else {
         return Ok(Rendered::NoTool(|subject, what| {
             let hint = "install kubectl, newer than Debian's package";
             Check::skipped(subject, what, "kubectl", hint)
         }));
     };
-    if !said.success || !said.err.trim().is_empty() {
-        return Ok(Rendered::Refused(said.err.trim().to_owned()));
+    if !output.success || !output.err.trim().is_empty() {
+        return Ok(Rendered::Refused(output.err.trim().to_owned()));
     }
-    Ok(match documents::parse(tools, overlay, &said.out)? {
+    Ok(match documents::parse(tools, overlay, &output.out)? {
         Some(found) => Rendered::Objects(found),
         None => Rendered::NoTool(|subject, what| Check::skipped(subject, what, "PyYAML", INSTALL)),
     })

@@ -21,12 +21,12 @@ const FOREIGN: &[(&str, &str)] = &[
 /// # Errors
 /// A tool does not start.
 pub(crate) fn check(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Vec<Check>> {
-    let mut mistakes = objects::mistakes(&given.objects);
+    let mut errors = objects::errors(&given.objects);
     let commands = given.objects.iter().flat_map(commands).collect::<Vec<_>>();
-    mistakes.extend(flags::mistakes(tools, &commands)?);
+    errors.extend(flags::errors(tools, &commands)?);
     let what = format!("{}: fits together", given.name);
-    let mut own = Check::found(subject, &what, "own", &mistakes);
-    if mistakes.is_empty() {
+    let mut own = Check::found(subject, &what, "own", &errors);
+    if errors.is_empty() {
         own.detail = format!("{} objects, {} command lines", given.objects.len(), commands.len());
     }
     Ok(vec![kubernetes(tools, subject, given)?, foreign(tools, subject, given)?, own])
@@ -50,27 +50,27 @@ fn kubernetes(tools: &Tools, subject: &'static str, given: &Documents) -> Result
     let path = scratch.path().join("objects.yaml");
     std::fs::write(&path, &given.text)?;
     let mut command = tools.command("kubernetes-validate");
-    let Some(said) = tools.run(command.arg("--strict").arg(path), "")? else {
+    let Some(output) = tools.run(command.arg("--strict").arg(path), "")? else {
         return Ok(Check::skipped(subject, &what, &tool, INSTALL));
     };
-    let all = scratch.without(&said.all());
+    let all = scratch.without(&output.combined());
     let fine = |line: &&str| line.starts_with("INFO");
     let foreign = |line: &str| {
         line.starts_with("WARN")
             && FOREIGN.iter().any(|(kind, _)| line.contains(&format!("kind {kind} ")))
     };
-    let mut mistakes: Vec<String> =
+    let mut errors: Vec<String> =
         all.lines().filter(|line| !fine(line) && !foreign(line)).map(str::to_owned).collect();
     let ours = given
         .objects
         .iter()
         .filter(|it| !FOREIGN.iter().any(|(kind, _)| text(it, "kind") == *kind));
     let (passed, ours) = (all.lines().filter(fine).count(), ours.count());
-    if mistakes.is_empty() && (!said.success || passed != ours) {
-        mistakes.push(format!("{passed} of {ours} objects passed: {all}"));
+    if errors.is_empty() && (!output.success || passed != ours) {
+        errors.push(format!("{passed} of {ours} objects passed: {all}"));
     }
-    let found = Check::found(subject, &what, &tool, &mistakes);
-    Ok(if mistakes.is_empty() {
+    let found = Check::found(subject, &what, &tool, &errors);
+    Ok(if errors.is_empty() {
         Check::passed(subject, &what, &tool, format!("{passed} objects"))
     } else {
         found
@@ -81,7 +81,7 @@ fn kubernetes(tools: &Tools, subject: &'static str, given: &Documents) -> Result
 fn foreign(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Check> {
     let what = format!("{}: kinds of operators", given.name);
     let tool = tools.version("check-jsonschema");
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     let mut seen = 0;
     for (kind, schema) in FOREIGN {
         let of_kind: Vec<&Value> =
@@ -90,13 +90,13 @@ fn foreign(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Ch
             continue;
         }
         seen += of_kind.len();
-        match documents::against(tools, schema, &of_kind)? {
-            Some(found) => mistakes.extend(found),
+        match documents::validate(tools, schema, &of_kind)? {
+            Some(found) => errors.extend(found),
             None => return Ok(Check::skipped(subject, &what, &tool, INSTALL)),
         }
     }
-    let mut check = Check::found(subject, &what, &tool, &mistakes);
-    if mistakes.is_empty() {
+    let mut check = Check::found(subject, &what, &tool, &errors);
+    if errors.is_empty() {
         check.detail = format!("{seen} objects");
     }
     Ok(check)

@@ -8,15 +8,15 @@ use serde_json::Value;
 use crate::documents::{at, list, text};
 
 /// What Kubernetes waits longer than the worker, in seconds.
-const BEYOND_GRACE: f64 = 60.0;
+const BEYOND_SHUTDOWN_TIMEOUT: f64 = 60.0;
 
 type Labels<'a> = BTreeMap<&'a str, &'a str>;
 
 /// Everything that is wrong with these objects together.
-pub(crate) fn mistakes(objects: &[Value]) -> Vec<String> {
+pub(crate) fn errors(objects: &[Value]) -> Vec<String> {
     let mut found = Vec::new();
     for object in objects {
-        let mut say = |what: &str| {
+        let mut report = |what: &str| {
             found.push(format!(
                 "{}/{}: {what}",
                 text(object, "kind"),
@@ -25,19 +25,19 @@ pub(crate) fn mistakes(objects: &[Value]) -> Vec<String> {
         };
         match text(object, "kind") {
             "Deployment" => {
-                pod(object, objects, &mut say);
-                worker(object, &mut say);
+                pod(object, objects, &mut report);
+                worker(object, &mut report);
             }
-            "Job" => pod(object, objects, &mut say),
-            "Service" => service(object, objects, &mut say),
-            "ServiceMonitor" => service_monitor(object, objects, &mut say),
+            "Job" => pod(object, objects, &mut report),
+            "Service" => service(object, objects, &mut report),
+            "ServiceMonitor" => service_monitor(object, objects, &mut report),
             "PodDisruptionBudget" => {
-                picks_pods(object, "spec.selector.matchLabels", objects, &mut say);
+                check_pod_selector(object, "spec.selector.matchLabels", objects, &mut report);
             }
-            "NetworkPolicy" => network_policy(object, objects, &mut say),
-            "ScaledObject" => scaled_object(object, objects, &mut say),
+            "NetworkPolicy" => network_policy(object, objects, &mut report),
+            "ScaledObject" => scaled_object(object, objects, &mut report),
             "ServiceAccount" if at(object, "automountServiceAccountToken") != false => {
-                say("it hands out its token");
+                report("it hands out its token");
             }
             _ => {}
         }
@@ -64,7 +64,7 @@ fn templates(objects: &[Value]) -> impl Iterator<Item = &Value> {
 }
 
 /// The pods that labels pick, of which there is to be some.
-fn picked<'a>(labels_: &Labels<'_>, objects: &'a [Value]) -> Vec<&'a Value> {
+fn selected<'a>(labels_: &Labels<'_>, objects: &'a [Value]) -> Vec<&'a Value> {
     let fits = |it: &&Value| within(labels_, &labels(it, "spec.template.metadata.labels"));
     templates(objects).filter(fits).collect()
 }
@@ -74,72 +74,72 @@ fn has_port(template: &Value, name: &str) -> bool {
     containers.flat_map(|it| list(it, "ports")).any(|port| text(port, "name") == name)
 }
 
-fn pod(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
+fn pod(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
     let spec = at(object, "spec.template.spec");
     let selector = labels(object, "spec.selector.matchLabels");
     if text(object, "kind") == "Deployment"
         && !within(&selector, &labels(object, "spec.template.metadata.labels"))
     {
-        say("its selector does not pick its own pods");
+        report("its selector does not pick its own pods");
     }
     if at(spec, "automountServiceAccountToken") != false {
-        say("its pods get a token");
+        report("its pods get a token");
     }
     let account = text(spec, "serviceAccountName");
     if !account.is_empty() && named(objects, "ServiceAccount", account).is_none() {
-        say(&format!("no service account {account}"));
+        report(&format!("no service account {account}"));
     }
     for (path, wanted) in [
         ("securityContext.runAsNonRoot", Value::from(true)),
         ("securityContext.seccompProfile.type", Value::from("RuntimeDefault")),
     ] {
         if *at(spec, path) != wanted {
-            say(&format!("{path} is not {wanted}"));
+            report(&format!("{path} is not {wanted}"));
         }
     }
     for container in list(spec, "containers") {
-        files(spec, container, say);
+        files(spec, container, report);
         for (path, wanted) in [
             ("securityContext.allowPrivilegeEscalation", Value::from(false)),
             ("securityContext.readOnlyRootFilesystem", Value::from(true)),
             ("securityContext.capabilities.drop", Value::from(vec!["ALL"])),
         ] {
             if *at(container, path) != wanted {
-                say(&format!("{path} is not {wanted}"));
+                report(&format!("{path} is not {wanted}"));
             }
         }
         for path in
             ["resources.requests.cpu", "resources.requests.memory", "resources.limits.memory"]
         {
             if at(container, path).is_null() {
-                say(&format!("without {path}"));
+                report(&format!("without {path}"));
             }
         }
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             let port = text(container, &format!("{probe}.httpGet.port"));
             if !port.is_empty() && !has_port(object, port) {
-                say(&format!("{probe} asks at port {port}, which it does not have"));
+                report(&format!("{probe} asks at port {port}, which it does not have"));
             }
         }
-        if let Some(mistake) = image(text(container, "image")) {
-            say(&mistake);
+        if let Some(error) = image(text(container, "image")) {
+            report(&error);
         }
     }
 }
 
 /// Files that variables name are mounted, and what is mounted is a volume.
-fn files(spec: &Value, container: &Value, say: &mut impl FnMut(&str)) {
+fn files(spec: &Value, container: &Value, report: &mut impl FnMut(&str)) {
     let mounts = list(container, "volumeMounts");
     for mount in mounts {
         let name = text(mount, "name");
         if !list(spec, "volumes").iter().any(|volume| text(volume, "name") == name) {
-            say(&format!("no volume {name}"));
+            report(&format!("no volume {name}"));
         }
     }
     for variable in list(container, "env").iter().filter(|it| text(it, "name").ends_with("_FILE")) {
         let file = text(variable, "value");
         if !mounts.iter().any(|mount| Path::new(file).starts_with(text(mount, "mountPath"))) {
-            say(&format!("nothing is mounted where {file} is to be"));
+            report(&format!("nothing is mounted where {file} is to be"));
         }
     }
 }
@@ -161,31 +161,34 @@ fn variable<'a>(object: &'a Value, name: &str) -> &'a str {
     found.next_back().map_or("", |it| text(it, "value"))
 }
 
-fn worker(object: &Value, say: &mut impl FnMut(&str)) {
-    let grace = seconds(variable(object, "PGMILL_GRACE"));
+fn worker(object: &Value, report: &mut impl FnMut(&str)) {
+    let shutdown_timeout = seconds(variable(object, "PGMILL_SHUTDOWN_TIMEOUT"));
     let patience = at(object, "spec.template.spec.terminationGracePeriodSeconds").as_f64();
-    match (grace, patience) {
-        (Some(grace), Some(patience)) if patience >= grace + BEYOND_GRACE => {}
-        _ => say(&format!("it waits {patience:?} s for a worker that takes {grace:?} s to stop")),
+    match (shutdown_timeout, patience) {
+        (Some(shutdown_timeout), Some(patience))
+            if patience >= shutdown_timeout + BEYOND_SHUTDOWN_TIMEOUT => {}
+        _ => report(&format!(
+            "it waits {patience:?} s for a worker that takes {shutdown_timeout:?} s to stop"
+        )),
     }
     let address = variable(object, "PGMILL_HTTP");
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u64>().ok());
     for container in list(object, "spec.template.spec.containers") {
         let declared = list(container, "ports").iter().find(|port| text(port, "name") == "http");
         if declared.and_then(|it| at(it, "containerPort").as_u64()) != port || port.is_none() {
-            say(&format!("port http is not that of PGMILL_HTTP {address}"));
+            report(&format!("port http is not that of PGMILL_HTTP {address}"));
         }
         let pages = ["startupProbe", "livenessProbe", "readinessProbe"]
             .map(|probe| text(container, &format!("{probe}.httpGet.path")));
         if pages != ["/livez", "/livez", "/readyz"] {
-            say(&format!(
+            report(&format!(
                 "its probes ask {pages:?}: an outage of the database is no reason to restart"
             ));
         }
     }
     for name in ["DATABASE_URL", "PGMILL_TASK_URL"] {
         if !variable(object, name).is_empty() {
-            say(&format!("{name} stands there in the open"));
+            report(&format!("{name} stands there in the open"));
         }
     }
 }
@@ -203,63 +206,68 @@ pub(crate) fn seconds(span: &str) -> Option<f64> {
     number.parse::<f64>().ok().map(|number| number * factor)
 }
 
-fn service(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
-    let pods = picked(&labels(object, "spec.selector"), objects);
+fn service(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
+    let pods = selected(&labels(object, "spec.selector"), objects);
     if pods.is_empty() {
-        say("its selector picks no pod");
+        report("its selector picks no pod");
     }
     for port in list(object, "spec.ports") {
         let target = text(port, "targetPort");
         if !pods.iter().all(|pod| has_port(pod, target)) {
-            say(&format!("its pods have no port {target}"));
+            report(&format!("its pods have no port {target}"));
         }
     }
 }
 
-fn service_monitor(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
+fn service_monitor(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
     let selector = labels(object, "spec.selector.matchLabels");
     let service = objects.iter().find(|it| {
         text(it, "kind") == "Service" && within(&selector, &labels(it, "metadata.labels"))
     });
-    let Some(service) = service else { return say("its selector picks no service") };
+    let Some(service) = service else { return report("its selector picks no service") };
     for endpoint in list(object, "spec.endpoints") {
         let port = text(endpoint, "port");
         if !list(service, "spec.ports").iter().any(|it| text(it, "name") == port) {
-            say(&format!("its service has no port {port}"));
+            report(&format!("its service has no port {port}"));
         }
         let span = |path| seconds(text(endpoint, path)).unwrap_or(0.0);
         if span("scrapeTimeout") > span("interval") {
-            say("its timeout is longer than its interval, which Prometheus refuses");
+            report("its timeout is longer than its interval, which Prometheus refuses");
         }
     }
 }
 
-fn picks_pods(object: &Value, path: &str, objects: &[Value], say: &mut impl FnMut(&str)) {
-    if picked(&labels(object, path), objects).is_empty() {
-        say("its selector picks no pod");
+fn check_pod_selector(
+    object: &Value,
+    path: &str,
+    objects: &[Value],
+    report: &mut impl FnMut(&str),
+) {
+    if selected(&labels(object, path), objects).is_empty() {
+        report("its selector picks no pod");
     }
 }
 
-fn network_policy(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
-    let pods = picked(&labels(object, "spec.podSelector.matchLabels"), objects);
+fn network_policy(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
+    let pods = selected(&labels(object, "spec.podSelector.matchLabels"), objects);
     if pods.len() != templates(objects).count() {
-        say("it does not hold for all pods");
+        report("it does not hold for all pods");
     }
     for port in list(object, "spec.ingress").iter().flat_map(|rule| list(rule, "ports")) {
         let name = text(port, "port");
         if !pods.iter().any(|pod| has_port(pod, name)) {
-            say(&format!("no pod has the port {name} that it opens"));
+            report(&format!("no pod has the port {name} that it opens"));
         }
     }
 }
 
-fn scaled_object(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) {
+fn scaled_object(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
     let target = text(object, "spec.scaleTargetRef.name");
     let Some(deployment) = named(objects, "Deployment", target) else {
-        return say(&format!("no deployment {target}"));
+        return report(&format!("no deployment {target}"));
     };
     if !at(deployment, "spec.replicas").is_null() {
-        say(
+        report(
             "its deployment says itself how many replicas it has: each apply would undo the scaling",
         );
     }
@@ -267,17 +275,19 @@ fn scaled_object(object: &Value, objects: &[Value], say: &mut impl FnMut(&str)) 
     let (least, most) = (number("spec.minReplicaCount"), number("spec.maxReplicaCount"));
     let fallback = number("spec.fallback.replicas");
     if !(1 <= least && least <= fallback && fallback <= most) {
-        say(&format!("replicas: at least {least}, {fallback} without an answer, at most {most}"));
+        report(&format!(
+            "replicas: at least {least}, {fallback} without an answer, at most {most}"
+        ));
     }
     for trigger in list(object, "spec.triggers") {
         let (target, readers) =
             (text(trigger, "metadata.targetQueryValue"), variable(deployment, "PGMILL_READERS"));
         if target != readers {
-            say(&format!("one worker for {target} tasks, and a worker has {readers} readers"));
+            report(&format!("one worker for {target} tasks, and a worker has {readers} readers"));
         }
         let name = text(trigger, "authenticationRef.name");
         if named(objects, "TriggerAuthentication", name).is_none() {
-            say(&format!("no trigger authentication {name}"));
+            report(&format!("no trigger authentication {name}"));
         }
     }
 }
@@ -315,7 +325,7 @@ mod tests {
             })
         };
         let found = |objects: &[Value]| {
-            let all = mistakes(objects);
+            let all = errors(objects);
             all.into_iter().filter(|it| !it.starts_with("Job")).collect::<Vec<_>>()
         };
         assert_eq!(found(&[service.clone(), monitor("http"), job("http")]), [""; 0]);

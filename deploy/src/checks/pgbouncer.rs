@@ -17,10 +17,10 @@ const STARTS: &str = "pgbouncer.ini: the pooler starts, listens, and objects to 
 const TOOL: &str = "pgbouncer";
 
 /// How often it is looked whether it listens, 50 ms apart.
-const LOOKS: usize = 100;
+const MAX_POLLS: usize = 100;
 
 /// What it writes about a line that it does not like, and about an end.
-const OBJECTIONS: [&str; 4] = ["WARNING", "ERROR", "FATAL", "CRIT"];
+const LOG_LEVELS: [&str; 4] = ["WARNING", "ERROR", "FATAL", "CRIT"];
 
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let Some(version) = tools.run(tools.command(TOOL).arg("--version"), "")? else {
@@ -63,17 +63,17 @@ fn start(tools: &Tools, folder: &Path) -> Result<Vec<String>> {
     let listens = until_listening(&mut child, port);
     let _ = child.kill();
     child.wait()?;
-    let said = fs::read_to_string(&log)?;
-    let objects = |line: &&str| OBJECTIONS.iter().any(|word| line.contains(word));
-    let mut found: Vec<String> = said.lines().filter(objects).map(str::to_owned).collect();
+    let output = fs::read_to_string(&log)?;
+    let objects = |line: &&str| LOG_LEVELS.iter().any(|word| line.contains(word));
+    let mut found: Vec<String> = output.lines().filter(objects).map(str::to_owned).collect();
     if !listens {
-        found.push(format!("it does not listen: {}", said.lines().last().unwrap_or("no word")));
+        found.push(format!("it does not listen: {}", output.lines().last().unwrap_or("no word")));
     }
     Ok(found)
 }
 
 fn until_listening(child: &mut Child, port: u16) -> bool {
-    (0..LOOKS).any(|_| {
+    (0..MAX_POLLS).any(|_| {
         sleep(Duration::from_millis(50));
         TcpStream::connect(("127.0.0.1", port)).is_ok() || !matches!(child.try_wait(), Ok(None))
     }) && matches!(child.try_wait(), Ok(None))

@@ -44,35 +44,35 @@ fn ask(tools: &Tools, what: &str, line: &str, files: &[String]) -> Result<Check>
     let (tool, verb) = line.split_once(' ').unwrap_or((line, ""));
     let mut command = tools.command(tool);
     command.args(verb.split(' ')).args(files).current_dir(crate::root());
-    let Some(said) = tools.run(&mut command, "")? else {
+    let Some(output) = tools.run(&mut command, "")? else {
         let package = if tool == "amtool" { "prometheus-alertmanager" } else { "prometheus" };
         let hint = format!("install the package {package}, or put {tool} into PATH");
         return Ok(Check::skipped(SUBJECT, what, tool, &hint));
     };
-    if said.success {
+    if output.success {
         return Ok(Check::passed(SUBJECT, what, tool, format!("{} files", files.len())));
     }
-    Ok(Check::found(SUBJECT, what, tool, &[said.all()]))
+    Ok(Check::found(SUBJECT, what, tool, &[output.combined()]))
 }
 
 /// A test that only fires shows nothing of the threshold.
 fn every_alert_is_tested() -> Result<Check> {
     let (firing, quiet) = tested()?;
     let alerts: BTreeSet<String> = alerts()?.into_iter().map(|alert| alert.name).collect();
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for alert in &alerts {
         for (tests, what) in [(&firing, "fires"), (&quiet, "is quiet")] {
             if !tests.contains(alert) {
-                mistakes.push(format!("no test in which {alert} {what}"));
+                errors.push(format!("no test in which {alert} {what}"));
             }
         }
     }
     let unknown = firing.union(&quiet).filter(|name| !alerts.contains(*name));
-    mistakes.extend(unknown.map(|name| format!("a test of {name}, which is no alert")));
+    errors.extend(unknown.map(|name| format!("a test of {name}, which is no alert")));
     let what = "every alert fires in a test and is quiet in one";
-    if mistakes.is_empty() {
+    if errors.is_empty() {
         let count = format!("{} alerts", alerts.len());
         return Ok(Check::passed(SUBJECT, what, "own", count));
     }
-    Ok(Check::found(SUBJECT, what, "own", &mistakes))
+    Ok(Check::found(SUBJECT, what, "own", &errors))
 }

@@ -12,7 +12,7 @@ use crate::{Check, Tools};
 const SUBJECT: &str = "rules";
 
 const HEAD: &str = "\
-# Made from deploy/prometheus/rules by `deploy-check --write`; a check compares them.
+# GeneratedFile from deploy/prometheus/rules by `deploy-check --write`; a check compares them.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
@@ -24,20 +24,20 @@ spec:
 ";
 
 /// What is made: a file below deploy/, and its text.
-struct Made {
+struct GeneratedFile {
     path: PathBuf,
     text: String,
 }
 
 pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for made in make()? {
         if fs::read_to_string(&made.path).unwrap_or_default() != made.text {
             let name = short(&made.path);
-            mistakes.push(format!("{name} is not what the rules make: deploy-check --write"));
+            errors.push(format!("{name} is not what the rules make: deploy-check --write"));
         }
     }
-    Ok(vec![Check::found(SUBJECT, "PrometheusRule is deploy/prometheus/rules", "own", &mistakes)])
+    Ok(vec![Check::found(SUBJECT, "PrometheusRule is deploy/prometheus/rules", "own", &errors)])
 }
 
 /// Writes what the rules make.
@@ -55,7 +55,7 @@ pub(crate) fn write() -> Result<()> {
     Ok(())
 }
 
-fn make() -> Result<Vec<Made>> {
+fn make() -> Result<Vec<GeneratedFile>> {
     let rules = files(&folder().join("prometheus/rules"));
     let mut groups = String::new();
     for path in &rules {
@@ -80,9 +80,9 @@ fn make() -> Result<Vec<Made>> {
         .map(|line| line.strip_prefix("    ").unwrap_or(line));
     let chart = chart.fold(String::new(), |all, line| all + line + "\n");
     Ok(vec![
-        Made { path: folder().join("kubernetes/monitoring/rules.yaml"), text: object },
+        GeneratedFile { path: folder().join("kubernetes/monitoring/rules.yaml"), text: object },
         // Not a template: what is in braces there is Prometheus's.
-        Made { path: folder().join("helm/pgmill/files/rules.yaml"), text: chart },
+        GeneratedFile { path: folder().join("helm/pgmill/files/rules.yaml"), text: chart },
     ])
 }
 

@@ -18,10 +18,10 @@ pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
     let alerts = alerts()?;
     let pages = files("docs/runbooks", ".md")?;
     let mut labels = Vec::new();
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     let mut wanted = BTreeSet::new();
-    let overview = std::fs::read_to_string(crate::root().join("docs/observe.md"))
-        .context("could not read docs/observe.md")?;
+    let overview = std::fs::read_to_string(crate::root().join("docs/monitoring.md"))
+        .context("could not read docs/monitoring.md")?;
     for alert in &alerts {
         let (name, page) = (&alert.name, alert.runbook());
         for key in ["expr", "severity", "summary", "description", "runbook_url", "dashboard_url"] {
@@ -37,34 +37,35 @@ pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
             labels.push(format!("{name}: the runbook_url has to be {page}"));
         }
         match pages.iter().find(|(file, _)| *file == page) {
-            None => mistakes.push(format!("{name} has no page {page}")),
-            Some((_, text)) => mistakes.extend(page_mistakes(name, &page, text)),
+            None => errors.push(format!("{name} has no page {page}")),
+            Some((_, text)) => errors.extend(page_errors(name, &page, text)),
         }
         let row = format!("| [`{name}`]({}) | {severity} |", page.trim_start_matches("docs/"));
         if !overview.contains(&row) {
-            mistakes.push(format!("docs/observe.md has no row {row}"));
+            errors.push(format!("docs/monitoring.md has no row {row}"));
         }
         wanted.insert(page);
     }
     let without = pages.iter().filter(|(file, _)| !wanted.contains(file));
-    mistakes.extend(without.map(|(file, _)| format!("{file} is the page of no alert")));
+    errors.extend(without.map(|(file, _)| format!("{file} is the page of no alert")));
     let what = "every alert has severity, words and links";
-    let both = "every alert has its page and its row in docs/observe.md, and every page its alert";
+    let both =
+        "every alert has its page and its row in docs/monitoring.md, and every page its alert";
     Ok(vec![
         Check::found(SUBJECT, what, "own", &labels),
-        Check::found(SUBJECT, both, "own", &mistakes),
+        Check::found(SUBJECT, both, "own", &errors),
     ])
 }
 
-fn page_mistakes(name: &str, page: &str, text: &str) -> Vec<String> {
-    let mut mistakes = Vec::new();
+fn page_errors(name: &str, page: &str, text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
     if !text.starts_with(&format!("# {name}\n")) {
-        mistakes.push(format!("{page} does not begin with its alert's name"));
+        errors.push(format!("{page} does not begin with its alert's name"));
     }
     let places: Vec<Option<usize>> =
         HEADINGS.iter().map(|heading| text.find(&format!("\n{heading}\n"))).collect();
     if places.contains(&None) || !places.is_sorted() {
-        mistakes.push(format!("{page} has not these headings: {}", HEADINGS.join(", ")));
+        errors.push(format!("{page} has not these headings: {}", HEADINGS.join(", ")));
     }
-    mistakes
+    errors
 }

@@ -14,7 +14,7 @@ const UNIT: &str = "pgmill-worker@.service";
 const EXPOSURE: &str = "15";
 
 /// After the grace statements are cancelled for up to 30 s, and the last beat takes up to 5 s.
-const AFTER_GRACE_S: u64 = 35;
+const AFTER_SHUTDOWN_TIMEOUT_S: u64 = 35;
 
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let path = root().join("deploy/systemd").join(UNIT);
@@ -29,7 +29,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     // It says what it does not know and ends with 0 all the same.
     let verify = tools.run(tools.command(tool).args(["verify", "--man=no"]).arg(&copy), "")?;
     checks.push(match verify {
-        Some(said) => Check::found(SUBJECT, "the unit", tool, &lines(&said.all())),
+        Some(output) => Check::found(SUBJECT, "the unit", tool, &lines(&output.combined())),
         None => Check::skipped(SUBJECT, "the unit", tool, hint),
     });
     let threshold = format!("--threshold={EXPOSURE}");
@@ -38,10 +38,10 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let what = "what it leaves open";
     checks.push(match tools.run(security.arg(&copy), "")? {
         None => Check::skipped(SUBJECT, what, tool, hint),
-        Some(said) => {
-            let level = said.out.lines().find(|line| line.contains("exposure level"));
-            let level = level.unwrap_or(said.err.trim()).trim_start_matches("→ ").to_owned();
-            match said.success {
+        Some(output) => {
+            let level = output.out.lines().find(|line| line.contains("exposure level"));
+            let level = level.unwrap_or(output.err.trim()).trim_start_matches("→ ").to_owned();
+            match output.success {
                 true => Check::passed(SUBJECT, what, tool, level),
                 false => Check::found(SUBJECT, what, tool, &[level]),
             }
@@ -57,7 +57,7 @@ fn lines(text: &str) -> Vec<String> {
 
 /// Variables that the worker does not read, and times that do not leave it the time it needs.
 fn agrees(unit: &str) -> Vec<String> {
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     let worker = worker::command();
     let read: Vec<String> = worker
         .get_arguments()
@@ -67,24 +67,24 @@ fn agrees(unit: &str) -> Vec<String> {
     let set = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
     for variable in set.filter_map(|setting| setting.split('=').next()) {
         if !read.iter().any(|name| name == variable) {
-            mistakes.push(format!("the worker does not read {variable}"));
+            errors.push(format!("the worker does not read {variable}"));
         }
     }
-    let says = |line: &str| unit.lines().any(|it| it == line);
+    let has_line = |line: &str| unit.lines().any(|it| it == line);
     for line in ["Type=notify", "KillMode=mixed", "RestartPreventExitStatus=2 5"] {
-        if !says(line) {
-            mistakes.push(format!("{line} is missing"));
+        if !has_line(line) {
+            errors.push(format!("{line} is missing"));
         }
     }
-    let grace = 30;
+    let shutdown_timeout = 30;
     match value(unit, "TimeoutStopSec").and_then(|text| text.strip_suffix('s')?.parse().ok()) {
-        Some(seconds) if grace + AFTER_GRACE_S < seconds => {}
-        other => mistakes.push(format!(
+        Some(seconds) if shutdown_timeout + AFTER_SHUTDOWN_TIMEOUT_S < seconds => {}
+        other => errors.push(format!(
             "TimeoutStopSec is {other:?}, which has to be more than {} s",
-            grace + AFTER_GRACE_S
+            shutdown_timeout + AFTER_SHUTDOWN_TIMEOUT_S
         )),
     }
-    mistakes
+    errors
 }
 
 fn value<'a>(unit: &'a str, key: &str) -> Option<&'a str> {

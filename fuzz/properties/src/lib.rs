@@ -7,14 +7,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use enqueue::when;
+use enqueue::time_args;
 use jiff::{Timestamp, Zoned};
 use queue::connect::{Environment, Target};
 use queue::scan;
 use schedule::{Timing, annotation};
 use serde_json::value::RawValue;
 use tokio_postgres::types::{IsNull, ToSql, Type};
-use worker::{decode, params, span};
+use worker::{decode, duration, params};
 
 /// A property with its name, which is that of its corpus.
 pub type Property = (&'static str, fn(&[u8]));
@@ -27,8 +27,8 @@ pub const ALL: &[Property] = &[
     ("job_files", job_files),
     ("parameters", parameters),
     ("results", results),
-    ("scanner", scanner),
-    ("spans", spans),
+    ("sql_scanner", sql_scanner),
+    ("durations", durations),
     ("timings", timings),
 ];
 
@@ -38,10 +38,10 @@ pub fn annotations(input: &[u8]) {
     let annotated = annotation::read(comment);
     annotated.timings.iter().for_each(reads_back);
     let characters = comment.chars().count();
-    for mistake in &annotated.mistakes {
-        assert!(mistake.at <= characters, "{mistake:?} is outside of {characters} characters");
+    for error in &annotated.errors {
+        assert!(error.at <= characters, "{error:?} is outside of {characters} characters");
     }
-    if let Some(last) = annotated.mistakes.last() {
+    if let Some(last) = annotated.errors.last() {
         let (line, column) = annotation::line_and_column(comment, last.at);
         assert!(line >= 1 && column >= 1);
     }
@@ -51,7 +51,7 @@ pub fn annotations(input: &[u8]) {
 pub fn timings(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     match Timing::parse(text) {
-        Err(mistake) => assert!(mistake.at <= text.chars().count(), "{mistake:?}"),
+        Err(error) => assert!(error.at <= text.chars().count(), "{error:?}"),
         Ok(timing) => {
             reads_back(&timing);
             let mut at = Timestamp::UNIX_EPOCH;
@@ -68,14 +68,14 @@ pub fn timings(input: &[u8]) {
 
 fn reads_back(timing: &Timing) {
     let canonical = timing.to_string();
-    let read = Timing::parse(&canonical).unwrap_or_else(|mistake| panic!("{canonical}: {mistake}"));
+    let read = Timing::parse(&canonical).unwrap_or_else(|error| panic!("{canonical}: {error}"));
     assert_eq!(&read, timing, "{canonical}");
     assert_eq!(read.to_string(), canonical, "the canonical text is its own");
 }
 
 /// A script: statements are slices of it in order, each is one by itself, and white space behind it
 /// changes nothing.
-pub fn scanner(input: &[u8]) {
+pub fn sql_scanner(input: &[u8]) {
     let Ok(sql) = str::from_utf8(input) else { return };
     let statements = scan::statements(sql);
     let mut end = 0;
@@ -111,7 +111,7 @@ pub fn connection_strings(input: &[u8]) {
         Environment::from_variables([("PGPASSWORD", SECRET), ("HOME", "/nowhere")], Some("me"));
     let with_secret = format!("password={SECRET} options={SECRET} {text}");
     for text in [text, &with_secret] {
-        let told = match Target::resolve(Some(text), &env) {
+        let description = match Target::resolve(Some(text), &env) {
             Ok(target) => {
                 let target = target.with_application_name("name").with_option("a b", "c\\ d");
                 format!("{target} {target:?} {:?}", target.warnings())
@@ -123,7 +123,7 @@ pub fn connection_strings(input: &[u8]) {
         };
         // Where it is the user's own text for something else it may show.
         let known = input.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
-        assert!(known || !told.contains(SECRET), "{told}");
+        assert!(known || !description.contains(SECRET), "{description}");
     }
 }
 
@@ -131,9 +131,9 @@ pub fn connection_strings(input: &[u8]) {
 /// history, and a mistake says what to do.
 pub fn filters(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
-    match console::read_filter(text) {
+    match console::check_filter(text) {
         Ok(query) => {
-            let again = console::read_filter(&format!(" \t{text}\n ")).map(|it| format!("{it:?}"));
+            let again = console::check_filter(&format!(" \t{text}\n ")).map(|it| format!("{it:?}"));
             assert_eq!(again, Ok(format!("{query:?}")), "white space around {text:?}");
             let spans = query.since.is_none_or(|it| it <= Duration::from_secs(3650 * 86_400));
             assert!(spans, "{query:?} looks back too far");
@@ -146,21 +146,21 @@ pub fn filters(input: &[u8]) {
 pub fn job_files(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     let path = Path::new("/nowhere/jobs.toml");
-    if let Some(mistake) = pgmill::job_file_mistake(path, text.to_owned()) {
-        assert!(!mistake.is_empty());
+    if let Some(error) = pgmill::job_file_error(path, text.to_owned()) {
+        assert!(!error.is_empty());
     }
 }
 
 /// Spans and times: what is printed reads back, and no time is before now.
-pub fn spans(input: &[u8]) {
+pub fn durations(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
-    if let Ok(read) = text.parse::<span::Span>() {
-        assert_eq!(read.to_string().parse::<span::Span>(), Ok(read), "{read}");
+    if let Ok(read) = text.parse::<duration::HumanDuration>() {
+        assert_eq!(read.to_string().parse::<duration::HumanDuration>(), Ok(read), "{read}");
     }
-    if let Ok(span) = when::span(text) {
+    if let Ok(span) = time_args::duration(text) {
         assert!(span <= Duration::from_secs(365 * 24 * 60 * 60), "{span:?}");
     }
-    if let (Ok(moment), Some(now)) = (text.parse::<when::Moment>(), now())
+    if let (Ok(moment), Some(now)) = (text.parse::<time_args::Moment>(), now())
         && let Ok(at) = moment.resolve(&now)
     {
         assert!(at >= now.timestamp(), "{at} is before {now}");

@@ -26,7 +26,7 @@ const UNITS: &[&str] = &[
     "@",
     "@daily(03:15) ",
     "@daily(",
-    "@retry(attempts: 3) ",
+    "@retry(max_attempts: 3) ",
     "(",
     ")",
     "[",

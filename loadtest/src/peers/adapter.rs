@@ -27,7 +27,7 @@ use super::catalog::Peer;
 use super::install::last_lines;
 
 /// For everything but the work itself.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// An installed peer.
 #[derive(Debug)]
@@ -113,11 +113,11 @@ impl Step {
     /// Fails if it has ended, with what it said last.
     pub(crate) async fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
-        let mut said = String::new();
+        let mut captured = String::new();
         if let Some(stderr) = &mut self.child.stderr {
-            stderr.read_to_string(&mut said).await?;
+            stderr.read_to_string(&mut captured).await?;
         }
-        bail!("\"{}\" ended too early, {status}: {}", self.name, last_lines(&said, 5))
+        bail!("\"{}\" ended too early, {status}: {}", self.name, last_lines(&captured, 5))
     }
 
     /// Waits for its answer.
@@ -180,13 +180,13 @@ mod tests {
         let begun = std::time::Instant::now();
         let early = loop {
             match step.check().await {
-                Ok(()) => assert!(begun.elapsed() < PATIENCE),
+                Ok(()) => assert!(begun.elapsed() < TIMEOUT),
                 Err(error) => break error.to_string(),
             }
             tokio::task::yield_now().await;
         };
         assert!(early.contains("ended too early") && early.contains("/no/such/folder"), "{early}");
         let missing = Adapter::new(peer, "no-such-program".into(), None);
-        missing.step::<Done>(place, "setup", PATIENCE).await.unwrap_err();
+        missing.step::<Done>(place, "setup", TIMEOUT).await.unwrap_err();
     }
 }

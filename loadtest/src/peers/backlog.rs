@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::adapter::{Adapter, PATIENCE, Place, Took, Worked};
+use super::adapter::{Adapter, Place, TIMEOUT, Took, Worked};
 use super::catalog::Variant;
-use super::turns::{Entry, OWN, Player, choose_way, conclude, take_turns};
-use super::{Field, set_up, settle};
-use crate::bench::Bench;
+use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
+use super::{Participants, set_up, vacuum_and_checkpoint};
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
 use crate::drain::{Until, close_queue, drain};
 use crate::effects;
-use crate::fleet::Crew;
+use crate::fleet::FleetSpec;
 use crate::result::{Case, Check, Scenario};
 use crate::rounds::rate;
 
@@ -36,19 +36,23 @@ const COUNTS: &str = "/* loadtest.peer_effects */
 SELECT count(*), count(DISTINCT e.task), count(*) FILTER (WHERE e.task NOT BETWEEN 1 AND $1)
 FROM loadtest.effects e";
 
-pub(super) async fn run(bench: &Bench, field: &Field, tasks: i64) -> Result<Scenario> {
-    let crew = Crew::usual(bench);
-    let mut entries = entries(field);
+pub(super) async fn run(
+    context: &RunContext,
+    participants: &Participants,
+    tasks: i64,
+) -> Result<Scenario> {
+    let fleet_spec = FleetSpec::from_options(context);
+    let mut entries = entries(participants);
     let mut checks = Vec::new();
-    take_turns(bench, "peers", &mut entries, async |database, _, player, round| {
-        let (rate, check) = match player {
-            Player::Own(way) => {
+    take_turns(context, "peers", &mut entries, async |database, _, candidate, round| {
+        let (rate, check) = match candidate {
+            Candidate::Own(way) => {
                 choose_way(database, way).await?;
-                let (rate, check) = own_round(bench, database, &crew, tasks, round).await?;
+                let (rate, check) = own_round(context, database, &fleet_spec, tasks, round).await?;
                 let what = format!("{}, {}, round {round}", check.what, OWN[way].0);
                 (rate, Check { what, ..check })
             }
-            Player::Peer(adapter, variant) => {
+            Candidate::Peer(adapter, variant) => {
                 let tasks = tasks / variant.share;
                 peer_round(database, (adapter, variant), tasks, round).await?
             }
@@ -57,24 +61,24 @@ pub(super) async fn run(bench: &Bench, field: &Field, tasks: i64) -> Result<Scen
         Ok(vec![rate])
     })
     .await?;
-    let mut scenario = conclude(entries);
+    let mut scenario = into_scenario(entries);
     scenario.checks = checks;
     scenario.notes.push(format!(
         "{tasks} tasks a round, fewer for slow peers; pgmill: {}, each task's INSERT in one \
          transaction with its completion, so exactly once, and back within seconds when a worker \
          dies; peers: one process, the INSERT goes through a pool of the handler's own",
-        crew.words()
+        fleet_spec.describe()
     ));
     Ok(scenario)
 }
 
-fn entries(field: &Field) -> Vec<Entry<'_>> {
+fn entries(participants: &Participants) -> Vec<Entry<'_>> {
     let mut entries = Vec::new();
     for (way, (name, budget)) in OWN.into_iter().enumerate() {
         let case = Case { goal: budget.map(|_| GOAL), ..rate(name) };
         entries.push(Entry::own(way, name, vec![case]));
     }
-    for adapter in &field.adapters {
+    for adapter in &participants.adapters {
         for variant in adapter.peer.backlog {
             entries.push(Entry::peer(adapter, variant, |name| vec![rate(name)]));
         }
@@ -83,16 +87,16 @@ fn entries(field: &Field) -> Vec<Entry<'_>> {
 }
 
 async fn own_round(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
-    crew: &Crew,
+    fleet_spec: &FleetSpec,
     tasks: i64,
     round: usize,
 ) -> Result<(f64, Check)> {
     close_queue(database).await?;
-    database.fill(bench, (1, tasks), EFFECT).await?;
-    settle(database).await?;
-    drain(bench, database, crew, Until::Empty, round).await?;
+    database.fill(context, (1, tasks), EFFECT).await?;
+    vacuum_and_checkpoint(database).await?;
+    drain(context, database, fleet_spec, Until::Empty, round).await?;
     let check = effects::all(&*database.session, 1, tasks).await?;
     Ok((rate_of(database, tasks).await?, check))
 }
@@ -105,21 +109,21 @@ async fn peer_round(
 ) -> Result<(f64, Check)> {
     set_up(database, adapter, variant).await?;
     let place = Place { url: database.url(), settings: variant.settings };
-    let _: Took = adapter.step(place, &format!("enqueue 1 {tasks}"), PATIENCE).await?;
-    settle(database).await?;
-    let patience = Duration::from_secs(LIMIT) + PATIENCE;
+    let _: Took = adapter.step(place, &format!("enqueue 1 {tasks}"), TIMEOUT).await?;
+    vacuum_and_checkpoint(database).await?;
+    let patience = Duration::from_secs(LIMIT) + TIMEOUT;
     let worked: Worked =
         adapter.step(place, &format!("work effects {tasks} {LIMIT}"), patience).await?;
     let row = database.session.query_one(COUNTS, &[&tasks]).await?;
     let (effects, distinct, strange): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     let name = adapter.peer.case(variant);
-    let check = tell(&name, round, [tasks, worked.done, effects, distinct, strange]);
+    let check = effects_check(&name, round, [tasks, worked.done, effects, distinct, strange]);
     Ok((rate_of(database, tasks).await?, check))
 }
 
 /// What a peer promises is at least once: every job that its handler ended has had its effect. What
 /// was done twice, or not within the time, is told and is no failure.
-fn tell(name: &str, round: usize, counts: [i64; 5]) -> Check {
+fn effects_check(name: &str, round: usize, counts: [i64; 5]) -> Check {
     let [tasks, done, effects, distinct, strange] = counts;
     let (numbered, doubled) = (distinct - strange, effects - distinct);
     let lost = (done.min(tasks) - doubled - numbered).max(0);
@@ -151,20 +155,20 @@ mod tests {
 
     #[test]
     fn lost_doubled_and_left_are_told_apart() {
-        let told = |counts| {
-            let check = tell("peer", 1, counts);
+        let result_of = |counts| {
+            let check = effects_check("peer", 1, counts);
             (check.passed, check.detail)
         };
         let text = |counts: &str| format!("100 jobs, {counts} in 120 s, 0 of no job");
         let all = "100 effects: 0 lost, 0 doubled, 0 not run";
-        assert_eq!(told([100, 100, 100, 100, 0]), (true, text(all)));
+        assert_eq!(result_of([100, 100, 100, 100, 0]), (true, text(all)));
         let doubled = "102 effects: 0 lost, 2 doubled, 0 not run";
-        assert_eq!(told([100, 102, 102, 100, 0]), (true, text(doubled)));
+        assert_eq!(result_of([100, 102, 102, 100, 0]), (true, text(doubled)));
         let early = "100 effects: 0 lost, 2 doubled, 2 not run";
-        assert_eq!(told([100, 100, 100, 98, 0]), (true, text(early)));
+        assert_eq!(result_of([100, 100, 100, 98, 0]), (true, text(early)));
         let lost = "97 effects: 3 lost, 0 doubled, 0 not run";
-        assert_eq!(told([100, 100, 97, 97, 0]), (false, text(lost)));
+        assert_eq!(result_of([100, 100, 97, 97, 0]), (false, text(lost)));
         let slow = "40 effects: 0 lost, 0 doubled, 60 not run";
-        assert_eq!(told([100, 40, 40, 40, 0]), (true, text(slow)));
+        assert_eq!(result_of([100, 40, 40, 40, 0]), (true, text(slow)));
     }
 }

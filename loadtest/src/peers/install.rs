@@ -13,7 +13,7 @@ use super::adapter::Adapter;
 use super::catalog::{Kit, Peer};
 
 /// A first build of two Rust peers takes minutes.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Names what was installed; without it, or with another text in it, it is installed again.
 const STAMP: &str = "installed";
@@ -114,8 +114,8 @@ async fn tool(folder: &Path, program: &str, arguments: &[&str]) -> Result<()> {
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("could not run {program}"))?;
-    let Ok(status) = timeout(PATIENCE, child.wait()).await else {
-        bail!("{program} took more than {PATIENCE:?}");
+    let Ok(status) = timeout(TIMEOUT, child.wait()).await else {
+        bail!("{program} took more than {TIMEOUT:?}");
     };
     let status = status?;
     if !status.success() {

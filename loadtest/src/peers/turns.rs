@@ -9,7 +9,7 @@ use queue::operate::share_commits;
 use super::adapter::Adapter;
 use super::catalog::Variant;
 use super::fresh_database;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, QUEUE};
 use crate::result::{Better, Case, Scenario};
 use crate::scenarios::drain::BUDGET;
@@ -20,15 +20,15 @@ pub(crate) const OWN: [(&str, Option<Duration>); 2] =
 
 /// Who takes part in a scenario.
 #[derive(Clone, Copy)]
-pub(crate) enum Player<'a> {
+pub(crate) enum Candidate<'a> {
     /// pgmill, in one of its own ways.
     Own(usize),
     Peer(&'a Adapter, &'static Variant),
 }
 
-/// A player with what it has done.
+/// A candidate with what it has done.
 pub(crate) struct Entry<'a> {
-    pub(crate) player: Player<'a>,
+    pub(crate) candidate: Candidate<'a>,
     name: String,
     /// One for each number that a round gives.
     pub(crate) cases: Vec<Case>,
@@ -38,7 +38,7 @@ pub(crate) struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     pub(crate) fn own(way: usize, name: &str, cases: Vec<Case>) -> Self {
-        Self { player: Player::Own(way), name: name.to_owned(), cases, failed: None }
+        Self { candidate: Candidate::Own(way), name: name.to_owned(), cases, failed: None }
     }
 
     /// With the cases that there are for its name.
@@ -48,11 +48,16 @@ impl<'a> Entry<'a> {
         cases: impl Fn(&str) -> Vec<Case>,
     ) -> Self {
         let name = adapter.peer.case(variant);
-        Self { player: Player::Peer(adapter, variant), cases: cases(&name), name, failed: None }
+        Self {
+            candidate: Candidate::Peer(adapter, variant),
+            cases: cases(&name),
+            name,
+            failed: None,
+        }
     }
 
     fn own_case(&self) -> bool {
-        matches!(self.player, Player::Own(_))
+        matches!(self.candidate, Candidate::Own(_))
     }
 
     /// What it has measured before stays.
@@ -66,41 +71,43 @@ impl<'a> Entry<'a> {
 
 /// Each entry once per round, forth in odd rounds and back in even ones. A peer that fails is out,
 /// and its cases say so; pgmill must not fail. `measure` gets a new database, the entry's place, the
-/// player and the round, and gives a value for each case.
+/// candidate and the round, and gives a value for each case.
 pub(crate) async fn take_turns(
-    bench: &Bench,
+    context: &RunContext,
     scenario: &str,
     entries: &mut [Entry<'_>],
-    mut measure: impl AsyncFnMut(&Database, usize, Player<'_>, usize) -> Result<Vec<f64>>,
+    mut measure: impl AsyncFnMut(&Database, usize, Candidate<'_>, usize) -> Result<Vec<f64>>,
 ) -> Result<()> {
-    let rounds = bench.rounds();
+    let rounds = context.rounds();
     for (round, n) in turns(rounds, entries.len()) {
         let entry = &mut entries[n];
         if entry.failed.is_some() {
             continue;
         }
         let when = format!("round {round} of {rounds}");
-        bench.progress.stage(&format!("{scenario}: {}, {when}", entry.name));
+        context.progress.stage(&format!("{scenario}: {}, {when}", entry.name));
         // Trouble with the server is nobody's failure.
-        let database = fresh_database(bench, &format!("{n}_{round}")).await?;
-        let measured = measure(&database, n, entry.player, round).await;
-        bench.drop_database(database).await?;
+        let database = fresh_database(context, &format!("{n}_{round}")).await?;
+        let measured = measure(&database, n, entry.candidate, round).await;
+        context.drop_database(database).await?;
         match measured {
             Ok(values) => {
                 for (case, value) in entry.cases.iter_mut().zip(values) {
                     let Case { name, unit, .. } = &case;
-                    bench.progress.line(&format!("{scenario}: {name}, {when}: {value:.2} {unit}"));
+                    context
+                        .progress
+                        .line(&format!("{scenario}: {name}, {when}: {value:.2} {unit}"));
                     case.rounds.push(value);
                 }
             }
             Err(error) if entry.own_case() => return Err(error),
             Err(error) => {
                 entry.give_up(round, &error);
-                bench.progress.line(entry.failed.as_deref().unwrap_or_default());
+                context.progress.line(entry.failed.as_deref().unwrap_or_default());
             }
         }
         let cases: Vec<Case> = entries.iter().flat_map(|entry| entry.cases.clone()).collect();
-        bench.keep(&cases);
+        context.keep(&cases);
     }
     Ok(())
 }
@@ -120,7 +127,7 @@ pub(crate) async fn choose_way(database: &Database, way: usize) -> Result<()> {
 
 /// The entries' cases and what there is to say about them. Each case of pgmill gets for its reference
 /// the peers' best at the same thing; without a peer there is no goal either.
-pub(crate) fn conclude(mut entries: Vec<Entry<'_>>) -> Scenario {
+pub(crate) fn into_scenario(mut entries: Vec<Entry<'_>>) -> Scenario {
     let most = entries.iter().map(|entry| entry.cases.len()).max().unwrap_or(0);
     for place in 0..most {
         let best = best_peer(&entries, place);
@@ -133,7 +140,7 @@ pub(crate) fn conclude(mut entries: Vec<Entry<'_>>) -> Scenario {
     let mut scenario = Scenario::default();
     for entry in entries {
         scenario.notes.extend(entry.failed);
-        if let Player::Peer(adapter, variant) = entry.player {
+        if let Candidate::Peer(adapter, variant) = entry.candidate {
             let settings: Vec<&str> = variant.settings.split_whitespace().collect();
             let (settings, promise) = (settings.join(" "), adapter.peer.promise);
             scenario.notes.push(format!("{}: {settings}; {promise}", entry.name));
@@ -182,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn pgmill_is_held_against_the_best_peer_that_did_not_fail() {
+    fn pgmill_is_compared_with_the_best_peer_that_did_not_fail() {
         let adapter = Adapter::new(PEERS[0], "true".into(), None);
         let mut failed = peer(&adapter, "broken", &[900.0]);
         failed.give_up(2, &anyhow::anyhow!("it broke"));
         let slow = peer(&adapter, "slow", &[100.0]);
         let fast = peer(&adapter, "fast", &[200.0]);
-        let scenario = conclude(vec![own(Some(2.5)), slow, fast, failed]);
+        let scenario = into_scenario(vec![own(Some(2.5)), slow, fast, failed]);
         assert_eq!(scenario.cases[0].reference.as_deref(), Some("fast"));
         assert_eq!(scenario.met(&scenario.cases[0]), Some(true));
         assert_eq!(scenario.cases[3].name, "broken: failed in round 2");
@@ -198,7 +205,7 @@ mod tests {
 
     #[test]
     fn without_a_peer_there_is_nothing_to_be_better_than() {
-        let alone = conclude(vec![own(Some(2.5))]);
+        let alone = into_scenario(vec![own(Some(2.5))]);
         assert_eq!((alone.cases[0].reference.clone(), alone.cases[0].goal), (None, None));
     }
 }

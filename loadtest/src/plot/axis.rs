@@ -1,6 +1,6 @@
 //! An axis: where a value lies on it, which values are written beside it, and how one is said.
 
-use crate::figure::{exact, figure};
+use crate::number_format::{exact, figure};
 
 /// One axis of a plot.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ impl Axis {
 
     /// The value in words, for a point of a line.
     #[must_use]
-    pub(crate) fn say(&self, value: f64) -> String {
+    pub(crate) fn format_value(&self, value: f64) -> String {
         match &self.scale {
             Scale::Percentile { .. } => format!("p{}", (value * 1e4).round() / 1e4),
             Scale::Places(names) => {

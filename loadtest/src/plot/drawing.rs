@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use maud::{Markup, Render, html};
 
-use super::{LOOKS, Line, Plot, marker, tenths};
+use super::{Line, Plot, STYLES, marker, tenths};
 
 /// Size of the drawing, in its own units: about the pixels of a column on a desktop.
 pub(super) const WIDTH: f64 = 460.0;
@@ -22,7 +22,7 @@ const TARGETS: usize = 24;
 pub(super) struct Drawing<'a> {
     plot: &'a Plot,
     /// Names stand beside their lines.
-    beside: bool,
+    labels_at_lines: bool,
     left: f64,
     right: f64,
 }
@@ -30,13 +30,13 @@ pub(super) struct Drawing<'a> {
 impl<'a> Drawing<'a> {
     /// Leaves as much room as the texts at the sides take.
     pub(super) fn new(plot: &'a Plot) -> Self {
-        let beside = plot.named_beside();
+        let labels_at_lines = plot.labels_at_lines();
         let ticks = plot.y.ticks();
         let ticks = ticks.iter().map(|tick| tick.text.as_str());
-        let names = plot.lines.iter().filter(|_| beside).map(|line| line.name.as_str());
+        let names = plot.lines.iter().filter(|_| labels_at_lines).map(|line| line.name.as_str());
         let names = room(names);
         let right = WIDTH - if names > 0.0 { names + 14.0 } else { 18.0 };
-        Self { plot, beside, left: room(ticks) + 12.0, right }
+        Self { plot, labels_at_lines, left: room(ticks) + 12.0, right }
     }
 
     fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
@@ -71,21 +71,21 @@ impl<'a> Drawing<'a> {
         let every = line.points.len().div_ceil(TARGETS).max(1);
         // Markers of different lines do not fall on each other.
         let marks = line.points.iter().enumerate().filter(|(n, _)| {
-            let shift = (line.look * every) / LOOKS;
+            let shift = (line.style * every) / STYLES;
             line.points.len() <= TARGETS || n % every == shift.min(every - 1)
         });
         let shown = line.points.len().div_ceil(every).div_ceil(8).max(1);
         html! {
-            g class={"look" (line.look)} {
+            g class={"style" (line.style)} {
                 @for round in &line.rounds { path.round d=(self.path(round)) {} }
                 path.middle d=(self.path(&line.points)) {}
                 @for (nth, (_, point)) in marks.enumerate() {
                     @let (x, y) = self.place(*point);
                     g.point {
-                        title { (line.name) ": " (self.plot.y.say(point.1)) " (" (self.plot.x.label) " " (self.plot.x.say(point.0)) ")" }
+                        title { (line.name) ": " (self.plot.y.format_value(point.1)) " (" (self.plot.x.label) " " (self.plot.x.format_value(point.0)) ")" }
                         circle.target cx=(tenths(x)) cy=(tenths(y)) r="9" {}
-                        @if nth % shown == line.look % shown {
-                            path.marker d=(marker(line.look, x, y)) {}
+                        @if nth % shown == line.style % shown {
+                            path.marker d=(marker(line.style, x, y)) {}
                         }
                     }
                 }
@@ -116,7 +116,7 @@ impl<'a> Drawing<'a> {
         spread(&mut ends, HEIGHT - BOTTOM);
         html! {
             @for (line, (x, y), at) in ends {
-                g class={"look" (line.look)} {
+                g class={"style" (line.style)} {
                     @if right - x > 4.0 || (at - y).abs() > 4.0 {
                         line.lead x1=(tenths(x)) y1=(tenths(y)) x2=(tenths(right + 5.0)) y2=(tenths(at)) {}
                     }
@@ -132,7 +132,7 @@ impl Render for Drawing<'_> {
         html! {
             (self.axes())
             @for line in &self.plot.lines { (self.line(line)) }
-            @if self.beside { (self.names()) }
+            @if self.labels_at_lines { (self.names()) }
         }
     }
 }

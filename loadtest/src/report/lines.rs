@@ -1,30 +1,30 @@
 //! The samples of a scenario as lines of plots: every round, and their middle.
 
+use crate::goal_check::only_compared_with;
 use crate::plot::axis::Axis;
-use crate::plot::{LOOKS, Line, Plot};
+use crate::plot::{Line, Plot, STYLES};
 use crate::result::{Case, Scenario, Series};
-use crate::standing::only_compared_with;
 
 /// Points of a thick line. More are not seen.
 const MOST_POINTS: f64 = 120.0;
 /// Spans of a thin line, of which the lowest and the highest point are kept.
 const SPANS: usize = 150;
 
-/// The look of each case: neutral for what others are compared with, the rest in turn.
+/// The style of each case: neutral for what others are compared with, the rest in turn.
 #[must_use]
-pub(crate) fn looks(scenario: &Scenario) -> Vec<usize> {
+pub(crate) fn styles(scenario: &Scenario) -> Vec<usize> {
     let mut neutral_is_free = true;
     let mut next = 1;
-    let look = |case: &Case| {
+    let style = |case: &Case| {
         if neutral_is_free && only_compared_with(scenario, case) {
             neutral_is_free = false;
             return 0;
         }
-        let look = next;
-        next = next % (LOOKS - 1) + 1;
-        look
+        let style = next;
+        next = next % (STYLES - 1) + 1;
+        style
     };
-    scenario.cases.iter().map(look).collect()
+    scenario.cases.iter().map(style).collect()
 }
 
 /// One plot for each thing that was sampled, in the order of the first case that has it.
@@ -41,11 +41,11 @@ pub(crate) fn plots(scenario: &Scenario) -> Vec<Plot> {
 }
 
 fn over_time(scenario: &Scenario, (name, unit): (&str, &str)) -> Option<Plot> {
-    let cases = scenario.cases.iter().zip(looks(scenario));
+    let cases = scenario.cases.iter().zip(styles(scenario));
     let lines: Vec<Line> = cases
-        .filter_map(|(case, look)| {
+        .filter_map(|(case, style)| {
             let of_it = |series: &&Series| series.name == name && series.unit == unit;
-            line(case, look, &case.series.iter().filter(of_it).collect::<Vec<_>>())
+            line(case, style, &case.series.iter().filter(of_it).collect::<Vec<_>>())
         })
         .collect();
     let levels: Vec<f64> = lines.iter().filter_map(|line| level(&line.points)).collect();
@@ -65,7 +65,7 @@ fn over_time(scenario: &Scenario, (name, unit): (&str, &str)) -> Option<Plot> {
 }
 
 /// The rounds of a case and their middle.
-fn line(case: &Case, look: usize, series: &[&Series]) -> Option<Line> {
+fn line(case: &Case, style: usize, series: &[&Series]) -> Option<Line> {
     let mut rounds: Vec<Vec<(f64, f64)>> = Vec::new();
     for round in series {
         let finite = |point: &&(f64, f64)| point.0.is_finite() && point.1.is_finite();
@@ -81,7 +81,7 @@ fn line(case: &Case, look: usize, series: &[&Series]) -> Option<Line> {
     };
     let rounds =
         if rounds.len() > 1 { rounds.iter().map(|it| thinned(it)).collect() } else { vec![] };
-    Some(Line { name: case.name.clone(), look, points, rounds })
+    Some(Line { name: case.name.clone(), style, points, rounds })
 }
 
 /// The median of the rounds in each span of time in which at least half of them still ran.
@@ -143,11 +143,11 @@ fn level(points: &[(f64, f64)]) -> Option<f64> {
 /// The latency distributions of the cases that have one.
 #[must_use]
 pub(crate) fn distributions(scenario: &Scenario) -> Option<Plot> {
-    let cases = scenario.cases.iter().zip(looks(scenario));
-    let timed = cases.filter_map(|(case, look)| Some((case, look, case.percentiles.as_ref()?)));
+    let cases = scenario.cases.iter().zip(styles(scenario));
+    let timed = cases.filter_map(|(case, style)| Some((case, style, case.percentiles.as_ref()?)));
     let mut lines = Vec::new();
     let (mut levels, mut count) = (Vec::new(), 0);
-    for (case, look, percentiles) in timed {
+    for (case, style, percentiles) in timed {
         let mut points = percentiles.curve.clone();
         points.retain(|(percent, value)| (0.0..100.0).contains(percent) && value.is_finite());
         if percentiles.max.is_finite() {
@@ -155,7 +155,7 @@ pub(crate) fn distributions(scenario: &Scenario) -> Option<Plot> {
         }
         levels.extend([percentiles.p50, percentiles.max]);
         count = count.max(percentiles.count);
-        lines.push(Line { name: case.name.clone(), look, points, rounds: Vec::new() });
+        lines.push(Line { name: case.name.clone(), style, points, rounds: Vec::new() });
     }
     let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let (lowest, highest) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
@@ -177,22 +177,22 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::example;
+    use crate::sample_report;
 
     #[test]
-    fn references_are_neutral_and_no_look_comes_twice() {
-        let results = example::results();
+    fn references_are_neutral_and_no_style_is_used_twice() {
+        let results = sample_report::results();
         for scenario in &results.scenarios {
-            let mut looks = looks(scenario);
-            looks.sort_unstable();
-            looks.dedup();
-            assert_eq!(looks.len(), scenario.cases.len(), "{}", scenario.name);
+            let mut styles = styles(scenario);
+            styles.sort_unstable();
+            styles.dedup();
+            assert_eq!(styles.len(), scenario.cases.len(), "{}", scenario.name);
         }
-        assert_eq!(looks(&results.scenarios[0])[0], 0);
+        assert_eq!(styles(&results.scenarios[0])[0], 0);
     }
 
     #[test]
-    fn the_middle_goes_on_while_half_of_the_rounds_run() {
+    fn the_median_continues_while_half_of_the_rounds_run() {
         let round = |length: u32, value: f64| {
             (0..length).map(|second| (f64::from(second), value)).collect::<Vec<_>>()
         };
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn everything_sampled_has_a_plot() {
-        let results = example::results();
+        let results = sample_report::results();
         let titles: Vec<String> =
             plots(&results.scenarios[1]).into_iter().map(|plot| plot.title).collect();
         assert_eq!(titles, ["Throughput", "Dead rows", "Claim buffers"]);

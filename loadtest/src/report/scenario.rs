@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::lines::{distributions, looks, plots};
+use super::lines::{distributions, plots, styles};
 use super::summary::verdict;
-use crate::figure::{count, figure, goal, percent, ratio, with_unit};
+use crate::goal_check::GoalCheck;
+use crate::number_format::{count, figure, goal, percent, ratio, with_unit};
 use crate::plot::swatch;
 use crate::result::{Case, Percentiles, Scenario};
-use crate::standing::Standing;
 
 /// The section, found by `anchor`.
 pub(crate) fn section(scenario: &Scenario, anchor: &str) -> Markup {
@@ -27,10 +27,10 @@ pub(crate) fn section(scenario: &Scenario, anchor: &str) -> Markup {
 }
 
 /// Checks and notes; `beside` puts them into the room that the last plot leaves.
-fn remarks(scenario: &Scenario, beside: bool) -> Markup {
+fn remarks(scenario: &Scenario, side_by_side: bool) -> Markup {
     html! {
         @if !scenario.checks.is_empty() || !scenario.notes.is_empty() {
-            div class=(if beside { "remarks beside" } else { "remarks" }) {
+            div class=(if side_by_side { "remarks side-by-side" } else { "remarks" }) {
                 @if !scenario.checks.is_empty() {
                     ul.checks {
                         @for check in &scenario.checks {
@@ -67,15 +67,15 @@ fn cases(scenario: &Scenario) -> Markup {
                     }
                 }
                 tbody {
-                    @for (case, look) in scenario.cases.iter().zip(looks(scenario)) {
-                        @let standing = Standing::new(scenario, case);
+                    @for (case, style) in scenario.cases.iter().zip(styles(scenario)) {
+                        @let goal_check = GoalCheck::new(scenario, case);
                         tr {
-                            th.named scope="row" { (swatch(look)) (case.name) }
+                            th.named scope="row" { (swatch(style)) (case.name) }
                             td.number { (case.median().map(|it| with_unit(it, &case.unit)).unwrap_or_default()) }
-                            td.rounds { (rounds(scenario, case, look)) }
+                            td.rounds { (rounds(scenario, case, style)) }
                             td.number.spread { (case.spread().map(percent).unwrap_or_default()) }
-                            @if ratios { (against(&standing)) }
-                            @if goals { td.number.bound { (goal(case).unwrap_or_default()) } td.verdict { (verdict(&standing)) } }
+                            @if ratios { (against(&goal_check)) }
+                            @if goals { td.number.bound { (goal(case).unwrap_or_default()) } td.verdict { (verdict(&goal_check)) } }
                         }
                     }
                 }
@@ -84,10 +84,10 @@ fn cases(scenario: &Scenario) -> Markup {
     }
 }
 
-fn against(standing: &Standing<'_>) -> Markup {
-    let reference = standing.case.reference.as_ref();
+fn against(goal_check: &GoalCheck<'_>) -> Markup {
+    let reference = goal_check.case.reference.as_ref();
     html! {
-        @match standing.value.zip(reference) {
+        @match goal_check.value.zip(reference) {
             Some((value, reference)) => { td.number { (ratio(value)) } td.of { (reference) } },
             None => { td.number {} td.of {} },
         }
@@ -95,7 +95,7 @@ fn against(standing: &Standing<'_>) -> Markup {
 }
 
 /// Each round as a dot on a ruler that the cases of one unit share, from zero.
-fn rounds(scenario: &Scenario, case: &Case, look: usize) -> Markup {
+fn rounds(scenario: &Scenario, case: &Case, style: usize) -> Markup {
     let alike = scenario.cases.iter().filter(|other| other.unit == case.unit);
     let finite = alike.flat_map(|other| &other.rounds).copied().filter(|value| value.is_finite());
     let highest = finite.fold(0.0, f64::max);
@@ -103,7 +103,7 @@ fn rounds(scenario: &Scenario, case: &Case, look: usize) -> Markup {
     let at = |value: f64| format!("{:.2}%", 2.0 + 96.0 * (value / highest).clamp(0.0, 1.0));
     html! {
         @if highest > 0.0 {
-            svg class={"strip look" (look)} width="100%" height="16" role="img" aria-label={"rounds of " (case.name)} {
+            svg class={"strip style" (style)} width="100%" height="16" role="img" aria-label={"rounds of " (case.name)} {
                 line.rule x1="2%" x2="98%" y1="8" y2="8" {}
                 @if let Some(median) = case.median().filter(|it| it.is_finite()) {
                     line.median x1=(at(median)) x2=(at(median)) y1="1" y2="15" {}

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::anchor;
-use crate::figure::{figure, goal, percent, ratio, with_unit};
+use crate::goal_check::{GoalCheck, checks_passed, goals, goals_met};
+use crate::number_format::{figure, goal, percent, ratio, with_unit};
 use crate::result::{Better, Results};
-use crate::standing::{Standing, checks_passed, goals, goals_met};
 
 /// The bars end at this multiple of the goal; what is longer is cut off and marked.
 const LONGEST: f64 = 2.1;
@@ -58,7 +58,7 @@ pub(crate) fn failed_checks(run: &Results) -> Markup {
 /// Every goal with a bar; `number` is the run's place among the runs of the page.
 pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
     let goals = goals(run);
-    let of = |better| goals.iter().filter(move |standing| standing.case.better == better);
+    let of = |better| goals.iter().filter(move |goal_check| goal_check.case.better == better);
     html! {
         @if !goals.is_empty() {
             section.goals {
@@ -75,7 +75,7 @@ pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
                         table.goals {
                             caption { (title) }
                             thead { tr { th scope="col" { "what" } th scope="col" { "result" } th.axis scope="col" { (scale()) } th scope="col" { "goal" } th scope="col" {} } }
-                            tbody { @for standing in of(better) { (row(run, standing, number)) } }
+                            tbody { @for goal_check in of(better) { (row(run, goal_check, number)) } }
                         }
                     }
                 }
@@ -84,8 +84,8 @@ pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
     }
 }
 
-fn row(run: &Results, standing: &Standing<'_>, number: usize) -> Markup {
-    let Standing { scenario, case, .. } = standing;
+fn row(run: &Results, goal_check: &GoalCheck<'_>, number: usize) -> Markup {
+    let GoalCheck { scenario, case, .. } = goal_check;
     let nth = run.scenarios.iter().position(|other| other.name == scenario.name);
     html! {
         tr {
@@ -93,19 +93,19 @@ fn row(run: &Results, standing: &Standing<'_>, number: usize) -> Markup {
                 a href={"#" (anchor(number, nth.unwrap_or_default()))} { (case.name) }
                 small { (scenario.title) }
             }
-            td.result { (result(standing)) }
-            td.bar { (bar(standing)) }
-            td.goal { (goal(case).unwrap_or_default()) @if let Some(margin) = margin(standing) { small { (margin) } } }
-            td.verdict { (verdict(standing)) }
+            td.result { (result(goal_check)) }
+            td.bar { (bar(goal_check)) }
+            td.goal { (goal(case).unwrap_or_default()) @if let Some(margin) = margin(goal_check) { small { (margin) } } }
+            td.verdict { (verdict(goal_check)) }
         }
     }
 }
 
-fn result(standing: &Standing<'_>) -> Markup {
-    let case = standing.case;
+fn result(goal_check: &GoalCheck<'_>) -> Markup {
+    let case = goal_check.case;
     let median = case.median().map(|median| with_unit(median, &case.unit)).unwrap_or_default();
     html! {
-        @match (standing.value, &case.reference) {
+        @match (goal_check.value, &case.reference) {
             (Some(value), Some(reference)) => { b { (ratio(value)) } small { "of " (reference) " · " (median) } },
             (Some(value), None) => b { (with_unit(value, &case.unit)) },
             (None, _) => "–",
@@ -114,8 +114,8 @@ fn result(standing: &Standing<'_>) -> Markup {
 }
 
 /// How far from the goal, as a share of it.
-fn margin(standing: &Standing<'_>) -> Option<String> {
-    let margin = share(standing, standing.value?)? - 1.0;
+fn margin(goal_check: &GoalCheck<'_>) -> Option<String> {
+    let margin = share(goal_check, goal_check.value?)? - 1.0;
     let side = if margin < 0.0 { "below" } else { "above" };
     Some(if margin.abs() < 0.0005 {
         "just there".to_owned()
@@ -125,15 +125,15 @@ fn margin(standing: &Standing<'_>) -> Option<String> {
 }
 
 /// The value as a multiple of the goal.
-fn share(standing: &Standing<'_>, value: f64) -> Option<f64> {
-    let share = value / standing.case.goal?;
+fn share(goal_check: &GoalCheck<'_>, value: f64) -> Option<f64> {
+    let share = value / goal_check.case.goal?;
     share.is_finite().then_some(share)
 }
 
 /// Met or missed: sign, word and colour.
-pub(crate) fn verdict(standing: &Standing<'_>) -> Markup {
+pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> Markup {
     html! {
-        @match (standing.case.goal, standing.met) {
+        @match (goal_check.case.goal, goal_check.met) {
             (None, _) => {},
             (_, Some(true)) => span.good { "✓ met" },
             (_, Some(false)) => span.bad { "✗ missed" },
@@ -147,22 +147,23 @@ fn at(share: f64) -> String {
     format!("{:.2}%", share.clamp(0.0, LONGEST) / LONGEST * 100.0)
 }
 
-fn bar(standing: &Standing<'_>) -> Markup {
-    let case = standing.case;
-    let value = standing.value.and_then(|value| share(standing, value));
-    let range =
-        standing.range().and_then(|(low, high)| share(standing, low).zip(share(standing, high)));
-    let reference = case.reference.as_ref().zip(share(standing, 1.0));
+fn bar(goal_check: &GoalCheck<'_>) -> Markup {
+    let case = goal_check.case;
+    let value = goal_check.value.and_then(|value| share(goal_check, value));
+    let range = goal_check
+        .range()
+        .and_then(|(low, high)| share(goal_check, low).zip(share(goal_check, high)));
+    let reference = case.reference.as_ref().zip(share(goal_check, 1.0));
     let (from, width) = match case.better {
         Better::Higher => (at(1.0), at(LONGEST - 1.0)),
         Better::Lower => (at(0.0), at(1.0)),
     };
-    let look = if standing.met == Some(true) { "bar good" } else { "bar bad" };
+    let style = if goal_check.met == Some(true) { "bar good" } else { "bar bad" };
     html! {
         svg.bar width="100%" height="34" aria-hidden="true" {
             rect.wanted x=(from) y="0" width=(width) height="34" {}
             @if let Some(value) = value {
-                rect class=(look) x="0" y="8" width=(at(value)) height="14" {
+                rect class=(style) x="0" y="8" width=(at(value)) height="14" {
                     title { (percent(value)) " of the goal" }
                 }
                 @if value > LONGEST { text.cut x="99.5%" y="19.5" text-anchor="end" { "▸" } }

@@ -1,9 +1,9 @@
 use super::*;
-use crate::example;
+use crate::sample_report;
 
 /// The sample and an earlier run of it.
 fn two_runs() -> [Results; 2] {
-    let latest = example::results();
+    let latest = sample_report::results();
     let mut earlier = latest.clone();
     earlier.started_at = "2026-11-14T09:00:00Z".into();
     for case in &mut earlier.scenarios[0].cases[1..2] {
@@ -41,7 +41,7 @@ fn assert_well_formed(page: &str) {
 
 #[test]
 fn the_page_is_well_formed_and_needs_nothing_else() {
-    for page in [page(&[example::results()]), page(&two_runs()), page(&[])] {
+    for page in [page(&[sample_report::results()]), page(&two_runs()), page(&[])] {
         assert_well_formed(&page);
         for reference in ["http:", "https:", "url(", "@import", "<script", "src=", "<img"] {
             assert!(!page.contains(reference), "{reference}");
@@ -61,7 +61,7 @@ fn names_are_text_wherever_they_stand() {
     assert!(!page.contains("<b>hostile"), "a name became markup");
     assert!(page.contains("&lt;b&gt;hostile&lt;/b&gt; &amp; &quot;odd&quot;"));
 
-    let mut hostile = example::results();
+    let mut hostile = sample_report::results();
     let evil = "\"></title></style><script>alert(1)</script>";
     for text in [&mut hostile.version, &mut hostile.command, &mut hostile.started_at] {
         *text = evil.into();
@@ -81,7 +81,7 @@ fn names_are_text_wherever_they_stand() {
 
 #[test]
 fn everything_measured_is_on_the_page() {
-    let results = example::results();
+    let results = sample_report::results();
     let page = page(std::slice::from_ref(&results));
     let shown = |text: &str| page.contains(&html! { (text) }.into_string());
     for scenario in &results.scenarios {
@@ -98,7 +98,7 @@ fn everything_measured_is_on_the_page() {
     // Throughput of four scenarios, memory, dead rows, claim buffers, latency.
     assert_eq!((drawn, page.matches("<figure").count()), (8, 8));
     let goals = page.matches("<td class=\"bar\"").count();
-    assert_eq!(goals, crate::standing::goals(&results).len());
+    assert_eq!(goals, crate::goal_check::goals(&results).len());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn several_runs_show_the_way_to_the_latest() {
 
 #[test]
 fn numbers_that_are_none_break_nothing() {
-    let mut results = example::results();
+    let mut results = sample_report::results();
     for case in results.scenarios.iter_mut().flat_map(|scenario| &mut scenario.cases) {
         case.rounds = vec![0.0, f64::NAN, f64::INFINITY];
         for series in &mut case.series {
@@ -126,8 +126,8 @@ fn numbers_that_are_none_break_nothing() {
 
 #[test]
 fn another_format_is_refused() {
-    let text = serde_json::to_string(&example::results()).unwrap();
-    assert_eq!(parse(&text).unwrap(), example::results());
+    let text = serde_json::to_string(&sample_report::results()).unwrap();
+    assert_eq!(parse(&text).unwrap(), sample_report::results());
     let error = parse(r#"{"format": 9, "what": []}"#).unwrap_err().to_string();
     assert_eq!(error, "format 9, this program reads 1; use the version that wrote it");
     assert!(parse("[]").is_err());
@@ -137,10 +137,10 @@ fn another_format_is_refused() {
 #[ignore = "writes the sample as pages, to be looked at"]
 fn sample_pages() {
     let folder = std::env::temp_dir();
-    fs::write(folder.join("loadtest-sample.html"), page(&[example::results()])).unwrap();
+    fs::write(folder.join("loadtest-sample.html"), page(&[sample_report::results()])).unwrap();
     fs::write(folder.join("loadtest-sample-2.html"), page(&two_runs())).unwrap();
-    println!("{}\n{}", folder.display(), table::text(&example::results()));
-    println!("\n{}", table::markdown(&example::results()));
+    println!("{}\n{}", folder.display(), table::text(&sample_report::results()));
+    println!("\n{}", table::markdown(&sample_report::results()));
     let [latest, earlier] = two_runs();
     println!("\n{}", crate::compare::compare(&earlier, &latest).text());
 }

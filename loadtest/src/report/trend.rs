@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::lines::looks;
+use super::lines::styles;
 use super::{started, when};
 use crate::compare::{Comparison, Judgement, compare, signed};
-use crate::figure::{figure, percent, ratio};
+use crate::goal_check::{GoalCheck, only_compared_with};
+use crate::number_format::{figure, percent, ratio};
 use crate::plot::axis::Axis;
 use crate::plot::{Line, Plot};
 use crate::result::{Case, Results, Scenario};
-use crate::standing::{Standing, only_compared_with};
 
 /// The runs in the order of time, two at least.
 pub(crate) fn section(runs: &[&Results]) -> Markup {
@@ -97,12 +97,12 @@ fn measure(case: &Case) -> &str {
 /// day, not about the program.
 fn plots(runs: &[&Results], scenario: &Scenario) -> Vec<Plot> {
     let mut plots: Vec<(&str, Vec<Line>)> = Vec::new();
-    for (case, look) in scenario.cases.iter().zip(looks(scenario)) {
+    for (case, style) in scenario.cases.iter().zip(styles(scenario)) {
         let points = points(runs, scenario, case);
         if only_compared_with(scenario, case) || points.len() < 2 {
             continue;
         }
-        let line = Line { name: case.name.clone(), look, points, rounds: Vec::new() };
+        let line = Line { name: case.name.clone(), style, points, rounds: Vec::new() };
         match plots.iter_mut().find(|(measure_of, _)| *measure_of == measure(case)) {
             Some((_, lines)) => lines.push(line),
             None => plots.push((measure(case), vec![line])),
@@ -129,7 +129,7 @@ fn points(runs: &[&Results], scenario: &Scenario, case: &Case) -> Vec<(f64, f64)
         let it = there.cases.iter().find(|it| {
             (&it.name, &it.unit, &it.reference) == (&case.name, &case.unit, &case.reference)
         })?;
-        let value = Standing::new(there, it).value?;
+        let value = GoalCheck::new(there, it).value?;
         // All by the goal of the latest run: an earlier one may have had another.
         Some(if measure(case) == OF_GOAL { value / case.goal? } else { value })
     };

@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
 use crate::drain::{Drained, Until, close_queue, drain};
 use crate::effects;
-use crate::fleet::Crew;
+use crate::fleet::FleetSpec;
+use crate::format::short_count;
 use crate::result::{Case, Check, Scenario};
 use crate::rounds::{against, alternate, rate};
-use crate::words::count_words;
 
 /// The small backlog is drained and filled again until it has taken as long as a round, but not
 /// more often than this.
 const REFILLS: usize = 5;
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let crew = Crew::usual(bench);
-    let length = bench.duration(Duration::from_secs(20), Duration::from_secs(4));
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let fleet_spec = FleetSpec::from_options(context);
+    let length = context.duration(Duration::from_secs(20), Duration::from_secs(4));
     let small = 10_000;
-    let sizes = bench.size(vec![small, 1_000_000, 10_000_000], vec![small, 200_000]);
+    let sizes = context.size(vec![small, 1_000_000, 10_000_000], vec![small, 200_000]);
     let reference = name(small);
     let mut cases: Vec<Case> = Vec::new();
     let mut backlogs = Vec::new();
     for size in sizes {
-        bench.progress.stage(&format!("backlog: filling {}", count_words(size)));
-        let database = bench.database(&format!("backlog_{size}")).await?;
+        context.progress.stage(&format!("backlog: filling {}", short_count(size)));
+        let database = context.database(&format!("backlog_{size}")).await?;
         close_queue(&database).await?;
         backlogs.push(Backlog { database, size, filled: 0 });
         let case = rate(name(size));
@@ -37,16 +37,16 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         cases.push(if size == small { case } else { against(case, &reference, goal) });
     }
     for backlog in backlogs.iter_mut().filter(|backlog| backlog.size > small) {
-        backlog.top_up(bench, backlog.size).await?;
+        backlog.top_up(context, backlog.size).await?;
     }
-    alternate(bench, "backlog", &mut cases, async |n, round| {
+    alternate(context, "backlog", &mut cases, async |n, round| {
         let backlog = &mut backlogs[n];
         if backlog.size == small {
-            return Ok(backlog.again_and_again(bench, &crew, length, round).await?.into());
+            return Ok(backlog.again_and_again(context, &fleet_spec, length, round).await?.into());
         }
-        let drained = backlog.head(bench, &crew, Until::Passed(length), round).await?;
+        let drained = backlog.head(context, &fleet_spec, Until::Passed(length), round).await?;
         let gone = backlog.gone().await?;
-        backlog.top_up(bench, gone).await?;
+        backlog.top_up(context, gone).await?;
         Ok(drained.into())
     })
     .await?;
@@ -54,20 +54,20 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     for Backlog { database, size, .. } in backlogs {
         let check = effects::of_successes(&*database.session).await?;
         checks.push(Check { what: format!("{}, {}", check.what, name(size)), ..check });
-        bench.drop_database(database).await?;
+        context.drop_database(database).await?;
     }
     let notes = vec![format!(
         "rounds of {} s at the head, {}; {} are drained up to {REFILLS} times a round, counting the \
          time of the drains only",
         length.as_secs(),
-        crew.words(),
+        fleet_spec.describe(),
         name(small)
     )];
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
 fn name(size: i64) -> String {
-    format!("{} pending", count_words(size))
+    format!("{} pending", short_count(size))
 }
 
 struct Backlog {
@@ -78,9 +78,9 @@ struct Backlog {
 }
 
 impl Backlog {
-    async fn top_up(&mut self, bench: &Bench, tasks: i64) -> Result<()> {
+    async fn top_up(&mut self, context: &RunContext, tasks: i64) -> Result<()> {
         let range = (self.filled + 1, self.filled + tasks);
-        self.database.fill(bench, range, EFFECT).await?;
+        self.database.fill(context, range, EFFECT).await?;
         self.filled += tasks;
         Ok(())
     }
@@ -94,28 +94,28 @@ impl Backlog {
 
     async fn head(
         &self,
-        bench: &Bench,
-        crew: &Crew,
+        context: &RunContext,
+        fleet_spec: &FleetSpec,
         until: Until,
         round: usize,
     ) -> Result<Drained> {
-        self.database.settle().await?;
-        let drained = drain(bench, &self.database, crew, until, round).await?;
+        self.database.vacuum_and_checkpoint().await?;
+        let drained = drain(context, &self.database, fleet_spec, until, round).await?;
         close_queue(&self.database).await?;
         Ok(drained)
     }
 
     async fn again_and_again(
         &mut self,
-        bench: &Bench,
-        crew: &Crew,
+        context: &RunContext,
+        fleet_spec: &FleetSpec,
         length: Duration,
         round: usize,
     ) -> Result<Drained> {
         let mut all = Drained { tasks: 0, seconds: 0.0, series: Vec::new() };
         for _ in 0..REFILLS {
-            self.top_up(bench, self.size).await?;
-            let drained = self.head(bench, crew, Until::Empty, round).await?;
+            self.top_up(context, self.size).await?;
+            let drained = self.head(context, fleet_spec, Until::Empty, round).await?;
             all.tasks += drained.tasks;
             all.seconds += drained.seconds;
             if all.series.is_empty() {

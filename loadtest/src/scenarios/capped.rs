@@ -4,33 +4,33 @@
 
 use anyhow::Result;
 use queue::group::{GroupChange, set_group};
-use queue::limit::grant_waiting;
+use queue::limit::grant_waiting_permits;
 
-use super::beside::{Beside, compare};
-use crate::bench::Bench;
+use super::control_case::{ControlCase, compare};
+use crate::context::RunContext;
 use crate::database::Database;
+use crate::format::short_count;
 use crate::result::Scenario;
-use crate::words::count_words;
 
 const IN_FRONT: &str = "/* loadtest.capped */
 SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[$1::integer]),
     queue => 'elsewhere', group_name => 'capped', run_id => 1)";
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let size = bench.size(100_000, 20_000);
-    let beside = Beside {
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let size = context.size(100_000, 20_000);
+    let control_case = ControlCase {
         scenario: "capped",
         without: "no run at its limit".to_owned(),
-        with: format!("{} tasks of a run at its limit of 10", count_words(size)),
-        tasks: bench.tasks(100_000, 20_000),
+        with: format!("{} tasks of a run at its limit of 10", short_count(size)),
+        tasks: context.tasks(100_000, 20_000),
     };
-    compare(bench, &beside, async |database| cap(database, size).await).await
+    compare(context, &control_case, async |database| cap(database, size).await).await
 }
 
 async fn cap(database: &Database, size: i64) -> Result<()> {
-    let change = GroupChange { max_concurrency: Some(10), ..GroupChange::default() };
+    let change = GroupChange { max_running: Some(10), ..GroupChange::default() };
     set_group(&*database.session, "capped", &change).await?;
     database.session.execute(IN_FRONT, &[&i32::try_from(size)?]).await?;
-    grant_waiting(&*database.session).await?;
+    grant_waiting_permits(&*database.session).await?;
     Ok(())
 }

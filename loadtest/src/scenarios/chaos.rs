@@ -8,19 +8,19 @@ use queue::operate::share_commits;
 use tokio::time::sleep;
 
 use super::drain::BUDGET;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT, QUEUE};
-use crate::drain::{FLEET, Gauge, close_queue, done, open_queue, throughput, until_empty};
+use crate::drain::{DrainProgress, FLEET, close_queue, done, open_queue, throughput, until_empty};
 use crate::effects;
-use crate::fleet::{Crew, Fleet};
+use crate::fleet::{Fleet, FleetSpec};
 use crate::result::{Check, Scenario};
 use crate::rounds::{Measured, against, alternate, rate};
 use crate::sample::Sampler;
 
-const CALM: &str = "no kills";
+const NO_KILLS: &str = "no kills";
 const CHAOS: &str = "a kill every 2 s";
 const SHARED: &str = "a kill every 2 s, shared commits";
-const NAMES: [&str; 3] = [CALM, CHAOS, SHARED];
+const NAMES: [&str; 3] = [NO_KILLS, CHAOS, SHARED];
 
 const KILL_EVERY: Duration = Duration::from_secs(2);
 
@@ -42,18 +42,18 @@ const LEFT: &str = "/* loadtest.left_behind */ SELECT count(*) FROM mill.tasks t
 const NEWEST: &str =
     "/* loadtest.newest_in_chaos */ SELECT coalesce(max(t.id), 0) FROM mill.tasks t";
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let run = &bench.run;
-    let crew = Crew::of(run.workers.unwrap_or(4), run.readers.unwrap_or(8));
-    let tasks = bench.tasks(200_000, 30_000);
-    let database = bench.database("chaos").await?;
-    let mut cases = [rate(CALM), against(rate(CHAOS), CALM, None), rate(SHARED)];
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let run = &context.run;
+    let fleet_spec = FleetSpec::new(run.workers.unwrap_or(4), run.readers.unwrap_or(8));
+    let tasks = context.tasks(200_000, 30_000);
+    let database = context.database("chaos").await?;
+    let mut cases = [rate(NO_KILLS), against(rate(CHAOS), NO_KILLS, None), rate(SHARED)];
     let (mut checks, mut kills, mut lost) = (Vec::new(), 0, 0);
-    alternate(bench, "chaos", &mut cases, async |n, round| {
-        let round_ = Round { bench, database: &database, crew: &crew, tasks, round };
-        let budget = if NAMES[n] == SHARED { Some(BUDGET) } else { bench.run.share_commits };
+    alternate(context, "chaos", &mut cases, async |n, round| {
+        let round_ = Round { context, database: &database, fleet_spec: &fleet_spec, tasks, round };
+        let budget = if NAMES[n] == SHARED { Some(BUDGET) } else { context.run.share_commits };
         share_commits(&*database.session, QUEUE, budget).await?;
-        let (measured, killed) = round_.run(NAMES[n] != CALM).await?;
+        let (measured, killed) = round_.run(NAMES[n] != NO_KILLS).await?;
         kills += killed;
         lost += database.session.query_typed(LOST, &[]).await?[0].get::<_, i64>(0);
         let check = effects::all(&*database.session, 1, tasks).await?;
@@ -67,35 +67,35 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         passed: kills > 0 && lost > 0,
         detail: format!("{kills} kills, {lost} attempts lost"),
     });
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     let notes = vec![
-        format!("{tasks} tasks a round, {}", crew.words()),
+        format!("{tasks} tasks a round, {}", fleet_spec.describe()),
         "the rate is that of the first 99 % of the tasks".to_owned(),
     ];
     Ok(Scenario { cases: cases.to_vec(), checks, notes, ..Scenario::default() })
 }
 
 struct Round<'a> {
-    bench: &'a Bench,
+    context: &'a RunContext,
     database: &'a Database,
-    crew: &'a Crew,
+    fleet_spec: &'a FleetSpec,
     tasks: i64,
     round: usize,
 }
 
 impl Round<'_> {
     async fn run(&self, chaos: bool) -> Result<(Measured, usize)> {
-        let Self { bench, database, crew, tasks, round } = *self;
+        let Self { context, database, fleet_spec, tasks, round } = *self;
         let session = &database.session;
         database.empty().await?;
         close_queue(database).await?;
-        database.fill(bench, (1, tasks), EFFECT).await?;
-        database.settle().await?;
-        let mut fleet = Fleet::start(bench, database, crew).await?;
-        let sampler = Sampler::start(bench, database, fleet.pids()).await?;
+        database.fill(context, (1, tasks), EFFECT).await?;
+        database.vacuum_and_checkpoint().await?;
+        let mut fleet = Fleet::start(context, database, fleet_spec).await?;
+        let sampler = Sampler::start(context, database, fleet.pids()).await?;
         let opened_at = open_queue(database).await?;
         let kills = if chaos { self.kill(&mut fleet).await? } else { 0 };
-        until_empty(bench, database, &mut fleet).await?;
+        until_empty(context, database, &mut fleet).await?;
         let mut series = sampler.end(round);
         fleet.stop().await?;
         let drained = done(session, FLEET, opened_at, None).await?;
@@ -109,14 +109,14 @@ impl Round<'_> {
     /// One after the other, as long as enough is left to do.
     async fn kill(&self, fleet: &mut Fleet<'_>) -> Result<usize> {
         let session = &self.database.session;
-        let mut gauge = Gauge::new(self.bench, session).await?;
+        let mut gauge = DrainProgress::new(self.context, session).await?;
         let newest: i64 = session.query_typed(NEWEST, &[]).await?[0].get(0);
         let left = session.prepare(LEFT).await?;
         let mut kills = 0;
         let mut last = Instant::now();
         loop {
             sleep(Duration::from_millis(100)).await;
-            gauge.look().await?;
+            gauge.refresh().await?;
             let near: i64 = session.query_one(&left, &[&(newest - ENOUGH_LEFT)]).await?.get(0);
             if near < ENOUGH_LEFT {
                 return Ok(kills);

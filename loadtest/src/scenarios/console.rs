@@ -1,23 +1,23 @@
 //! How soon the web console answers in front of many live tasks and a long history, beside one that has next to
 //! nothing to show: every screen and every path of the API, as a browser would ask for them.
 
-mod site;
-mod stock;
+mod console_process;
+mod dataset;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::time::sleep;
 
-use self::site::Site;
+use self::console_process::ConsoleProcess;
 use super::runs::FORGET;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::Database;
-use crate::fleet::{Crew, Fleet};
-use crate::latency::Times;
+use crate::fleet::{Fleet, FleetSpec};
+use crate::format::short_count;
+use crate::latency::LatencyHistogram;
 use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{against, case};
-use crate::words::count_words;
 
 /// What a person takes for at once.
 const GOAL_MS: f64 = 200.0;
@@ -43,19 +43,20 @@ SELECT (SELECT min(t.id) FROM mill.tasks t WHERE t.state = 'running'),
     (SELECT a.task_id FROM mill.attempts a WHERE a.outcome = 'failed' ORDER BY a.finished_at DESC LIMIT 1),
     (SELECT max(r.id) FROM mill.runs r)";
 
-/// Pages of one thing each; a word in braces stands for its id, as in [`Place::address`].
-const OF_ONE: &[&str] = &[
+/// Pages of one thing each; a word in braces stands for its id, as in [`ConsoleSetup::address`].
+const DETAIL_PAGES: &[&str] = &[
     "/tasks/{running}",
     "/tasks/{waiting}",
     "/tasks/{failed}",
     "/runs/{run}",
-    "/jobs/one?name=it",
-    "/schedules/one?name=it",
+    "/jobs/detail?name=it",
+    "/schedules/detail?name=it",
     "/lineage?name=it",
 ];
 
 /// Searches that find nothing, and look through all there is until they give up.
-const IN_VAIN: &[&str] = &["nobodys", "state:failed+queue:etl-3", "state:ended+name:nobodys"];
+const EMPTY_SEARCHES: &[&str] =
+    &["nobodys", "state:failed+queue:etl-3", "state:ended+name:nobodys"];
 
 /// No look may take longer, whatever it is asked: the console ends it after 2 s.
 const PATIENCE_MS: f64 = 2500.0;
@@ -73,62 +74,67 @@ const FILTERS: &[&str] = &[
     "priority:high",
 ];
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let live = bench.size(1_000_000, 50_000);
-    let ended = bench.tasks(20_000_000, 500_000);
-    let crew = Crew::of(1, 8);
-    let of_empty = bench.database("console_empty").await?;
-    let of_full = bench.database("console_full").await?;
-    stock::fill(bench, &of_full, (live, ended)).await?;
-    let empty = Place::open(bench, &of_empty, &crew).await?;
-    let full = Place::open(bench, &of_full, &crew).await?;
-    let mut pages = pages(&full.site).await?;
-    for round in 1..=bench.rounds() {
-        bench.progress.stage(&format!("console: round {round}"));
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let live = context.size(1_000_000, 50_000);
+    let ended = context.tasks(20_000_000, 500_000);
+    let fleet_spec = FleetSpec::new(1, 8);
+    let of_empty = context.database("console_empty").await?;
+    let of_full = context.database("console_full").await?;
+    dataset::fill(context, &of_full, (live, ended)).await?;
+    let empty = ConsoleSetup::open(context, &of_empty, &fleet_spec).await?;
+    let full = ConsoleSetup::open(context, &of_full, &fleet_spec).await?;
+    let mut pages = pages(&full.console).await?;
+    for round in 1..=context.rounds() {
+        context.progress.stage(&format!("console: round {round}"));
         for page in &mut pages {
             page.measure(&empty, &full).await?;
         }
-        bench.keep(&pages.iter().flat_map(Page::cases).collect::<Vec<_>>());
+        context.keep(&pages.iter().flat_map(Page::cases).collect::<Vec<_>>());
     }
     // The workers' tasks do not end by themselves.
     drop((empty, full));
-    bench.drop_database(of_empty).await?;
-    bench.drop_database(of_full).await?;
+    context.drop_database(of_empty).await?;
+    context.drop_database(of_full).await?;
     let checks = vec![slowest(&pages)];
-    let words = format!("{} live tasks, {} attempts", count_words(live), count_words(ended));
-    let notes = vec![words, crew.words(), format!("{REQUESTS} requests a round, one at a time")];
+    let words = format!("{} live tasks, {} attempts", short_count(live), short_count(ended));
+    let notes =
+        vec![words, fleet_spec.describe(), format!("{REQUESTS} requests a round, one at a time")];
     let cases = pages.iter().flat_map(Page::cases).collect();
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
 /// A database, a worker whose readers are busy, and a console.
-struct Place<'a> {
-    site: Site,
+struct ConsoleSetup<'a> {
+    console: ConsoleProcess,
     _fleet: Fleet<'a>,
     /// Words in braces, and the ids that they stand for here.
     ids: Vec<(&'static str, i64)>,
     database: &'a Database,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ConsoleSetup<'a> {
     /// Puts in one thing of each kind, beside what there is, and has all of it looked at once.
-    async fn open(bench: &'a Bench, database: &'a Database, crew: &Crew) -> Result<Self> {
-        stock::examples(database).await?;
-        let stage = |what: &str| bench.progress.stage(&format!("{}: {what}", database.name()));
+    async fn open(
+        context: &'a RunContext,
+        database: &'a Database,
+        fleet_spec: &FleetSpec,
+    ) -> Result<Self> {
+        dataset::insert_examples(database).await?;
+        let stage = |what: &str| context.progress.stage(&format!("{}: {what}", database.name()));
         stage("settling");
-        database.settle().await?;
-        let fleet = Fleet::start(bench, database, crew).await?;
-        stock::hold(database, crew.readers()).await?;
-        let site = Site::start(bench, database).await?;
+        database.vacuum_and_checkpoint().await?;
+        let fleet = Fleet::start(context, database, fleet_spec).await?;
+        dataset::occupy_readers(database, fleet_spec.readers()).await?;
+        let console = ConsoleProcess::start(context, database).await?;
         stage("reading the last hours");
-        site.until_hours_are_read().await?;
+        console.until_hours_are_read().await?;
         let row = &database.session.query_typed(EXAMPLES, &[]).await?[0];
         let mut ids = Vec::new();
         for (n, word) in ["{running}", "{waiting}", "{failed}", "{run}"].into_iter().enumerate() {
             let id: Option<i64> = row.get(n);
             ids.push((word, id.with_context(|| format!("nothing for {word}"))?));
         }
-        Ok(Self { site, _fleet: fleet, ids, database })
+        Ok(Self { console, _fleet: fleet, ids, database })
     }
 
     fn address(&self, path: &str) -> String {
@@ -137,11 +143,11 @@ impl<'a> Place<'a> {
     }
 
     /// Asks some times, and tells the median and the 95th percentile of these.
-    async fn ask(&self, path: &str, all: &mut Times) -> Result<[f64; 2]> {
+    async fn request(&self, path: &str, all: &mut LatencyHistogram) -> Result<[f64; 2]> {
         let path = self.address(path);
-        let mut times = Times::new()?;
+        let mut times = LatencyHistogram::new()?;
         for _ in 0..REQUESTS {
-            times.add(self.site.time(&path).await?);
+            times.add(self.console.time(&path).await?);
         }
         all.merge(&times)?;
         Ok([times.at(50.0), times.at(95.0)])
@@ -160,18 +166,18 @@ struct Page {
 
 /// All that was timed of it.
 struct Timed {
-    times: Times,
+    times: LatencyHistogram,
     medians: Vec<f64>,
     p95s: Vec<f64>,
 }
 
 impl Timed {
     fn new() -> Result<Self> {
-        Ok(Self { times: Times::new()?, medians: Vec::new(), p95s: Vec::new() })
+        Ok(Self { times: LatencyHistogram::new()?, medians: Vec::new(), p95s: Vec::new() })
     }
 
-    async fn add(&mut self, place: &Place<'_>, path: &str) -> Result<()> {
-        let [median, p95] = place.ask(path, &mut self.times).await?;
+    async fn add(&mut self, setup: &ConsoleSetup<'_>, path: &str) -> Result<()> {
+        let [median, p95] = setup.request(path, &mut self.times).await?;
         self.medians.push(median);
         self.p95s.push(p95);
         Ok(())
@@ -199,7 +205,7 @@ impl Page {
         Ok(Self { path, goal_ms, empty, full, buffers: f64::INFINITY })
     }
 
-    async fn measure(&mut self, empty: &Place<'_>, full: &Place<'_>) -> Result<()> {
+    async fn measure(&mut self, empty: &ConsoleSetup<'_>, full: &ConsoleSetup<'_>) -> Result<()> {
         self.empty.add(empty, &self.path).await?;
         self.full.add(full, &self.path).await?;
         let session = &full.database.session;
@@ -209,7 +215,7 @@ impl Page {
         let address = full.address(&self.path);
         for _ in 0..3 {
             session.batch_execute(FORGET).await?;
-            full.site.time(&address).await?;
+            full.console.time(&address).await?;
             while session.query_typed(UNDER_WAY, &[]).await?[0].get(0) {
                 sleep(Duration::from_millis(1)).await;
             }
@@ -236,16 +242,17 @@ impl Page {
 }
 
 /// Every screen of the navigation, every path of the API, pages of one thing, and filters.
-async fn pages(site: &Site) -> Result<Vec<Page>> {
-    let mut paths = site.screens().await?;
-    paths.extend(OF_ONE.iter().map(ToString::to_string));
+async fn pages(console: &ConsoleProcess) -> Result<Vec<Page>> {
+    let mut paths = console.screens().await?;
+    paths.extend(DETAIL_PAGES.iter().map(ToString::to_string));
     paths.extend(FILTERS.iter().map(|filter| format!("/tasks?q={filter}")));
     paths.extend(
-        ["/tasks/all?q=state:pending", "/failures?queue=etl-3", "/?hours=6"].map(Into::into),
+        ["/tasks/bulk?q=state:pending", "/failures?queue=etl-3", "/?hours=6"].map(Into::into),
     );
-    paths.extend(site.api_paths().await?);
+    paths.extend(console.api_paths().await?);
     let pages = paths.into_iter().map(|path| Page::new(path, GOAL_MS));
-    let in_vain = IN_VAIN.iter().map(|filter| Page::new(format!("/tasks?q={filter}"), PATIENCE_MS));
+    let in_vain =
+        EMPTY_SEARCHES.iter().map(|filter| Page::new(format!("/tasks?q={filter}"), PATIENCE_MS));
     pages.chain(in_vain).collect()
 }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::Result;
 use queue::operate::share_commits;
 
-use crate::bench::Bench;
 use crate::ceiling::Ceiling;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT, QUEUE};
 use crate::drain::{Drained, Until, close_queue, drain};
 use crate::effects;
-use crate::fleet::Crew;
+use crate::fleet::FleetSpec;
 use crate::result::{Better, Check, Scenario};
 use crate::rounds::{against, alternate, case, rate};
 
@@ -32,21 +32,21 @@ const LEAST_GROUP: usize = 32;
 const PER_COMMIT: &str = "/* loadtest.per_commit */
 SELECT count(*)::float8 / greatest(count(DISTINCT a.xmin::text), 1) FROM mill.attempts a";
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    beside_ceilings(bench, "drain", EFFECT, [Some(0.85), Some(0.7)]).await
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    with_ceilings(context, "drain", EFFECT, [Some(0.85), Some(0.7)]).await
 }
 
 /// The cases of a backlog of this statement; `goals` are those of one commit per task and of shared
 /// commits, as ratios to their ceilings.
-pub(crate) async fn beside_ceilings(
-    bench: &Bench,
+pub(crate) async fn with_ceilings(
+    context: &RunContext,
     scenario: &str,
     statement: &'static str,
     goals: [Option<f64>; 2],
 ) -> Result<Scenario> {
-    let crew = Crew::usual(bench);
-    let tasks = bench.tasks(100_000, 20_000);
-    let database = bench.database(scenario).await?;
+    let fleet_spec = FleetSpec::from_options(context);
+    let tasks = context.tasks(100_000, 20_000);
+    let database = context.database(scenario).await?;
     // In this order, so that the last ceiling knows from the first round on what the fleet does.
     let mut cases = vec![
         rate(CEILING),
@@ -58,15 +58,16 @@ pub(crate) async fn beside_ceilings(
     let mut per_commit = case("shared commits: tasks per commit", "tasks", Better::Higher);
     let mut checks = Vec::new();
     let mut group = LEAST_GROUP;
-    alternate(bench, scenario, &mut cases, async |n, round| {
-        let ceiling = Ceiling { connections: crew.readers(), group: 1, last: tasks, statement };
+    alternate(context, scenario, &mut cases, async |n, round| {
+        let ceiling =
+            Ceiling { connections: fleet_spec.readers(), group: 1, last: tasks, statement };
         let drained = match n {
-            0 => ceiling_round(bench, &database, ceiling, round).await?,
-            3 => ceiling_round(bench, &database, Ceiling { group, ..ceiling }, round).await?,
+            0 => ceiling_round(context, &database, ceiling, round).await?,
+            3 => ceiling_round(context, &database, Ceiling { group, ..ceiling }, round).await?,
             _ => {
                 let budget = (n == 2).then_some(BUDGET);
                 share_commits(&*database.session, QUEUE, budget).await?;
-                fleet_round(bench, &database, &crew, (tasks, statement), round).await?
+                fleet_round(context, &database, &fleet_spec, (tasks, statement), round).await?
             }
         };
         if n == 2 {
@@ -83,10 +84,10 @@ pub(crate) async fn beside_ceilings(
         Ok(drained.into())
     })
     .await?;
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     cases.push(per_commit);
     let notes = vec![
-        format!("{tasks} tasks a round, {}", crew.words()),
+        format!("{tasks} tasks a round, {}", fleet_spec.describe()),
         format!(
             "ceiling of shared commits: as many tasks in a transaction as the fleet had in its, \
              {LEAST_GROUP} at least; {group} at last"
@@ -114,28 +115,28 @@ fn succeeded(drained: &Drained, tasks: i64) -> Check {
 
 /// Fills the queue with so many tasks and lets a fleet loose on them.
 pub(crate) async fn fleet_round(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
-    crew: &Crew,
+    fleet_spec: &FleetSpec,
     (tasks, statement): (i64, &str),
     round: usize,
 ) -> Result<Drained> {
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(bench, (1, tasks), statement).await?;
-    database.settle().await?;
-    drain(bench, database, crew, Until::Empty, round).await
+    database.fill(context, (1, tasks), statement).await?;
+    database.vacuum_and_checkpoint().await?;
+    drain(context, database, fleet_spec, Until::Empty, round).await
 }
 
 /// The same without a queue.
 async fn ceiling_round(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
     ceiling: Ceiling,
     round: usize,
 ) -> Result<Drained> {
     database.empty().await?;
-    database.fill_bare(bench, (1, ceiling.last), ceiling.statement).await?;
-    database.settle().await?;
-    ceiling.run(bench, database, round).await
+    database.fill_bare(context, (1, ceiling.last), ceiling.statement).await?;
+    database.vacuum_and_checkpoint().await?;
+    ceiling.run(context, database, round).await
 }

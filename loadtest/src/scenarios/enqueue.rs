@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use anyhow::Result;
 use futures_util::SinkExt;
-use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, ring};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
 use tokio::task::JoinSet;
 use tokio_postgres::types::Type;
 
 use super::program;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
 use crate::result::{Case, Check, Scenario};
 use crate::rounds::{Measured, against, alternate, rate};
@@ -39,7 +39,7 @@ const COPY_LINES: usize = 1000;
 enum Way {
     Bare,
     Enqueue,
-    EnqueueAndRing,
+    EnqueueAndNotify,
     BareMany,
     EnqueueMany,
     Copy,
@@ -60,7 +60,7 @@ impl Step {
         Self { name, way, connections, reference: None, goal: None }
     }
 
-    const fn beside(bare: &Self, name: &'static str, way: Way, goal: Option<f64>) -> Self {
+    const fn compared_with(bare: &Self, name: &'static str, way: Way, goal: Option<f64>) -> Self {
         Self { name, way, connections: bare.connections, reference: Some(bare.name), goal }
     }
 }
@@ -72,18 +72,18 @@ const COPIED: Step = Step::bare("COPY into the bare table", Way::Copy, 1);
 
 const STEPS: [Step; 9] = [
     ONE,
-    Step::beside(&ONE, "enqueue, 1 connection", Way::Enqueue, Some(0.9)),
-    Step::beside(&ONE, "enqueue and ring, 1 connection", Way::EnqueueAndRing, None),
+    Step::compared_with(&ONE, "enqueue, 1 connection", Way::Enqueue, Some(0.9)),
+    Step::compared_with(&ONE, "enqueue and notify, 1 connection", Way::EnqueueAndNotify, None),
     TEN,
-    Step::beside(&TEN, "enqueue, 10 connections", Way::Enqueue, Some(0.9)),
+    Step::compared_with(&TEN, "enqueue, 10 connections", Way::Enqueue, Some(0.9)),
     HUNDRED,
-    Step::beside(&HUNDRED, "enqueue of 100 at once", Way::EnqueueMany, None),
+    Step::compared_with(&HUNDRED, "enqueue of 100 at once", Way::EnqueueMany, None),
     COPIED,
-    Step::beside(&COPIED, "bulk enqueue", Way::Bulk, Some(0.5)),
+    Step::compared_with(&COPIED, "bulk enqueue", Way::Bulk, Some(0.5)),
 ];
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let database = bench.database("enqueue").await?;
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let database = context.database("enqueue").await?;
     let mut cases: Vec<Case> = STEPS
         .iter()
         .map(|step| match step.reference {
@@ -92,12 +92,12 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         })
         .collect();
     let mut checks = Vec::new();
-    alternate(bench, "enqueue", &mut cases, async |n, round| {
+    alternate(context, "enqueue", &mut cases, async |n, round| {
         let Step { name, way, connections, .. } = STEPS[n];
-        let tasks = count(bench, way);
+        let tasks = count(context, way);
         database.empty().await?;
-        database.settle().await?;
-        let value = submit(bench, &database, way, connections, tasks).await?;
+        database.vacuum_and_checkpoint().await?;
+        let value = submit(context, &database, way, connections, tasks).await?;
         let there: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
         checks.push(Check {
             what: format!("every task is there, {name}, round {round}"),
@@ -108,24 +108,24 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     })
     .await?;
     let mut scenario = Scenario { cases, checks, ..Scenario::default() };
-    program::measure(bench, &database, &mut scenario).await?;
-    bench.drop_database(database).await?;
+    program::measure(context, &database, &mut scenario).await?;
+    context.drop_database(database).await?;
     Ok(scenario)
 }
 
 /// How many in a round.
-fn count(bench: &Bench, way: Way) -> usize {
+fn count(context: &RunContext, way: Way) -> usize {
     match way {
-        Way::Bare | Way::Enqueue | Way::EnqueueAndRing => bench.size(10_000, 1_000),
-        Way::BareMany | Way::EnqueueMany => bench.size(100_000, 20_000),
-        Way::Copy | Way::Bulk => bench.size(500_000, 50_000),
+        Way::Bare | Way::Enqueue | Way::EnqueueAndNotify => context.size(10_000, 1_000),
+        Way::BareMany | Way::EnqueueMany => context.size(100_000, 20_000),
+        Way::Copy | Way::Bulk => context.size(500_000, 50_000),
     }
 }
 
 /// Tasks per second, over connections that are open already.
 #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
 async fn submit(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
     way: Way,
     connections: usize,
@@ -133,7 +133,7 @@ async fn submit(
 ) -> Result<f64> {
     let mut sessions = Vec::new();
     for _ in 0..connections {
-        sessions.push(bench.connect(database.url()).await?);
+        sessions.push(context.connect(database.url()).await?);
     }
     let begun = Instant::now();
     let mut running = JoinSet::new();
@@ -166,11 +166,11 @@ async fn on_one(mut session: Session, way: Way, numbers: std::ops::Range<usize>)
                 session.query_typed(BARE, &[(&statement, Type::TEXT)]).await?;
             }
         }
-        Way::Enqueue | Way::EnqueueAndRing => {
+        Way::Enqueue | Way::EnqueueAndNotify => {
             for n in numbers {
                 enqueue(&*session, &task(n), &options, None).await?;
-                if matches!(way, Way::EnqueueAndRing) {
-                    ring(&*session).await?;
+                if matches!(way, Way::EnqueueAndNotify) {
+                    notify(&*session).await?;
                 }
             }
         }

@@ -4,10 +4,10 @@
 use anyhow::Result;
 
 use super::drain::fleet_round;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::EFFECT;
 use crate::effects;
-use crate::fleet::Crew;
+use crate::fleet::FleetSpec;
 use crate::result::{Case, Check, Scenario};
 use crate::rounds::{alternate, rate};
 
@@ -16,23 +16,23 @@ const PROCESSES: [u32; 5] = [1, 2, 4, 16, 64];
 /// Readers of the whole fleet, one for each of the most processes.
 const READERS: u32 = 64;
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let readers = bench.run.readers.unwrap_or(READERS).max(READERS);
-    let tasks = bench.tasks(100_000, 10_000);
-    let database = bench.database("fleet").await?;
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let readers = context.run.readers.unwrap_or(READERS).max(READERS);
+    let tasks = context.tasks(100_000, 10_000);
+    let database = context.database("fleet").await?;
     let mut cases: Vec<Case> = PROCESSES.iter().map(|workers| rate(name(*workers))).collect();
     let mut checks = Vec::new();
-    alternate(bench, "fleet", &mut cases, async |n, round| {
-        let crew = Crew::of(PROCESSES[n], readers / PROCESSES[n]);
-        let drained = fleet_round(bench, &database, &crew, (tasks, EFFECT), round).await?;
+    alternate(context, "fleet", &mut cases, async |n, round| {
+        let fleet_spec = FleetSpec::new(PROCESSES[n], readers / PROCESSES[n]);
+        let drained = fleet_round(context, &database, &fleet_spec, (tasks, EFFECT), round).await?;
         let check = effects::all(&*database.session, 1, tasks).await?;
         let what = format!("{}, {}, round {round}", check.what, name(PROCESSES[n]));
         checks.push(Check { what, ..check });
         Ok(drained.into())
     })
     .await?;
-    bench.drop_database(database).await?;
-    judge(&mut cases);
+    context.drop_database(database).await?;
+    set_goals(&mut cases);
     let notes = vec![format!(
         "{tasks} tasks a round, {readers} readers in all; each is a ratio to the fleet with the best \
          median"
@@ -45,7 +45,7 @@ fn name(workers: u32) -> String {
 }
 
 /// The best becomes the reference, and the largest fleet has to come close to it.
-fn judge(cases: &mut [Case]) {
+fn set_goals(cases: &mut [Case]) {
     let best = cases.iter().max_by(|a, b| {
         let medians = (a.median().unwrap_or(0.0), b.median().unwrap_or(0.0));
         medians.0.total_cmp(&medians.1)
@@ -69,7 +69,7 @@ mod tests {
         let case = |name: &str, rounds: &[f64]| Case { rounds: rounds.to_vec(), ..rate(name) };
         let mut cases =
             [case("a", &[1.0, 2.0, 3.0]), case("b", &[5.0, 1.0, 5.0]), case("c", &[4.0, 4.0, 4.0])];
-        judge(&mut cases);
+        set_goals(&mut cases);
         let references: Vec<Option<&str>> =
             cases.iter().map(|case| case.reference.as_deref()).collect();
         assert_eq!(references, [Some("b"), None, Some("b")]);

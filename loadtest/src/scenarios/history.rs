@@ -3,11 +3,11 @@
 
 use anyhow::Result;
 
-use super::beside::{Beside, compare};
-use crate::bench::Bench;
+use super::control_case::{ControlCase, compare};
+use crate::context::RunContext;
 use crate::database::Database;
+use crate::format::short_count;
 use crate::result::Scenario;
-use crate::words::count_words;
 
 /// Days with history, today among them.
 const DAYS: i64 = 20;
@@ -47,18 +47,18 @@ FROM (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - $1
 /// The live tasks' ids go on after those of history.
 pub(super) const AFTER: &str = "/* loadtest.history_ids */ SELECT setval('mill.tasks_id_seq', $1)";
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let size = bench.size(20_000_000, 500_000);
-    let beside = Beside {
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let size = context.size(20_000_000, 500_000);
+    let control_case = ControlCase {
         scenario: "history",
         without: "0 finished tasks on record".to_owned(),
-        with: format!("{} finished tasks on record", count_words(size)),
-        tasks: bench.tasks(100_000, 20_000),
+        with: format!("{} finished tasks on record", short_count(size)),
+        tasks: context.tasks(100_000, 20_000),
     };
-    compare(bench, &beside, async |database| record(bench, database, size).await).await
+    compare(context, &control_case, async |database| record(context, database, size).await).await
 }
 
-async fn record(bench: &Bench, database: &Database, size: i64) -> Result<()> {
+async fn record(context: &RunContext, database: &Database, size: i64) -> Result<()> {
     let session = &database.session;
     partitions(database, DAYS).await?;
     let of_day = size / DAYS;
@@ -66,7 +66,7 @@ async fn record(bench: &Bench, database: &Database, size: i64) -> Result<()> {
         let first = i64::try_from(number)? * of_day + 1;
         let days_ago = i32::try_from(ago)?;
         session.execute(DAY, &[&days_ago, &first, &(first + of_day - 1)]).await?;
-        bench.progress.state(&format!("{} of {DAYS} days", number + 1));
+        context.progress.state(&format!("{} of {DAYS} days", number + 1));
     }
     session.query_one(AFTER, &[&size]).await?;
     Ok(())

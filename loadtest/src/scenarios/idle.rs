@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::sleep;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::Database;
-use crate::fleet::{Crew, Fleet};
+use crate::fleet::{Fleet, FleetSpec};
 use crate::process::children;
 use crate::result::{Better, Case, Scenario};
 use crate::rounds::case;
@@ -26,7 +26,7 @@ SELECT (d.xact_commit + d.xact_rollback)::float8, (pg_current_wal_insert_lsn() -
 FROM pg_stat_database d WHERE d.datname = current_database()";
 
 /// Until polls are as seldom as they get, and start-up is over.
-const CALM: Duration = Duration::from_secs(5);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// Counters at a moment.
 #[derive(Clone, Copy)]
@@ -37,22 +37,22 @@ struct Cost {
     server_seconds: f64,
 }
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let run = &bench.run;
-    let crew = Crew::of(run.workers.unwrap_or(50), run.readers.unwrap_or(8));
-    let length = bench.duration(Duration::from_secs(60), Duration::from_secs(15));
-    let database = bench.database("idle").await?;
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let run = &context.run;
+    let fleet_spec = FleetSpec::new(run.workers.unwrap_or(50), run.readers.unwrap_or(8));
+    let length = context.duration(Duration::from_secs(60), Duration::from_secs(15));
+    let database = context.database("idle").await?;
     let mut cases = cases();
-    for round in 1..=bench.rounds() {
-        bench.progress.stage(&format!("idle: no worker, round {round}"));
-        database.settle().await?;
-        let empty = over(bench, &database, &[], length).await?;
-        bench.progress.stage(&format!("idle: {}, round {round}", crew.words()));
-        let fleet = Fleet::start(bench, &database, &crew).await?;
-        sleep(CALM).await;
-        let idle = over(bench, &database, &fleet.pids(), length).await?;
+    for round in 1..=context.rounds() {
+        context.progress.stage(&format!("idle: no worker, round {round}"));
+        database.vacuum_and_checkpoint().await?;
+        let empty = over(context, &database, &[], length).await?;
+        context.progress.stage(&format!("idle: {}, round {round}", fleet_spec.describe()));
+        let fleet = Fleet::start(context, &database, &fleet_spec).await?;
+        sleep(SETTLE_TIME).await;
+        let idle = over(context, &database, &fleet.pids(), length).await?;
         fleet.stop().await?;
-        let each = 60.0 / length.as_secs_f64() / f64::from(crew.workers);
+        let each = 60.0 / length.as_secs_f64() / f64::from(fleet_spec.workers);
         let values = [
             (idle.statements - empty.statements) * each,
             (idle.wal_bytes - empty.wal_bytes) / 1024.0 * each,
@@ -62,18 +62,18 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         for (case, value) in cases.iter_mut().zip(values) {
             case.rounds.push(value.max(0.0));
         }
-        bench.keep(&cases);
-        bench.progress.line(&format!("idle, round {round}: {:.1} statements", values[0]));
+        context.keep(&cases);
+        context.progress.line(&format!("idle, round {round}: {:.1} statements", values[0]));
     }
-    let mut notes = vec![format!("{}, {} s a round", crew.words(), length.as_secs())];
+    let mut notes = vec![format!("{}, {} s a round", fleet_spec.describe(), length.as_secs())];
     if !database.counts_statements {
         cases[0].name = "transactions".to_owned();
         notes.push("no statements: the server has no pg_stat_statements".to_owned());
     }
-    if bench.postmaster().is_none() {
+    if context.postmaster().is_none() {
         cases.pop();
     }
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     Ok(Scenario { cases, notes, ..Scenario::default() })
 }
 
@@ -91,10 +91,15 @@ fn cases() -> Vec<Case> {
 }
 
 /// What the counters gained over this long.
-async fn over(bench: &Bench, database: &Database, pids: &[u32], length: Duration) -> Result<Cost> {
-    let before = look(bench, database, pids).await?;
+async fn over(
+    context: &RunContext,
+    database: &Database,
+    pids: &[u32],
+    length: Duration,
+) -> Result<Cost> {
+    let before = snapshot(context, database, pids).await?;
     sleep(length).await;
-    let after = look(bench, database, pids).await?;
+    let after = snapshot(context, database, pids).await?;
     Ok(Cost {
         statements: after.statements - before.statements,
         wal_bytes: after.wal_bytes - before.wal_bytes,
@@ -103,13 +108,13 @@ async fn over(bench: &Bench, database: &Database, pids: &[u32], length: Duration
     })
 }
 
-async fn look(bench: &Bench, database: &Database, pids: &[u32]) -> Result<Cost> {
+async fn snapshot(context: &RunContext, database: &Database, pids: &[u32]) -> Result<Cost> {
     let sql = if database.counts_statements { COUNTED } else { COMMITTED };
     let row = database.session.query_typed(sql, &[]).await?;
     Ok(Cost {
         statements: row[0].get(0),
         wal_bytes: row[0].get(1),
         worker_seconds: cpu_seconds(pids),
-        server_seconds: bench.postmaster().map_or(0.0, |pid| cpu_seconds(&children(pid))),
+        server_seconds: context.postmaster().map_or(0.0, |pid| cpu_seconds(&children(pid))),
     })
 }

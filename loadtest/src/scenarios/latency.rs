@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use futures_util::future;
 use jiff::Timestamp;
-use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, ring};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_postgres::types::Type;
 
 use super::drain::fleet_round;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
 use crate::drain::{open_queue, until_empty};
 use crate::effects;
-use crate::fleet::{Crew, Fleet};
-use crate::latency::Times;
+use crate::fleet::{Fleet, FleetSpec};
+use crate::latency::LatencyHistogram;
 use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{Measured, against, alternate, case};
 use crate::session::Session;
@@ -42,41 +42,41 @@ const PAUSE_MS: std::ops::Range<u64> = 5..15;
 /// The load comes in this rhythm.
 const TICK: Duration = Duration::from_millis(5);
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const IDLE: &str = "idle";
 const LOADED: &str = "50 % load";
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let crew = Crew::usual(bench);
-    let database = bench.database("latency").await?;
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let fleet_spec = FleetSpec::from_options(context);
+    let database = context.database("latency").await?;
     database.session.batch_execute(TABLE).await?;
-    bench.progress.stage("latency: what the fleet can do");
-    let tasks = bench.size(50_000, 10_000);
-    let can = fleet_round(bench, &database, &crew, (tasks, EFFECT), 0).await?.rate();
-    let probes = bench.tasks(3_000, 500);
+    context.progress.stage("latency: what the fleet can do");
+    let tasks = context.size(50_000, 10_000);
+    let can = fleet_round(context, &database, &fleet_spec, (tasks, EFFECT), 0).await?.rate();
+    let probes = context.tasks(3_000, 500);
     let mut kinds = [Kind::new(IDLE, None)?, Kind::new(LOADED, Some(can / 2.0))?];
     let mut medians = kinds.each_ref().map(Kind::case);
     let mut checks = Vec::new();
-    alternate(bench, "latency", &mut medians, async |n, round| {
+    alternate(context, "latency", &mut medians, async |n, round| {
         let kind = &mut kinds[n];
-        let setting = Setting { bench, database: &database, crew: &crew, probes };
+        let setting = Setting { context, database: &database, fleet_spec: &fleet_spec, probes };
         let check = setting.round(kind, round).await?;
         checks.push(check);
         let value = kind.rounds.last().map_or(f64::NAN, |times| times.at(50.0));
         Ok(Measured { value, ..Measured::default() })
     })
     .await?;
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     let mut cases = Vec::new();
     for (kind, median) in kinds.iter().zip(medians) {
-        let mut all = Times::new()?;
+        let mut all = LatencyHistogram::new()?;
         kind.rounds.iter().try_for_each(|times| all.merge(times))?;
         cases.push(Case { percentiles: Some(all.percentiles()), ..median });
         cases.push(kind.tail());
     }
     let notes = vec![
-        format!("{probes} probes a round, {}", crew.words()),
+        format!("{probes} probes a round, {}", fleet_spec.describe()),
         format!("the load: {:.0} tasks/s, half of what the fleet drained just before", can / 2.0),
     ];
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
@@ -87,7 +87,7 @@ struct Kind {
     name: &'static str,
     /// Tasks per second beside the probes.
     load: Option<f64>,
-    rounds: Vec<Times>,
+    rounds: Vec<LatencyHistogram>,
 }
 
 impl Kind {
@@ -113,36 +113,36 @@ impl Kind {
 }
 
 struct Setting<'a> {
-    bench: &'a Bench,
+    context: &'a RunContext,
     database: &'a Database,
-    crew: &'a Crew,
+    fleet_spec: &'a FleetSpec,
     probes: i64,
 }
 
 impl Setting<'_> {
     async fn round(&self, kind: &mut Kind, round: usize) -> Result<Check> {
-        let Self { bench, database, crew, probes } = *self;
+        let Self { context, database, fleet_spec, probes } = *self;
         database.empty().await?;
         database.session.batch_execute("/* loadtest.no_starts */ TRUNCATE loadtest.starts").await?;
-        database.settle().await?;
-        let mut fleet = Fleet::start(bench, database, crew).await?;
+        database.vacuum_and_checkpoint().await?;
+        let mut fleet = Fleet::start(context, database, fleet_spec).await?;
         open_queue(database).await?;
         let mut load = JoinSet::new();
         let stop = tokio_util::sync::CancellationToken::new();
         if let Some(rate) = kind.load {
-            let session = bench.connect(database.url()).await?;
+            let session = context.connect(database.url()).await?;
             load.spawn(keep_busy(session, rate, stop.clone()));
             // Until it flows.
             sleep(Duration::from_secs(1)).await;
         }
-        let mut times = Times::new()?;
-        let session = bench.connect(database.url()).await?;
+        let mut times = LatencyHistogram::new()?;
+        let session = context.connect(database.url()).await?;
         for n in 1..=probes {
             times.add(probe(&session, n).await?);
             sleep(Duration::from_millis(PAUSE_MS.start + n.cast_unsigned() * 7 % 10)).await;
             if n % 100 == 0 {
                 fleet.check()?;
-                bench.progress.state(&format!("{n} of {probes}, p50 {:.2} ms", times.at(50.0)));
+                context.progress.state(&format!("{n} of {probes}, p50 {:.2} ms", times.at(50.0)));
             }
         }
         kind.rounds.push(times);
@@ -151,7 +151,7 @@ impl Setting<'_> {
         while let Some(ended) = load.join_next().await {
             sent = ended??;
         }
-        until_empty(bench, database, &mut fleet).await?;
+        until_empty(context, database, &mut fleet).await?;
         fleet.stop().await?;
         let check = effects::all(&*database.session, 1, sent).await?;
         let ran: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
@@ -176,7 +176,7 @@ async fn probe(session: &Session, n: i64) -> Result<f64> {
     .await;
     enqueued?;
     let committed_at: Timestamp = committed?[0].get(0);
-    ring(&**session).await?;
+    notify(&**session).await?;
     let begun = Instant::now();
     loop {
         // Long enough for most, so that the looking is over when the next one begins.
@@ -187,7 +187,7 @@ async fn probe(session: &Session, n: i64) -> Result<f64> {
             let took = started_at.duration_since(committed_at);
             return Ok(took.as_secs_f64() * 1000.0);
         }
-        ensure!(begun.elapsed() < PATIENCE, "probe {n} has not run after {PATIENCE:?}");
+        ensure!(begun.elapsed() < TIMEOUT, "probe {n} has not run after {TIMEOUT:?}");
     }
 }
 
@@ -211,7 +211,7 @@ async fn keep_busy(
                 })
                 .collect();
             enqueue_many(&*session, &tasks, &options).await?;
-            ring(&*session).await?;
+            notify(&*session).await?;
             sent = due;
         }
         sleep(TICK).await;

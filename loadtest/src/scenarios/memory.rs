@@ -1,13 +1,13 @@
 //! A worker's memory: over a long drain, under a result of ten million rows, under 100,000 notices.
 
 use anyhow::{Context, Result};
-use queue::enqueue::{NewTask, TaskOptions, enqueue, ring};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, notify};
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
 use crate::drain::{Until, close_queue, drain, open_queue, until_empty};
 use crate::effects;
-use crate::fleet::{Crew, Fleet};
+use crate::fleet::{Fleet, FleetSpec};
 use crate::process::peak_bytes;
 use crate::result::{Better, Case, Check, Scenario, Series};
 use crate::rounds::case;
@@ -25,23 +25,23 @@ const FLAT_MB: f64 = 2.0;
 
 const MB: f64 = 1024.0 * 1024.0;
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let crew = Crew::usual(bench);
-    let tasks = bench.tasks(1_000_000, 30_000);
-    let database = bench.database("memory").await?;
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let fleet_spec = FleetSpec::from_options(context);
+    let tasks = context.tasks(1_000_000, 30_000);
+    let database = context.database("memory").await?;
     let mb = |name: &str, goal| Case { goal: Some(goal), ..case(name, "MB", Better::Lower) };
     let mut most = mb("most over a drain", 40.0);
     let mut growth = mb("growth from the second to the last fifth of a drain", FLAT_MB);
     let mut rows = mb("added by a result of ten million rows", 10.0);
     let mut notices = mb("added by 100,000 notices", 10.0);
     let mut checks = Vec::new();
-    for round in 1..=bench.rounds() {
-        bench.progress.stage(&format!("memory: {tasks} tasks, round {round}"));
+    for round in 1..=context.rounds() {
+        context.progress.stage(&format!("memory: {tasks} tasks, round {round}"));
         database.empty().await?;
         close_queue(&database).await?;
-        database.fill(bench, (1, tasks), EFFECT).await?;
-        database.settle().await?;
-        let drained = drain(bench, &database, &crew, Until::Empty, round).await?;
+        database.fill(context, (1, tasks), EFFECT).await?;
+        database.vacuum_and_checkpoint().await?;
+        let drained = drain(context, &database, &fleet_spec, Until::Empty, round).await?;
         let check = effects::all(&*database.session, 1, tasks).await?;
         checks.push(Check { what: format!("{}, round {round}", check.what), ..check });
         let curve = drained.series.iter().find(|series| series.name == "worker memory");
@@ -51,13 +51,13 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         }
         most.series.extend(drained.series.into_iter().filter(|it| it.name == "worker memory"));
         for (case, statement) in [(&mut rows, ROWS), (&mut notices, NOTICES)] {
-            bench.progress.stage(&format!("memory: {}, round {round}", case.name));
-            case.rounds.push(added(bench, &database, statement).await?);
+            context.progress.stage(&format!("memory: {}, round {round}", case.name));
+            case.rounds.push(added(context, &database, statement).await?);
         }
-        bench.keep(&[&most, &growth, &rows, &notices].map(Clone::clone));
+        context.keep(&[&most, &growth, &rows, &notices].map(Clone::clone));
     }
-    bench.drop_database(database).await?;
-    let notes = vec![format!("{tasks} tasks a round, {}", crew.words())];
+    context.drop_database(database).await?;
+    let notes = vec![format!("{tasks} tasks a round, {}", fleet_spec.describe())];
     Ok(Scenario { cases: vec![most, growth, rows, notices], checks, notes, ..Scenario::default() })
 }
 
@@ -76,14 +76,14 @@ fn shape(curve: &Series) -> Option<(f64, f64)> {
 }
 
 /// By how much a statement raises the peak of a worker that has run something before, in MB.
-async fn added(bench: &Bench, database: &Database, statement: &str) -> Result<f64> {
+async fn added(context: &RunContext, database: &Database, statement: &str) -> Result<f64> {
     database.empty().await?;
-    let mut fleet = Fleet::start(bench, database, &Crew::of(1, 1)).await?;
+    let mut fleet = Fleet::start(context, database, &FleetSpec::new(1, 1)).await?;
     open_queue(database).await?;
     let pid = fleet.pids()[0];
-    run_one(bench, database, &mut fleet, WARM).await?;
+    run_one(context, database, &mut fleet, WARM).await?;
     let before = peak_bytes(pid).context("the worker is gone")?;
-    run_one(bench, database, &mut fleet, statement).await?;
+    run_one(context, database, &mut fleet, statement).await?;
     let after = peak_bytes(pid).context("the worker is gone")?;
     fleet.stop().await?;
     #[expect(clippy::cast_precision_loss, reason = "a size in MB")]
@@ -91,15 +91,15 @@ async fn added(bench: &Bench, database: &Database, statement: &str) -> Result<f6
 }
 
 async fn run_one(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
     fleet: &mut Fleet<'_>,
     statement: &str,
 ) -> Result<()> {
     let task = NewTask { statement: statement.to_owned(), ..NewTask::default() };
     enqueue(&*database.session, &task, &TaskOptions::default(), None).await?;
-    ring(&*database.session).await?;
-    until_empty(bench, database, fleet).await
+    notify(&*database.session).await?;
+    until_empty(context, database, fleet).await
 }
 
 #[cfg(test)]

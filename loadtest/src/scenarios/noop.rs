@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::drain::beside_ceilings;
-use crate::bench::Bench;
+use super::drain::with_ceilings;
+use crate::context::RunContext;
 use crate::result::Scenario;
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    beside_ceilings(bench, "noop", "SELECT 1", [None, None]).await
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    with_ceilings(context, "noop", "SELECT 1", [None, None]).await
 }

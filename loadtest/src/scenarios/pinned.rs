@@ -3,11 +3,11 @@
 
 use anyhow::Result;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
 use crate::drain::{Drained, Until, close_queue, drain};
 use crate::effects;
-use crate::fleet::Crew;
+use crate::fleet::FleetSpec;
 use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{against, alternate, case, rate};
 use crate::sample::{Claims, claims};
@@ -27,28 +27,29 @@ FROM (SELECT min(a.started_at) AS first,
         percentile_disc(ARRAY[0.2, 0.8, 1.0]) WITHIN GROUP (ORDER BY a.finished_at) AS at
     FROM mill.attempts a WHERE a.outcome = 'succeeded') AS f";
 
-/// Numbers beside the rate, one per round and case.
+/// Numbers secondary the rate, one per round and case.
 #[derive(Default)]
-struct Beside {
+struct SecondaryMetrics {
     first_fifth: Vec<f64>,
     last_fifth: Vec<f64>,
     buffers: Vec<f64>,
 }
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let crew = Crew::usual(bench);
-    let tasks = bench.tasks(1_000_000, 30_000);
-    let database = bench.database("pinned").await?;
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let fleet_spec = FleetSpec::from_options(context);
+    let tasks = context.tasks(1_000_000, 30_000);
+    let database = context.database("pinned").await?;
     let mut cases = vec![rate(UNPINNED), against(rate(PINNED), UNPINNED, Some(0.85))];
-    let mut beside = [Beside::default(), Beside::default()];
+    let mut secondary = [SecondaryMetrics::default(), SecondaryMetrics::default()];
     let mut checks = Vec::new();
-    alternate(bench, "pinned", &mut cases, async |n, round| {
-        let (drained, claimed) = one(bench, &database, &crew, tasks, (n == 1, round)).await?;
+    alternate(context, "pinned", &mut cases, async |n, round| {
+        let (drained, claimed) =
+            one(context, &database, &fleet_spec, tasks, (n == 1, round)).await?;
         let (first, last) = fifths(&database.session, tasks).await?;
-        beside[n].first_fifth.push(first);
-        beside[n].last_fifth.push(last);
+        secondary[n].first_fifth.push(first);
+        secondary[n].last_fifth.push(last);
         if claimed.rows > 0.0 {
-            beside[n].buffers.push(claimed.buffers / claimed.rows);
+            secondary[n].buffers.push(claimed.buffers / claimed.rows);
         }
         let check = effects::all(&*database.session, 1, tasks).await?;
         let what = format!("{}, {}, round {round}", check.what, [UNPINNED, PINNED][n]);
@@ -57,10 +58,10 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     })
     .await?;
     let counted = database.counts_statements;
-    bench.drop_database(database).await?;
-    let [unpinned, pinned] = beside;
-    cases.extend(further(unpinned, pinned));
-    let mut notes = vec![format!("{tasks} tasks a round, {}", crew.words())];
+    context.drop_database(database).await?;
+    let [unpinned, pinned] = secondary;
+    cases.extend(secondary_cases(unpinned, pinned));
+    let mut notes = vec![format!("{tasks} tasks a round, {}", fleet_spec.describe())];
     if !counted {
         notes.push("no buffers: the server has no pg_stat_statements".to_owned());
     }
@@ -77,44 +78,44 @@ pub(super) async fn fifths(session: &Session, tasks: i64) -> Result<(f64, f64)> 
 }
 
 /// The slope, and what a claim reads.
-fn further(unpinned: Beside, pinned: Beside) -> Vec<Case> {
+fn secondary_cases(unpinned: SecondaryMetrics, pinned: SecondaryMetrics) -> Vec<Case> {
     let mut cases = Vec::new();
-    for (what, beside) in [(UNPINNED, unpinned), (PINNED, pinned)] {
+    for (what, secondary) in [(UNPINNED, unpinned), (PINNED, pinned)] {
         let first = format!("{what}: first fifth");
         let goal = (what == PINNED).then_some(0.9);
         let last = against(rate(format!("{what}: last fifth")), &first, goal);
-        cases.push(Case { rounds: beside.first_fifth, ..rate(first) });
-        cases.push(Case { rounds: beside.last_fifth, ..last });
-        if !beside.buffers.is_empty() {
+        cases.push(Case { rounds: secondary.first_fifth, ..rate(first) });
+        cases.push(Case { rounds: secondary.last_fifth, ..last });
+        if !secondary.buffers.is_empty() {
             let name = format!("{what}: buffers per claimed task");
             let goal = (what == PINNED).then_some(30.0);
             let buffers = case(name, "buffers", Better::Lower);
-            cases.push(Case { rounds: beside.buffers, goal, ..buffers });
+            cases.push(Case { rounds: secondary.buffers, goal, ..buffers });
         }
     }
     cases
 }
 
 async fn one(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
-    crew: &Crew,
+    fleet_spec: &FleetSpec,
     tasks: i64,
     (pinned, round): (bool, usize),
 ) -> Result<(Drained, Claims)> {
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(bench, (1, tasks), EFFECT).await?;
-    database.settle().await?;
+    database.fill(context, (1, tasks), EFFECT).await?;
+    database.vacuum_and_checkpoint().await?;
     let snapshot: Option<Session> = match pinned {
-        true => Some(bench.connect(database.url()).await?),
+        true => Some(context.connect(database.url()).await?),
         false => None,
     };
     if let Some(session) = &snapshot {
         session.batch_execute(SNAPSHOT).await?;
     }
     let before = counted(database).await?;
-    let drained = drain(bench, database, crew, Until::Empty, round).await?;
+    let drained = drain(context, database, fleet_spec, Until::Empty, round).await?;
     let after = counted(database).await?;
     if let Some(session) = &snapshot {
         session.batch_execute("/* loadtest.let_go */ ROLLBACK").await?;

@@ -11,9 +11,9 @@ use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
-use crate::latency::Times;
+use crate::latency::LatencyHistogram;
 use crate::process::{peak_bytes, resident_bytes};
 use crate::result::{Better, Case, Check, Scenario, Series};
 use crate::rounds::{case, rate};
@@ -32,24 +32,24 @@ const COUNT: &str = "/* loadtest.submitted */ SELECT count(*) FROM mill.tasks";
 
 /// Adds its cases and checks to the scenario.
 pub(crate) async fn measure(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
     scenario: &mut Scenario,
 ) -> Result<()> {
-    let starts = bench.size(100, 30);
-    let (mut one, mut psql) = (Times::new()?, Times::new()?);
+    let starts = context.size(100, 30);
+    let (mut one, mut psql) = (LatencyHistogram::new()?, LatencyHistogram::new()?);
     let mut one_case = Case { goal: Some(15.0), ..case(ONE, "ms", Better::Lower) };
     let mut psql_case = case(PSQL, "ms", Better::Lower);
-    let lines = bench.size(1_000_000, 100_000);
+    let lines = context.size(1_000_000, 100_000);
     let mut lines_rate = rate("enqueue program, --lines");
     let mut memory = case("enqueue program, --lines: most memory", "MB", Better::Lower);
-    let list = write_list(bench, lines)?;
-    let psql_program = psql_program(bench).await;
-    for round in 1..=bench.rounds() {
-        bench.progress.stage(&format!("enqueue: {ONE}, round {round}"));
-        let (mut ones, mut psqls) = (Times::new()?, Times::new()?);
+    let list = write_list(context, lines)?;
+    let psql_program = psql_program(context).await;
+    for round in 1..=context.rounds() {
+        context.progress.stage(&format!("enqueue: {ONE}, round {round}"));
+        let (mut ones, mut psqls) = (LatencyHistogram::new()?, LatencyHistogram::new()?);
         for _ in 0..starts {
-            ones.add(start_to_end(enqueue_one(bench, database)).await?);
+            ones.add(start_to_end(enqueue_one(context, database)).await?);
             if let Some(psql) = &psql_program {
                 psqls.add(start_to_end(psql_one(psql, database)?).await?);
             }
@@ -58,16 +58,16 @@ pub(crate) async fn measure(
         psql_case.rounds.push(psqls.at(50.0));
         one.merge(&ones)?;
         psql.merge(&psqls)?;
-        bench.progress.stage(&format!("enqueue: {lines} lines, round {round}"));
+        context.progress.stage(&format!("enqueue: {lines} lines, round {round}"));
         database.empty().await?;
-        let long = submit_list(bench, database, &list, round).await?;
+        let long = submit_list(context, database, &list, round).await?;
         lines_rate.rounds.push(f64::from(lines) / long.seconds);
         memory.rounds.push(long.peak_mb);
         scenario.checks.push(long.flat);
         scenario.checks.push(count(database, lines, round).await?);
         memory.series.push(long.series);
         let measured = [&one_case, &psql_case, &lines_rate, &memory].map(Clone::clone);
-        bench.keep(&[&scenario.cases[..], &measured].concat());
+        context.keep(&[&scenario.cases[..], &measured].concat());
     }
     one_case.percentiles = Some(one.percentiles());
     scenario.cases.push(one_case);
@@ -92,8 +92,8 @@ async fn count(database: &Database, lines: u32, round: usize) -> Result<Check> {
 }
 
 /// One statement per line.
-fn write_list(bench: &Bench, lines: u32) -> Result<PathBuf> {
-    let path = bench.directory.join("statements.sql");
+fn write_list(context: &RunContext, lines: u32) -> Result<PathBuf> {
+    let path = context.directory.join("statements.sql");
     let mut file = BufWriter::new(File::create(&path)?);
     for n in 1..=lines {
         writeln!(file, "{}", EFFECT.replace("%s", &n.to_string()))?;
@@ -107,20 +107,20 @@ fn quiet(mut command: Command) -> Command {
     command
 }
 
-fn enqueue_one(bench: &Bench, database: &Database) -> Command {
-    let mut command = Command::new(bench.program("enqueue"));
+fn enqueue_one(context: &RunContext, database: &Database) -> Command {
+    let mut command = Command::new(context.program("enqueue"));
     command.arg("SELECT 1").env("DATABASE_URL", database.url());
     quiet(command)
 }
 
 /// That of the own cluster's server; else whichever is in PATH.
-async fn psql_program(bench: &Bench) -> Option<PathBuf> {
-    let cluster = bench.cluster()?;
-    let beside = {
+async fn psql_program(context: &RunContext) -> Option<PathBuf> {
+    let cluster = context.cluster()?;
+    let same_directory = {
         let cluster = cluster.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         cluster.binaries().directory().join("psql")
     };
-    let program = if beside.is_file() { beside } else { PathBuf::from("psql") };
+    let program = if same_directory.is_file() { same_directory } else { PathBuf::from("psql") };
     let mut version = Command::new(&program);
     version.arg("--version");
     start_to_end(quiet(version)).await.is_ok().then_some(program)
@@ -144,8 +144,8 @@ async fn start_to_end(mut command: Command) -> Result<f64> {
     let begun = Instant::now();
     let output = command.spawn().context("could not run a program")?.wait_with_output().await?;
     let took = begun.elapsed();
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "a program ended with {}: {told}", output.status);
+    let error_text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "a program ended with {}: {error_text}", output.status);
     Ok(took.as_secs_f64() * 1000.0)
 }
 
@@ -158,12 +158,12 @@ struct Long {
 }
 
 async fn submit_list(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
     list: &PathBuf,
     round: usize,
 ) -> Result<Long> {
-    let mut command = Command::new(bench.program("enqueue"));
+    let mut command = Command::new(context.program("enqueue"));
     command.arg("--lines").arg("--file").arg(list).env("DATABASE_URL", database.url());
     let begun = Instant::now();
     let mut child = quiet(command).spawn()?;

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use cluster::Mode;
 use jiff::Timestamp;
-use queue::enqueue::{NewTask, TaskOptions, enqueue_many, ring};
+use queue::enqueue::{NewTask, TaskOptions, enqueue_many, notify};
 use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
 use crate::drain::{close_queue, open_queue, until_empty};
 use crate::effects;
-use crate::fleet::{Crew, Fleet};
+use crate::fleet::{Fleet, FleetSpec};
 use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{Measured, alternate, case};
 use crate::session::Session;
@@ -47,11 +47,11 @@ const NOW: &str = "/* loadtest.accepts */ SELECT clock_timestamp()";
 /// The drain before the restart.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let mut database = bench.database("recovery").await?;
-    let timeouts = bench.size(Timeouts::default(), Timeouts { beat: 1, orphan: 4 });
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let mut database = context.database("recovery").await?;
+    let timeouts = context.size(Timeouts::default(), Timeouts { heartbeat: 1, orphan: 4 });
     let seconds = |name: &str, goal| Case { goal: Some(goal), ..case(name, "s", Better::Lower) };
     let mut cases = vec![
         seconds("kill -9 until its tasks are pending", 5.0),
@@ -59,20 +59,20 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     ];
     let mut notes = vec![format!(
         "{HELD} tasks held, the last one back counts; beat {} s, orphan timeout {} s",
-        timeouts.beat, timeouts.orphan
+        timeouts.heartbeat, timeouts.orphan
     )];
-    if bench.cluster().is_some() {
+    if context.cluster().is_some() {
         cases.push(seconds("database accepts until the first claim", 2.0));
     } else {
         notes.push("the user's server is not restarted: that case is left out".to_owned());
     }
     let mut checks = Vec::new();
-    alternate(bench, "recovery", &mut cases, async |n, round| {
+    alternate(context, "recovery", &mut cases, async |n, round| {
         let value = match n {
-            0 => loss(bench, &database, &timeouts, Signal::KILL).await?,
-            1 => loss(bench, &database, &timeouts, Signal::STOP).await?,
+            0 => loss(context, &database, &timeouts, Signal::KILL).await?,
+            1 => loss(context, &database, &timeouts, Signal::STOP).await?,
             _ => {
-                let (value, check) = restart(bench, &mut database).await?;
+                let (value, check) = restart(context, &mut database).await?;
                 checks.push(Check { what: format!("{}, round {round}", check.what), ..check });
                 value
             }
@@ -80,7 +80,7 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         Ok(Measured { value, ..Measured::default() })
     })
     .await?;
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     // What is promised of dead workers holds for each, not for the one in the middle.
     checks.extend(cases[..2].iter().map(within));
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
@@ -99,31 +99,31 @@ fn within(case: &Case) -> Check {
 
 /// In seconds; the worker's defaults, but for a quick run.
 struct Timeouts {
-    beat: u32,
+    heartbeat: u32,
     orphan: u32,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { beat: 5, orphan: 30 }
+        Self { heartbeat: 5, orphan: 30 }
     }
 }
 
 impl Timeouts {
-    fn crew(&self, queue: &str, readers: u32) -> Crew {
+    fn fleet_spec(&self, queue: &str, readers: u32) -> FleetSpec {
         let flags = vec![
             "--queues".to_owned(),
             queue.to_owned(),
-            format!("--beat={}s", self.beat),
+            format!("--heartbeat-interval={}s", self.heartbeat),
             format!("--orphan-timeout={}s", self.orphan),
         ];
-        Crew { flags, ..Crew::of(1, readers) }
+        FleetSpec { flags, ..FleetSpec::new(1, readers) }
     }
 }
 
 /// Seconds from a signal to the worker until all of its tasks are pending again.
 async fn loss(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
     timeouts: &Timeouts,
     signal: Signal,
@@ -131,13 +131,13 @@ async fn loss(
     let session = &database.session;
     database.empty().await?;
     open_queue(database).await?;
-    let others = Fleet::start(bench, database, &timeouts.crew("other", 1)).await?;
+    let others = Fleet::start(context, database, &timeouts.fleet_spec("other", 1)).await?;
     let mut victim =
-        Fleet::start(bench, database, &timeouts.crew(VICTIM, HELD.try_into()?)).await?;
+        Fleet::start(context, database, &timeouts.fleet_spec(VICTIM, HELD.try_into()?)).await?;
     let options = TaskOptions { queue: Some(VICTIM.to_owned()), ..TaskOptions::default() };
     let held = NewTask { statement: HOLDS.to_owned(), ..NewTask::default() };
     enqueue_many(&**session, &vec![held; usize::try_from(HELD)?], &options).await?;
-    ring(&**session).await?;
+    notify(&**session).await?;
     until(session, RUNNING, HELD).await?;
     // Somewhere between two beats.
     sleep(Duration::from_millis(700)).await;
@@ -157,7 +157,7 @@ async fn loss(
 async fn until(session: &Session, count: &str, wanted: i64) -> Result<()> {
     let begun = Instant::now();
     while session.query_typed(count, &[]).await?[0].get::<_, i64>(0) != wanted {
-        ensure!(begun.elapsed() < PATIENCE, "the held tasks are not where they should be");
+        ensure!(begun.elapsed() < TIMEOUT, "the held tasks are not where they should be");
         sleep(Duration::from_millis(10)).await;
     }
     Ok(())
@@ -165,14 +165,14 @@ async fn until(session: &Session, count: &str, wanted: i64) -> Result<()> {
 
 /// Seconds from the first connection that a restarted server accepts until the first claim in it;
 /// and whether the drain that it broke into came to its right end.
-async fn restart(bench: &Bench, database: &mut Database) -> Result<(f64, Check)> {
-    let tasks = bench.size(50_000, 10_000);
-    let cluster = Arc::clone(bench.cluster().context("no cluster to restart")?);
+async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, Check)> {
+    let tasks = context.size(50_000, 10_000);
+    let cluster = Arc::clone(context.cluster().context("no cluster to restart")?);
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(bench, (1, tasks), EFFECT).await?;
-    database.settle().await?;
-    let mut fleet = Fleet::start(bench, database, &Crew::usual(bench)).await?;
+    database.fill(context, (1, tasks), EFFECT).await?;
+    database.vacuum_and_checkpoint().await?;
+    let mut fleet = Fleet::start(context, database, &FleetSpec::from_options(context)).await?;
     open_queue(database).await?;
     sleep(UNDER_WAY).await;
     let restarting = spawn_blocking(move || {
@@ -186,15 +186,15 @@ async fn restart(bench: &Bench, database: &mut Database) -> Result<(f64, Check)>
     }
     let begun = Instant::now();
     let session = loop {
-        match bench.connect(database.url()).await {
+        match context.connect(database.url()).await {
             Ok(session) => break session,
-            Err(error) => ensure!(begun.elapsed() < PATIENCE, error),
+            Err(error) => ensure!(begun.elapsed() < TIMEOUT, error),
         }
         sleep(Duration::from_millis(5)).await;
     };
     let accepts_at: Timestamp = session.query_typed(NOW, &[]).await?[0].get(0);
     restarting.await??;
-    until_empty(bench, database, &mut fleet).await?;
+    until_empty(context, database, &mut fleet).await?;
     fleet.stop().await?;
     database.session = session;
     let first: Option<f64> = database.session.query_one(FIRST_CLAIM, &[&accepts_at]).await?.get(0);

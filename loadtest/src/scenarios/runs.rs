@@ -7,14 +7,14 @@ use anyhow::Result;
 use tokio::time::sleep;
 
 use super::pinned::fifths;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::Database;
-use crate::drain::{Drained, FLEET, Gauge, close_queue, done, open_queue, throughput};
-use crate::fleet::{Crew, Fleet};
+use crate::drain::{DrainProgress, Drained, FLEET, close_queue, done, open_queue, throughput};
+use crate::fleet::{Fleet, FleetSpec};
+use crate::format::short_count;
 use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{against, alternate, case, rate};
 use crate::sample::Sampler;
-use crate::words::count_words;
 
 /// One task, $1 tasks that wait for it, and one that waits for all of these.
 const WIDE: &str = "/* loadtest.wide_job */
@@ -56,7 +56,7 @@ SELECT EXISTS (SELECT FROM mill.runs r WHERE r.state = 'running')";
 pub(super) const FORGET: &str = "/* loadtest.forget_statements */
 SELECT pg_stat_statements_reset(0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), 0)";
 
-/// Of those that workers send beside the tasks' own. What a function runs inside is part of it.
+/// Of those that workers send secondary the tasks' own. What a function runs inside is part of it.
 const LONGEST: &str = r"/* loadtest.longest */
 SELECT s.max_exec_time, substring(s.query FROM '^/\* (\S+) \*/')
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
@@ -92,9 +92,9 @@ const BOUND: f64 = 1000.0;
 const FLAT: f64 = 0.8;
 
 /// What is less than this says nothing about a rate: a fifth of a quick run.
-const TELLING: Duration = Duration::from_secs(2);
+const MIN_SIGNIFICANT_TIME: Duration = Duration::from_secs(2);
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One job, and how often it is started.
 struct Shape {
@@ -116,12 +116,12 @@ impl Shape {
     }
 
     fn chain(size: i64) -> Self {
-        let name = format!("a chain of {}", count_words(size));
+        let name = format!("a chain of {}", short_count(size));
         Self { name, job: CHAIN, size, runs: 1, tasks: size, edges: size - 1 }
     }
 }
 
-/// What one round tells beside its rate.
+/// What one round tells secondary its rate.
 struct Round {
     drained: Drained,
     /// Median of the starts, in milliseconds.
@@ -135,9 +135,9 @@ struct Round {
     checks: Vec<Check>,
 }
 
-/// Numbers beside the rates, one per round, of the cases by their place.
+/// Numbers secondary the rates, one per round, of the cases by their place.
 #[derive(Default)]
-struct Beside {
+struct SecondaryMetrics {
     start: Vec<f64>,
     longest: Vec<f64>,
     first_fifth: Vec<f64>,
@@ -145,13 +145,13 @@ struct Beside {
     step: Vec<f64>,
 }
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let crew = Crew::usual(bench);
-    let tasks = bench.tasks(100_000, 5_000);
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let fleet_spec = FleetSpec::from_options(context);
+    let tasks = context.tasks(100_000, 5_000);
     let small = (tasks / 100).max(1);
     let shapes = [
-        Shape::wide(format!("{} runs of 100", count_words(small)), SMALL, small),
-        Shape::wide(format!("one run, {} side by side", count_words(tasks)), tasks, 1),
+        Shape::wide(format!("{} runs of 100", short_count(small)), SMALL, small),
+        Shape::wide(format!("one run, {} side by side", short_count(tasks)), tasks, 1),
         Shape::chain((tasks / 10).max(2)),
     ];
     let [small, wide, chain] = &shapes;
@@ -160,40 +160,43 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         against(rate(&wide.name), &small.name, Some(FLAT)),
         rate(&chain.name),
     ];
-    let mut beside = shapes.each_ref().map(|_| Beside::default());
+    let mut secondary = shapes.each_ref().map(|_| SecondaryMetrics::default());
     let mut checks = Vec::new();
-    alternate(bench, "runs", &mut cases, async |n, number| {
-        let round = one(bench, &crew, &shapes[n], number).await?;
+    alternate(context, "runs", &mut cases, async |n, number| {
+        let round = one(context, &fleet_spec, &shapes[n], number).await?;
         checks.extend(round.checks.into_iter().map(|check| {
             let what = format!("{}, {}, round {number}", check.what, shapes[n].name);
             Check { what, ..check }
         }));
-        let beside = &mut beside[n];
-        beside.start.push(round.start);
-        beside.longest.extend(round.longest.map(|(ms, _)| ms));
-        beside.first_fifth.push(round.fifths.0);
-        beside.last_fifth.push(round.fifths.1);
-        beside.step.push(round.step);
+        let secondary = &mut secondary[n];
+        secondary.start.push(round.start);
+        secondary.longest.extend(round.longest.map(|(ms, _)| ms));
+        secondary.first_fifth.push(round.fifths.0);
+        secondary.last_fifth.push(round.fifths.1);
+        secondary.step.push(round.step);
         Ok(round.drained.into())
     })
     .await?;
     let mut notes = vec![
         format!(
             "{tasks} tasks side by side, between one above them and one below; {}",
-            crew.words()
+            fleet_spec.describe()
         ),
         "every round in a database of its own; a task is SELECT 1".to_owned(),
     ];
-    if beside[0].longest.is_empty() {
+    if secondary[0].longest.is_empty() {
         notes.push("no longest statement: the server has no pg_stat_statements".to_owned());
     }
-    cases.extend(further(&shapes, beside));
+    cases.extend(secondary_cases(&shapes, secondary));
     checks.extend(flat(&cases, tasks));
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// The cases that are read beside the rates.
-fn further([small, wide, chain]: &[Shape; 3], [few, many, steps]: [Beside; 3]) -> Vec<Case> {
+/// The cases that are read secondary the rates.
+fn secondary_cases(
+    [small, wide, chain]: &[Shape; 3],
+    [few, many, steps]: [SecondaryMetrics; 3],
+) -> Vec<Case> {
     let ms = |name: String, rounds| Case { rounds, ..case(name, "ms", Better::Lower) };
     let first = format!("{}: first fifth", wide.name);
     let last = against(rate(format!("{}: last fifth", wide.name)), &first, Some(FLAT));
@@ -221,7 +224,7 @@ fn flat(cases: &[Case], tasks: i64) -> Vec<Check> {
     let mut checks = Vec::new();
     for case in cases.iter().filter(|case| case.reference.is_some()) {
         let (Some(rate), Some(ratio)) = (case.median(), scenario.ratio(case)) else { continue };
-        if fifth / rate >= TELLING.as_secs_f64() {
+        if fifth / rate >= MIN_SIGNIFICANT_TIME.as_secs_f64() {
             let reference = case.reference.as_deref().unwrap_or_default();
             checks.push(Check {
                 what: format!("{} at {FLAT} of {reference}", case.name),
@@ -234,14 +237,19 @@ fn flat(cases: &[Case], tasks: i64) -> Vec<Check> {
 }
 
 /// The runs are started while the queue is paused; then it is opened, and the clock runs.
-async fn one(bench: &Bench, crew: &Crew, shape: &Shape, number: usize) -> Result<Round> {
-    let database = bench.database("runs").await?;
+async fn one(
+    context: &RunContext,
+    fleet_spec: &FleetSpec,
+    shape: &Shape,
+    number: usize,
+) -> Result<Round> {
+    let database = context.database("runs").await?;
     let session = &database.session;
     session.execute(shape.job, &[&shape.size]).await?;
     session.batch_execute(ANALYZE).await?;
-    database.settle().await?;
+    database.vacuum_and_checkpoint().await?;
     close_queue(&database).await?;
-    let mut fleet = Fleet::start(bench, &database, crew).await?;
+    let mut fleet = Fleet::start(context, &database, fleet_spec).await?;
     if database.counts_statements {
         session.query_typed(FORGET, &[]).await?;
     }
@@ -251,9 +259,9 @@ async fn one(bench: &Bench, crew: &Crew, shape: &Shape, number: usize) -> Result
         session.query_typed(START, &[]).await?;
         starts.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
-    let sampler = Sampler::start(bench, &database, fleet.pids()).await?;
+    let sampler = Sampler::start(context, &database, fleet.pids()).await?;
     let opened_at = open_queue(&database).await?;
-    until_ended(bench, &database, &mut fleet).await?;
+    until_ended(context, &database, &mut fleet).await?;
     let mut series = sampler.end(number);
     fleet.stop().await?;
     let longest = longest(&database).await?;
@@ -269,18 +277,22 @@ async fn one(bench: &Bench, crew: &Crew, shape: &Shape, number: usize) -> Result
         step: session.query_typed(STEP, &[]).await?[0].get(0),
         checks,
     };
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     Ok(round)
 }
 
-async fn until_ended(bench: &Bench, database: &Database, fleet: &mut Fleet<'_>) -> Result<()> {
+async fn until_ended(
+    context: &RunContext,
+    database: &Database,
+    fleet: &mut Fleet<'_>,
+) -> Result<()> {
     let session = &database.session;
-    let mut gauge = Gauge::new(bench, session).await?;
+    let mut gauge = DrainProgress::new(context, session).await?;
     let left = session.prepare(LEFT).await?;
     while session.query_one(&left, &[]).await?.get(0) {
         fleet.check()?;
-        gauge.look().await.map_err(|error| error.context(fleet.tails()))?;
-        sleep(LOOK_EVERY).await;
+        gauge.refresh().await.map_err(|error| error.context(fleet.tails()))?;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

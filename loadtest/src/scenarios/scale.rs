@@ -5,14 +5,14 @@
 
 use anyhow::{Result, ensure};
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::result::{Better, Case, Scenario};
 use crate::rounds::{against, case};
 
-mod crowd;
+mod simulated_fleet;
 mod task;
 
-use crowd::{Crowd, MEASURED};
+use simulated_fleet::{MEASURED, SimulatedFleet};
 
 /// Of each worker.
 const READERS: u32 = 8;
@@ -23,37 +23,37 @@ const SIZES: [u32; 3] = [10, 100, 1250];
 /// Tasks that wait behind those that run.
 const BACKLOG: i64 = 100_000;
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let database = bench.database("scale").await?;
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let database = context.database("scale").await?;
     ensure!(
         database.counts_statements,
         "the server has no pg_stat_statements, and this scenario counts by it"
     );
     let (mut times, mut buffers) = cases();
     let running = i64::from(SIZES[2] * READERS);
-    for round in 1..=bench.rounds() {
+    for round in 1..=context.rounds() {
         database.empty().await?;
-        database.fill(bench, (1, BACKLOG + running), "SELECT %s").await?;
-        database.settle().await?;
-        let mut crowd = Crowd::new(bench, &database).await?;
+        database.fill(context, (1, BACKLOG + running), "SELECT %s").await?;
+        database.vacuum_and_checkpoint().await?;
+        let mut simulated_fleet = SimulatedFleet::new(context, &database).await?;
         for (n, size) in SIZES.into_iter().enumerate() {
-            bench.progress.stage(&format!("scale: {size} workers, round {round}"));
-            crowd.grow(size, READERS).await?;
+            context.progress.stage(&format!("scale: {size} workers, round {round}"));
+            simulated_fleet.grow(size, READERS).await?;
             for (m, what) in MEASURED.iter().enumerate() {
-                let cost = crowd.cost(*what, bench.size(300, 50)).await?;
+                let cost = simulated_fleet.cost(*what, context.size(300, 50)).await?;
                 times[m * SIZES.len() + n].rounds.push(cost.ms);
                 buffers[m * SIZES.len() + n].rounds.push(cost.buffers);
             }
         }
-        crowd.leave().await?;
-        bench.keep(&times);
+        simulated_fleet.deregister().await?;
+        context.keep(&times);
     }
-    bench.drop_database(database).await?;
-    let (tasks, checks) = task::costs(bench).await?;
+    context.drop_database(database).await?;
+    let (tasks, checks) = task::costs(context).await?;
     let notes = vec![
         format!(
             "{} calls of each statement, {READERS} readers a worker, {BACKLOG} tasks pending",
-            bench.size(300, 50)
+            context.size(300, 50)
         ),
         "ms: as the client sees it, one round trip, median; buffers: average, without planning"
             .to_owned(),
@@ -62,7 +62,7 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// Times and buffers: each statement in each fleet, held against the smallest.
+/// LatencyHistogram and buffers: each statement in each fleet, held against the smallest.
 fn cases() -> (Vec<Case>, Vec<Case>) {
     let all = |unit: &str| {
         let unit = unit.to_owned();

@@ -3,11 +3,11 @@
 
 use anyhow::Result;
 
-use super::beside::{Beside, compare};
-use crate::bench::Bench;
+use super::control_case::{ControlCase, compare};
+use crate::context::RunContext;
 use crate::database::Database;
+use crate::format::short_count;
 use crate::result::Scenario;
-use crate::words::count_words;
 
 const LATER: &str = "/* loadtest.later */
 INSERT INTO mill.tasks (statement, state, due_at)
@@ -16,22 +16,22 @@ FROM generate_series($1::bigint, $2) AS n";
 
 const CHUNK: i64 = 250_000;
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let size = bench.size(5_000_000, 250_000);
-    let beside = Beside {
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let size = context.size(5_000_000, 250_000);
+    let control_case = ControlCase {
         scenario: "scheduled",
         without: "0 tasks due later".to_owned(),
-        with: format!("{} tasks due later", count_words(size)),
-        tasks: bench.tasks(100_000, 20_000),
+        with: format!("{} tasks due later", short_count(size)),
+        tasks: context.tasks(100_000, 20_000),
     };
-    compare(bench, &beside, async |database| schedule(bench, database, size).await).await
+    compare(context, &control_case, async |database| schedule(context, database, size).await).await
 }
 
-async fn schedule(bench: &Bench, database: &Database, size: i64) -> Result<()> {
+async fn schedule(context: &RunContext, database: &Database, size: i64) -> Result<()> {
     for chunk in 0..size / CHUNK {
         let last = (chunk + 1) * CHUNK;
         database.session.execute(LATER, &[&(chunk * CHUNK + 1), &last]).await?;
-        bench.progress.state(&format!("{last} of {size}"));
+        context.progress.state(&format!("{last} of {size}"));
     }
     Ok(())
 }

@@ -7,14 +7,14 @@ use anyhow::{Result, ensure};
 use tokio::time::sleep;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::Database;
-use crate::fleet::{Crew, Fleet};
-use crate::latency::Times;
+use crate::fleet::{Fleet, FleetSpec};
+use crate::format::short_count;
+use crate::latency::LatencyHistogram;
 use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{Measured, against, alternate, case};
 use crate::session::Session;
-use crate::words::count_words;
 
 mod burst;
 mod delay;
@@ -30,7 +30,7 @@ FROM generate_series(1, $1::bigint) AS n";
 const PLANNED: &str = "/* loadtest.planned */
 SELECT NOT EXISTS (SELECT FROM mill.schedules s WHERE s.next_fire_at IS NULL)";
 
-/// As [`Database::settle`], for what schedules are made of.
+/// As [`Database::vacuum_and_checkpoint`], for what schedules are made of.
 const SETTLE: &str = "/* loadtest.vacuum_schedules */
 VACUUM (ANALYZE) mill.schedules, mill.schedule_log, mill.jobs, mill.job_tasks, mill.job_edges, mill.runs,
     mill.run_tasks, mill.run_edges, mill.run_events";
@@ -48,30 +48,31 @@ const FLAT: f64 = 1.5;
 const DEEPER: f64 = 2.0;
 
 /// The longest that is waited for is that the first instants of many schedules are worked out.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is told beside the cases that take turns, one value per round.
+/// What is told secondary the cases that take turns, one value per round.
 #[derive(Default)]
-struct Beside {
+struct SecondaryMetrics {
     longest_tick: [Vec<f64>; 2],
     in_server: [Vec<f64>; 2],
     buffers: [Vec<f64>; 2],
-    ticks: [Option<Times>; 2],
+    ticks: [Option<LatencyHistogram>; 2],
     fires: Vec<f64>,
     longest_delay: Vec<f64>,
-    delays: Option<Times>,
+    delays: Option<LatencyHistogram>,
     checks: Vec<Check>,
 }
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let crew = Crew::of(bench.run.workers.unwrap_or(2), bench.run.readers.unwrap_or(8));
-    let many = bench.tasks(10_000, 1_000);
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let fleet_spec =
+        FleetSpec::new(context.run.workers.unwrap_or(2), context.run.readers.unwrap_or(8));
+    let many = context.tasks(10_000, 1_000);
     let ticked = [
-        planned(bench, "schedules_few", &crew, FEW).await?,
-        planned(bench, "schedules_many", &crew, many).await?,
+        planned(context, "schedules_few", &fleet_spec, FEW).await?,
+        planned(context, "schedules_many", &fleet_spec, many).await?,
     ];
-    let fired = planned(bench, "schedules_burst", &crew, many).await?;
-    let words = count_words(many);
+    let fired = planned(context, "schedules_burst", &fleet_spec, many).await?;
+    let words = short_count(many);
     let few = format!("a tick, {FEW} schedules");
     let mut cases = vec![
         ms(&few),
@@ -79,39 +80,40 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         case(format!("{words} due at once, until every run has ended"), "s", Better::Lower),
         Case { goal: Some(BOUND), ..ms("delay of a fire") },
     ];
-    let mut beside = Beside::default();
-    alternate(bench, "schedules", &mut cases, async |n, round| match n {
-        0 | 1 => beside.tick(n, tick::round(bench, &ticked[n]).await?),
+    let mut secondary = SecondaryMetrics::default();
+    alternate(context, "schedules", &mut cases, async |n, round| match n {
+        0 | 1 => secondary.tick(n, tick::round(context, &ticked[n]).await?),
         2 => {
-            let burst = burst::round(bench, &fired, &crew, (many, round)).await?;
-            beside.fires.push(burst.fires);
-            beside.checks.extend(burst.checks);
+            let burst = burst::round(context, &fired, &fleet_spec, (many, round)).await?;
+            secondary.fires.push(burst.fires);
+            secondary.checks.extend(burst.checks);
             Ok(Measured { value: burst.seconds, series: burst.series })
         }
-        _ => beside.delay(delay::round(bench, &crew, round).await?),
+        _ => secondary.delay(delay::round(context, &fleet_spec, round).await?),
     })
     .await?;
     for database in ticked.into_iter().chain([fired]) {
-        bench.drop_database(database).await?;
+        context.drop_database(database).await?;
     }
     let mut notes = vec![
         format!(
             "{} ticks and {} fires a round, {}",
-            tick::ticks(bench),
-            delay::fires(bench),
-            crew.words()
+            tick::ticks(context),
+            delay::fires(context),
+            fleet_spec.describe()
         ),
         "a schedule is daily(…) at a second of its own, of one task, SELECT 1".to_owned(),
     ];
-    if beside.buffers[0].is_empty() {
+    if secondary.buffers[0].is_empty() {
         notes.push("no buffers of a tick: the server has no pg_stat_statements".to_owned());
     }
-    let checks = beside.flat().into_iter().chain(std::mem::take(&mut beside.checks)).collect();
-    let cases = further(cases, beside, &words);
+    let checks =
+        secondary.flat().into_iter().chain(std::mem::take(&mut secondary.checks)).collect();
+    let cases = secondary_cases(cases, secondary, &words);
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-impl Beside {
+impl SecondaryMetrics {
     fn tick(&mut self, n: usize, round: tick::Round) -> Result<Measured> {
         let value = round.times.at(50.0);
         self.longest_tick[n].push(round.times.at(100.0));
@@ -145,7 +147,7 @@ impl Beside {
     }
 }
 
-fn gather(all: &mut Option<Times>, times: Times) -> Result<()> {
+fn gather(all: &mut Option<LatencyHistogram>, times: LatencyHistogram) -> Result<()> {
     match all {
         Some(all) => all.merge(&times),
         None => {
@@ -159,25 +161,26 @@ fn ms(name: &str) -> Case {
     case(name, "ms", Better::Lower)
 }
 
-/// The cases with what is read beside them.
-fn further(mut cases: Vec<Case>, beside: Beside, words: &str) -> Vec<Case> {
+/// The cases with what is read secondary them.
+fn secondary_cases(mut cases: Vec<Case>, secondary: SecondaryMetrics, words: &str) -> Vec<Case> {
     let sizes = [FEW.to_string(), words.to_owned()];
     let [.., delay] = &mut cases[..] else { return cases };
-    delay.percentiles = beside.delays.as_ref().map(Times::percentiles);
+    delay.percentiles = secondary.delays.as_ref().map(LatencyHistogram::percentiles);
     let name = format!("{words} due at once, fires");
-    let fires = Case { rounds: beside.fires, ..case(name, "fires/s", Better::Higher) };
-    let longest_delay = Case { rounds: beside.longest_delay, ..ms("delay of a fire, the longest") };
-    for (case, times) in cases.iter_mut().zip(&beside.ticks) {
-        case.percentiles = times.as_ref().map(Times::percentiles);
+    let fires = Case { rounds: secondary.fires, ..case(name, "fires/s", Better::Higher) };
+    let longest_delay =
+        Case { rounds: secondary.longest_delay, ..ms("delay of a fire, the longest") };
+    for (case, times) in cases.iter_mut().zip(&secondary.ticks) {
+        case.percentiles = times.as_ref().map(LatencyHistogram::percentiles);
     }
-    for (size, rounds) in sizes.iter().zip(beside.longest_tick) {
+    for (size, rounds) in sizes.iter().zip(secondary.longest_tick) {
         let goal = (size == words).then_some(BOUND);
         cases.push(Case { rounds, goal, ..ms(&format!("a tick, {size} schedules, the longest")) });
     }
-    for (size, rounds) in sizes.iter().zip(beside.in_server) {
+    for (size, rounds) in sizes.iter().zip(secondary.in_server) {
         cases.push(Case { rounds, ..ms(&format!("a tick, {size} schedules, in the server")) });
     }
-    for (size, rounds) in sizes.iter().zip(beside.buffers) {
+    for (size, rounds) in sizes.iter().zip(secondary.buffers) {
         let name = format!("a tick, {size} schedules, buffers");
         cases.push(Case { rounds, ..case(name, "buffers", Better::Lower) });
     }
@@ -187,20 +190,25 @@ fn further(mut cases: Vec<Case>, beside: Beside, words: &str) -> Vec<Case> {
 }
 
 /// A database with so many schedules, whose first instants the fleet has worked out.
-async fn planned(bench: &Bench, label: &str, crew: &Crew, schedules: i64) -> Result<Database> {
-    bench.progress.stage(&format!("schedules: setting {schedules}"));
-    let database = bench.database(label).await?;
+async fn planned(
+    context: &RunContext,
+    label: &str,
+    fleet_spec: &FleetSpec,
+    schedules: i64,
+) -> Result<Database> {
+    context.progress.stage(&format!("schedules: setting {schedules}"));
+    let database = context.database(label).await?;
     database.session.query_typed(SET, &[(&schedules, Type::INT8)]).await?;
-    let mut fleet = Fleet::start(bench, &database, crew).await?;
+    let mut fleet = Fleet::start(context, &database, fleet_spec).await?;
     until(&database.session, &mut fleet, PLANNED, &[]).await?;
     fleet.stop().await?;
-    settle(&database).await?;
+    vacuum_and_checkpoint(&database).await?;
     Ok(database)
 }
 
-async fn settle(database: &Database) -> Result<()> {
+async fn vacuum_and_checkpoint(database: &Database) -> Result<()> {
     database.session.batch_execute(SETTLE).await?;
-    database.settle().await
+    database.vacuum_and_checkpoint().await
 }
 
 /// Returns once the question is answered with yes.
@@ -213,7 +221,7 @@ async fn until(
     let begun = Instant::now();
     while !session.query_typed(question, values).await?[0].get::<_, bool>(0) {
         fleet.check()?;
-        ensure!(begun.elapsed() < PATIENCE, "not after {PATIENCE:?}: {question}{}", fleet.tails());
+        ensure!(begun.elapsed() < TIMEOUT, "not after {TIMEOUT:?}: {question}{}", fleet.tails());
         sleep(Duration::from_millis(100)).await;
     }
     Ok(())

@@ -4,15 +4,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use queue::enqueue::{Due, NewTask, TaskOptions, enqueue_many, ring};
+use queue::enqueue::{Due, NewTask, TaskOptions, enqueue_many, notify};
 use queue::{Backoff, Mode};
 use tokio::time::sleep;
 
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT};
 use crate::drain::{FLEET, done, open_queue, throughput};
 use crate::effects;
-use crate::fleet::{Crew, Fleet};
+use crate::fleet::{Fleet, FleetSpec};
 use crate::result::{Better, Case, Check, Scenario, Series};
 use crate::rounds::{against, case, rate};
 use crate::sample::Sampler;
@@ -32,7 +32,7 @@ SELECT count(*) FILTER (WHERE a.final AND a.outcome = 'succeeded'),
     count(*) FILTER (WHERE NOT a.final), (SELECT count(*) FROM mill.tasks)
 FROM mill.attempts a";
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What was submitted.
 #[derive(Debug, Default)]
@@ -42,17 +42,17 @@ struct Sent {
     doomed: i64,
 }
 
-pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
-    let run = &bench.run;
-    let crew = Crew::of(run.workers.unwrap_or(2), run.readers.unwrap_or(8));
-    let length = bench.duration(Duration::from_secs(600), Duration::from_secs(20));
-    let database = bench.database("soak").await?;
-    bench.progress.stage(&format!("soak: {} s", length.as_secs()));
-    database.settle().await?;
-    let mut fleet = Fleet::start(bench, &database, &crew).await?;
-    let sampler = Sampler::start(bench, &database, fleet.pids()).await?;
+pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
+    let run = &context.run;
+    let fleet_spec = FleetSpec::new(run.workers.unwrap_or(2), run.readers.unwrap_or(8));
+    let length = context.duration(Duration::from_secs(600), Duration::from_secs(20));
+    let database = context.database("soak").await?;
+    context.progress.stage(&format!("soak: {} s", length.as_secs()));
+    database.vacuum_and_checkpoint().await?;
+    let mut fleet = Fleet::start(context, &database, &fleet_spec).await?;
+    let sampler = Sampler::start(context, &database, fleet.pids()).await?;
     let opened_at = open_queue(&database).await?;
-    let sent = submit(bench, &database, &mut fleet, length).await?;
+    let sent = submit(context, &database, &mut fleet, length).await?;
     let mut series = sampler.end(1);
     until_finished(&database, &mut fleet, sent.all).await?;
     fleet.stop().await?;
@@ -62,13 +62,13 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
         effects::all(&*database.session, 1, sent.effects).await?,
         outcomes(&database.session, &sent).await?,
     ];
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     let mut notes = vec![format!(
         "{} s, one round, {:.0} tasks/s, {}: of 20 tasks 15 insert a row, 1 of them in autocommit \
          mode and 1 due two seconds later, 3 return 1,000 rows, 1 raises notices, 1 fails twice",
         length.as_secs(),
         RATE,
-        crew.words()
+        fleet_spec.describe()
     )];
     let sizes = length >= SIZES_FROM;
     if !sizes {
@@ -80,14 +80,14 @@ pub(crate) async fn run(bench: &Bench) -> Result<Scenario> {
 
 /// The second quarter and the last one of each curve.
 fn cases(rate_: &f64, series: Vec<Series>, sizes: bool) -> Vec<Case> {
-    let judged: &[(&str, Better, f64)] = &[
+    let criteria: &[(&str, Better, f64)] = &[
         ("throughput", Better::Higher, 0.95),
         ("worker memory", Better::Lower, 1.1),
         ("table size", Better::Lower, 1.25),
         ("index size", Better::Lower, 1.25),
     ];
     let mut cases = vec![Case { rounds: vec![*rate_], ..rate("succeeded") }];
-    for (name, better, goal) in judged {
+    for (name, better, goal) in criteria {
         let Some(curve) = series.iter().find(|series| series.name == *name) else { continue };
         let quarter = curve.points.len() / 4;
         if quarter == 0 || (name.ends_with("size") && !sizes) {
@@ -114,12 +114,12 @@ fn mean(points: &[(f64, f64)]) -> f64 {
 
 /// Submits at the steady rate for as long as it is told.
 async fn submit(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
     fleet: &mut Fleet<'_>,
     length: Duration,
 ) -> Result<Sent> {
-    let session = bench.connect(database.url()).await?;
+    let session = context.connect(database.url()).await?;
     let mut sent = Sent::default();
     let begun = Instant::now();
     while begun.elapsed() < length {
@@ -130,9 +130,9 @@ async fn submit(
                 enqueue_many(&*session, &tasks, &options).await?;
             }
         }
-        ring(&*session).await?;
+        notify(&*session).await?;
         fleet.check()?;
-        bench.progress.state(&format!("{} s, {} tasks", begun.elapsed().as_secs(), sent.all));
+        context.progress.state(&format!("{} s, {} tasks", begun.elapsed().as_secs(), sent.all));
         sleep(TICK).await;
     }
     Ok(sent)
@@ -176,7 +176,7 @@ fn mix(sent: &mut Sent, due: i64) -> [(TaskOptions, Vec<NewTask>); 4] {
 /// Retries and tasks that are due later need some seconds more.
 async fn until_finished(database: &Database, fleet: &mut Fleet<'_>, all: i64) -> Result<()> {
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         let row = database.session.query_typed(OUTCOMES, &[]).await?;
         if row[0].get::<_, i64>(0) + row[0].get::<_, i64>(1) >= all {
             break;

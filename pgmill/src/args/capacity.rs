@@ -8,7 +8,7 @@ use queue::limit::Rate;
 use queue::{Priority, ReservedCapacity};
 use terminal::{label, queue_name};
 
-use super::{duration, word};
+use super::{duration, enum_value};
 
 /// A value, or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ fn or_off<T>(
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
     .args(["shared_commit", "max_running", "rate"]))]
-pub(crate) struct SetArgs {
+pub(crate) struct QueueSetArgs {
     /// The queue
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
@@ -32,7 +32,7 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "DURATION|off", value_parser = budget)]
     pub(crate) shared_commit: Option<OrOff<Duration>>,
     #[command(flatten)]
-    pub(crate) terms: Terms,
+    pub(crate) limits: LimitFlags,
     /// Say what would happen, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -40,9 +40,9 @@ pub(crate) struct SetArgs {
 
 /// What a limit says.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct Terms {
+pub(crate) struct LimitFlags {
     /// How many of its tasks may run at once in the whole fleet
-    #[arg(long, value_name = "N|off", value_parser = at_once)]
+    #[arg(long, value_name = "N|off", value_parser = parse_max_running)]
     pub(crate) max_running: Option<OrOff<i32>>,
     /// How many of its tasks may start in any period: 100/1m, 5/1s
     #[arg(long, value_name = "N/DURATION|off", value_parser = rate)]
@@ -73,7 +73,7 @@ pub(crate) struct LimitArgs {
     #[arg(value_parser = label)]
     pub(crate) key: String,
     #[command(flatten)]
-    pub(crate) terms: Terms,
+    pub(crate) limits: LimitFlags,
     /// Say what would happen, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -117,7 +117,7 @@ pub(crate) struct WeightArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReserveArgs {
     /// How many
-    #[arg(value_parser = word::<ReservedCapacity>(ReservedCapacity::ALL.iter().map(|it| it.as_str())))]
+    #[arg(value_parser = enum_value::<ReservedCapacity>(ReservedCapacity::ALL.iter().map(|it| it.as_str())))]
     pub(crate) capacity: ReservedCapacity,
     /// Say what would happen, and change nothing
     #[arg(long)]
@@ -133,10 +133,10 @@ pub(crate) enum GroupVerb {
     #[command(after_help = "\
 Examples:
   pgmill group set nightly --description 'Loads of the night' --priority low
-  pgmill group set nightly --max-concurrency 4
+  pgmill group set nightly --max-running 4
   pgmill group set nightly --active 22:00-06:00 --zone Europe/Berlin
   pgmill group set nightly --active off
-  pgmill group set nightly --max-concurrency -1      none are started; running ones go on
+  pgmill group set nightly --max-running -1      none are started; running ones go on
 
 The concurrency holds for each run by itself. Tasks outside any run count as one run.")]
     Set(GroupArgs),
@@ -164,12 +164,12 @@ pub(crate) struct GroupArgs {
     #[arg(long)]
     pub(crate) description: Option<String>,
     /// Of tasks that name none themselves
-    #[arg(long, value_parser = word::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     pub(crate) priority: Option<Priority>,
     /// Tasks of one run at once: 0 = any number, -1 = none are started
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i32).range(-1..))]
-    pub(crate) max_concurrency: Option<i32>,
+    pub(crate) max_running: Option<i32>,
     /// Times of day between which tasks may start, over midnight if need be; off: at any time
     #[arg(long, value_name = "FROM-TO|off", value_parser = period)]
     pub(crate) active: Option<OrOff<(Time, Time)>>,
@@ -191,7 +191,7 @@ fn budget(text: &str) -> Result<OrOff<Duration>, String> {
     })
 }
 
-fn at_once(text: &str) -> Result<OrOff<i32>, String> {
+fn parse_max_running(text: &str) -> Result<OrOff<i32>, String> {
     or_off(text, |text| match text.parse() {
         Ok(number) if number >= 0 => Ok(number),
         _ => Err("it is not a number from 0 on, nor \"off\"".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use console::Flags;
+use console::ConsoleFlags;
 
 pub(super) const CONSOLE_HELP: &str = "\
 Examples:
@@ -13,7 +13,7 @@ Examples:
   pgmill console --listen 10.0.0.7:8787 --allow-host console.example --token-file /etc/pgmill/token \\
     --behind-proxy
 
-Whoever reaches it looks and acts with the rights of its login: give it one that is a member of
+Whoever reaches it reads and acts with the rights of its login: give it one that is a member of
 mill_viewer, and of mill_operator if it is to act. It ends at SIGINT or SIGTERM.";
 
 /// Where the console is served, and how.
@@ -25,5 +25,5 @@ pub(crate) struct ConsoleArgs {
     #[arg(default_value = "127.0.0.1:8787")]
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
-    pub(crate) flags: Flags,
+    pub(crate) flags: ConsoleFlags,
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use terminal::queue_name;
 
-use super::{SetArgs, duration};
-use crate::health::{Page, page};
+use super::{QueueSetArgs, duration};
+use crate::health::{HealthUrl, parse_url};
 
 /// Between two looks of `top`.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
@@ -21,8 +21,8 @@ pub(crate) struct TopArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct HealthArgs {
     /// Where the worker was told to serve: its --http; and which page, /readyz if none is named
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:9187/readyz", value_parser = page)]
-    pub(crate) page: Page,
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:9187/readyz", value_parser = parse_url)]
+    pub(crate) page: HealthUrl,
     /// The longest wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub(crate) timeout: Duration,
@@ -50,7 +50,7 @@ With shared commits a reader takes short tasks one after another into one transa
 savepoint of its own, until the budget (1ms to 100ms) is used up. A task that fails is undone and run
 again alone. Workers see a change within two seconds. What that means for the tasks:
 docs/tasks.md. Limits hold for the whole fleet: docs/capacity.md.")]
-    Set(SetArgs),
+    Set(QueueSetArgs),
 }
 
 #[derive(Debug, clap::Args)]

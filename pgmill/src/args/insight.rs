@@ -10,7 +10,7 @@ Examples:
   pgmill failures --since 2h --json
   pgmill task retry --sqlstate 23505 --message 'duplicate key value violates unique constraint \"…\"'
 
-Messages are told without what differs from one time to the next: names and values in quotes,
+Messages are shown without what differs from one time to the next: names and values in quotes,
 numbers, dates. Attempts are counted, also those after which the task was tried again; the last
 10,000 at most.";
 
@@ -42,7 +42,7 @@ pub(crate) struct AuditArgs {
     pub(crate) login: Option<String>,
     /// Such acts: cancel, retry, pause, set_rate, … as the functions of schema mill are called
     #[arg(long)]
-    pub(crate) act: Option<String>,
+    pub(crate) action: Option<String>,
     /// At most this long ago: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) since: Option<Duration>,

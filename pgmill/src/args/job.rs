@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use queue::run::Expected;
 use terminal::label;
 
-use super::word;
+use super::enum_value;
 
 pub(super) const APPLY_HELP: &str = "\
 Examples:
@@ -15,7 +15,7 @@ Examples:
   pgmill apply jobs --prune
   pgmill apply jobs/daily.toml jobs/dependencies.sql
 
-All files are one transaction: a mistake in one of them changes nothing. Of a folder every *.toml and
+All files are one transaction: an error in one of them changes nothing. Of a folder every *.toml and
 *.sql is taken, by name and not below it, but for files that a task names as its statement. Tasks that
 a file leaves out are disabled, nothing is deleted; dependencies that it leaves out stay. A .sql file
 is run as it is, with --dry-run too, and then undone.";
@@ -23,8 +23,8 @@ is run as it is, with --dry-run too, and then undone.";
 pub(super) const LINEAGE_HELP: &str = "\
 Examples:
   pgmill lineage vault_orders
-  pgmill lineage mart_orders --up
-  pgmill lineage raw_orders --down --format mermaid
+  pgmill lineage mart_orders --upstream
+  pgmill lineage raw_orders --downstream --format mermaid
   pgmill lineage raw_orders --format dot | dot -Tsvg > lineage.svg
 
 Edges of every enabled job, and dependencies that hold everywhere.";
@@ -114,14 +114,14 @@ pub(crate) struct DependencyArgs {
     #[command(flatten)]
     pub(crate) pair: DependencyPair,
     /// How the parent is expected to end
-    #[arg(long, value_name = "WORD", default_value = "succeeded")]
-    #[arg(value_parser = word::<Expected>(Expected::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_name = "OUTCOME", default_value = "succeeded")]
+    #[arg(value_parser = enum_value::<Expected>(Expected::ALL.iter().map(|it| it.as_str())))]
     pub(crate) expected: Expected,
 }
 
 /// How a graph is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Picture {
+pub(crate) enum GraphFormat {
     /// Indented lines
     Text,
     /// A flowchart for Mermaid
@@ -137,11 +137,11 @@ pub(crate) struct LineageArgs {
     pub(crate) name: String,
     /// Only what leads to it
     #[arg(long)]
-    pub(crate) up: bool,
+    pub(crate) upstream: bool,
     /// Only what follows from it
     #[arg(long)]
-    pub(crate) down: bool,
+    pub(crate) downstream: bool,
     /// How to draw it [default: text]
     #[arg(long, value_enum)]
-    pub(crate) format: Option<Picture>,
+    pub(crate) format: Option<GraphFormat>,
 }

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use queue::run::{RunId, RunState};
 use terminal::label;
 
-use super::word;
+use super::enum_value;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -33,7 +33,7 @@ Examples:
   pgmill run cancel 12 --kill
   pgmill run cancel --all --dry-run")]
     Cancel(RunCancel),
-    /// Run a failed or cancelled task of a live run again; what it made impossible waits again
+    /// Run a failed or cancelled task of a live run again; what it made upstream_failed waits again
     #[command(after_help = "Examples:\n  pgmill run retry 12 raw_orders")]
     Retry(RunRetry),
     /// Run tasks of a failed run again: those that failed, and those that never ran
@@ -60,7 +60,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunList {
     /// Only runs in this state
-    #[arg(long, value_parser = word::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     pub(crate) state: Option<RunState>,
     /// At most N
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -139,8 +139,8 @@ pub(crate) struct RunGraph {
     #[arg(value_parser = run_id)]
     pub(crate) run: RunId,
     /// How to draw it
-    #[arg(long, value_enum, default_value_t = super::Picture::Text)]
-    pub(crate) format: super::Picture,
+    #[arg(long, value_enum, default_value_t = super::GraphFormat::Text)]
+    pub(crate) format: super::GraphFormat,
 }
 
 fn run_id(text: &str) -> Result<RunId, &'static str> {

@@ -5,31 +5,31 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use jiff::Timestamp;
 use queue::run::RunState;
-use schedule::kinds::{Event, Overlap};
+use schedule::enums::{Event, Overlap};
 use terminal::label;
 
-use super::{duration, limit, word};
+use super::{DryRun, duration, enum_value, limit};
 
-pub(super) const RECONCILE_HELP: &str = "\
+const SYNC_HELP: &str = "\
 Examples:
-  pgmill reconcile --dry-run
-  pgmill reconcile
+  pgmill schedule sync --dry-run
+  pgmill schedule sync
 
-Comments such as COMMENT ON PROCEDURE nightly() IS 'Cleans up. @daily(03:15) @retry(attempts: 3)' are
-all that a schedule takes: docs/schedules.md. Workers do the same when they start. A mistake is told with
+Comments such as COMMENT ON PROCEDURE nightly() IS 'Cleans up. @daily(03:15) @retry(max_attempts: 3)' are
+all that a schedule takes: docs/schedules.md. Workers do the same when they start. An error is shown with
 its place and disables the schedule that it is in; exit code 1 if there is one. What is declared no more
 is disabled, nothing is deleted.";
 
 const SET_HELP: &str = "\
 Examples:
-  pgmill schedule set nightly --attempts 5 --jitter 2m
-  pgmill schedule set nightly --attempts declared
+  pgmill schedule set nightly --max-attempts 5 --jitter 2m
+  pgmill schedule set nightly --max-attempts declared
   pgmill schedule set purge --timing 'daily(03:15, zone: Europe/Berlin)' --statement 'CALL purge()'
   pgmill schedule set vault --timing 'every(15 minutes, between: 06:00-22:00)' --job daily
   pgmill schedule set orders --timing 'trigger(table: staging.orders, rows: 500)' --job orders
   pgmill schedule set orders --timing manual
 
---attempts, --retry-interval and --jitter are yours: no declaration changes them. The rest belongs to the
+--max-attempts, --retry-interval and --jitter are yours: no declaration changes them. The rest belongs to the
 declaration; here it can be changed only of schedules that are declared here.";
 
 #[derive(Debug, Subcommand)]
@@ -59,6 +59,9 @@ Examples:
     /// Remove a schedule that was declared here or in a file; its history stays
     #[command(after_help = "Examples:\n  pgmill schedule remove purge --dry-run")]
     Remove(ScheduleName),
+    /// Make schedules what the comments of procedures say
+    #[command(after_help = SYNC_HELP)]
+    Sync(DryRun),
     /// Start a run now; the timing goes on as if nothing had happened
     #[command(after_help = "\
 Examples:
@@ -126,7 +129,7 @@ pub(crate) struct ScheduleNext {
 
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args([
-    "attempts", "retry_interval", "jitter", "timing", "statement", "jobs", "overlap", "catch_up",
+    "max_attempts", "retry_interval", "jitter", "timing", "statement", "jobs", "overlap", "catch_up",
     "max_lateness", "description",
 ]))]
 pub(crate) struct ScheduleSet {
@@ -135,7 +138,7 @@ pub(crate) struct ScheduleSet {
     pub(crate) name: String,
     /// Attempts of its tasks, in total; "declared": as they are declared
     #[arg(long, value_name = "N", value_parser = or_declared(attempts))]
-    pub(crate) attempts: Option<OrDeclared<u16>>,
+    pub(crate) max_attempts: Option<OrDeclared<u16>>,
     /// Wait before another attempt; "declared": as it is declared
     #[arg(long, value_name = "DURATION", value_parser = or_declared(duration))]
     pub(crate) retry_interval: Option<OrDeclared<Duration>>,
@@ -152,7 +155,7 @@ pub(crate) struct ScheduleSet {
     #[arg(long = "job", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) jobs: Option<Vec<String>>,
     /// What becomes of a fire while a run of it goes on
-    #[arg(long, value_parser = word::<Overlap>(Overlap::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Overlap>(Overlap::ALL.iter().map(|it| it.as_str())))]
     pub(crate) overlap: Option<Overlap>,
     /// Of fires that nobody made in time, how many are made late
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
@@ -187,7 +190,7 @@ pub(crate) struct ScheduleHistory {
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
     /// Runs in this state
-    #[arg(long, value_parser = word::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     pub(crate) state: Option<RunState>,
     /// Begun at most this long ago: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
@@ -212,7 +215,7 @@ pub(crate) struct ScheduleLog {
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
     /// Of this kind
-    #[arg(long, value_parser = word::<Event>(Event::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Event>(Event::ALL.iter().map(|it| it.as_str())))]
     pub(crate) event: Option<Event>,
     /// Older than this event
     #[arg(long, value_name = "ID")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use queue::{Outcome, State, TaskId};
 
-use super::{duration, limit, task_id, word};
+use super::{duration, enum_value, limit, task_id};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskVerb {
@@ -50,10 +50,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskList {
     /// Live tasks in this state
-    #[arg(long, value_parser = word::<State>(State::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
     pub(crate) state: Option<State>,
     /// Finished tasks that ended so
-    #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     #[arg(conflicts_with = "state")]
     pub(crate) outcome: Option<Outcome>,
     /// Finished tasks, whatever their outcome
@@ -76,7 +76,7 @@ pub(crate) struct TaskList {
 
 /// How to do something to many tasks.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Consent {
+pub(crate) struct BulkFlags {
     /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
@@ -94,7 +94,7 @@ pub(crate) struct CancelArgs {
     #[arg(conflicts_with_all = ["state", "queue", "name", "since"])]
     pub(crate) ids: Vec<TaskId>,
     /// Every live task in this state
-    #[arg(long, value_parser = word::<State>(State::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
     pub(crate) state: Option<State>,
     /// Every live task of this queue
     #[arg(long)]
@@ -106,7 +106,7 @@ pub(crate) struct CancelArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) flags: BulkFlags,
 }
 
 #[derive(Debug, clap::Args)]
@@ -118,7 +118,7 @@ pub(crate) struct RetryArgs {
     #[arg(conflicts_with_all = ["outcome", "sqlstate", "queue", "name", "since"])]
     pub(crate) ids: Vec<TaskId>,
     /// Every finished task that ended so
-    #[arg(long, value_parser = word::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     pub(crate) outcome: Option<Outcome>,
     /// Every task that failed with this code; with --outcome, of these only those with it
     #[arg(long, value_name = "CODE")]
@@ -136,5 +136,5 @@ pub(crate) struct RetryArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ids")]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
-    pub(crate) consent: Consent,
+    pub(crate) flags: BulkFlags,
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Dependency, Job, JobFile};
 use crate::failure::Failure;
-use crate::graph;
-use crate::source::{Mistake, Source};
+use crate::source::{Source, ValidationError};
+use crate::topology;
 
 /// Looks for what the files alone show to be wrong; the database sees the rest.
 ///
@@ -15,38 +15,38 @@ pub(crate) fn check(files: &[(&Source, &JobFile)]) -> Result<(), Failure> {
     let mut places: BTreeMap<String, String> = BTreeMap::new();
     for (source, file) in files {
         for job in &file.jobs {
-            if let Some(first) = places.insert(job.name.to_lowercase(), source.place(job.at)) {
+            if let Some(first) = places.insert(job.name.to_lowercase(), source.location(job.at)) {
                 let message =
                     format!("job \"{}\" is declared twice: the first time at {first}", job.name);
-                return Err(source.wrong(Mistake::new(job.at, message)));
+                return Err(source.to_failure(ValidationError::new(job.at, message)));
             }
-            known_parents(job).map_err(|mistake| source.wrong(mistake))?;
+            check_parents(job).map_err(|error| source.to_failure(error))?;
         }
     }
-    one_schedule_of_a_name(files, &places)?;
+    check_unique_schedules(files, &places)?;
     let everywhere: Vec<(&Source, &Dependency)> = files
         .iter()
         .flat_map(|(source, file)| file.dependencies.iter().map(|it| (*source, it)))
         .collect();
-    one_circle_of_dependencies(&everywhere)?;
+    check_dependency_cycles(&everywhere)?;
     for (source, file) in files {
         for job in &file.jobs {
-            no_circle(job, &everywhere).map_err(|mistake| source.wrong(mistake))?;
+            check_job_cycle(job, &everywhere).map_err(|error| source.to_failure(error))?;
         }
     }
     Ok(())
 }
 
 /// `jobs`: places of jobs by their names in lower case.
-fn one_schedule_of_a_name(
+fn check_unique_schedules(
     files: &[(&Source, &JobFile)],
     jobs: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
     let mut places: BTreeMap<&str, String> = BTreeMap::new();
     for (source, file) in files {
         for it in &file.schedules {
-            let wrong = |message| Err(source.wrong(Mistake::new(it.at, message)));
-            if let Some(first) = places.insert(&it.name, source.place(it.at)) {
+            let wrong = |message| Err(source.to_failure(ValidationError::new(it.at, message)));
+            if let Some(first) = places.insert(&it.name, source.location(it.at)) {
                 let message = "is declared twice: the first time at";
                 return wrong(format!("schedule \"{}\" {message} {first}", it.name));
             }
@@ -61,7 +61,7 @@ fn one_schedule_of_a_name(
     Ok(())
 }
 
-fn known_parents(job: &Job) -> Result<(), Mistake> {
+fn check_parents(job: &Job) -> Result<(), ValidationError> {
     for task in &job.tasks {
         for parent in &task.parents {
             if !job.tasks.iter().any(|known| known.name == parent.name) {
@@ -69,7 +69,7 @@ fn known_parents(job: &Job) -> Result<(), Mistake> {
                     "task \"{}\" of job \"{}\" waits for \"{}\", which is no task of it",
                     task.name, job.name, parent.name
                 );
-                return Err(Mistake::new(parent.at, message)
+                return Err(ValidationError::new(parent.at, message)
                     .hint("Between tasks of different jobs: a [[dependency]]."));
             }
         }
@@ -78,17 +78,17 @@ fn known_parents(job: &Job) -> Result<(), Mistake> {
 }
 
 /// The dependency with which a circle closes is told.
-fn one_circle_of_dependencies(everywhere: &[(&Source, &Dependency)]) -> Result<(), Failure> {
+fn check_dependency_cycles(everywhere: &[(&Source, &Dependency)]) -> Result<(), Failure> {
     let mut edges: Vec<(&str, &str)> = Vec::new();
     let all: Vec<(&str, &str)> = everywhere.iter().map(|(_, it)| edge(it)).collect();
-    if graph::levels(ends(&all), &all).is_ok() {
+    if topology::levels(ends(&all), &all).is_ok() {
         return Ok(());
     }
     for (source, dependency) in everywhere {
         edges.push(edge(dependency));
-        if let Err(path) = graph::levels(ends(&edges), &edges) {
+        if let Err(path) = topology::levels(ends(&edges), &edges) {
             let message = format!("the tasks would wait for each other: {path}");
-            return Err(source.wrong(Mistake::new(dependency.at, message)));
+            return Err(source.to_failure(ValidationError::new(dependency.at, message)));
         }
     }
     Ok(())
@@ -102,16 +102,19 @@ fn ends<'a>(edges: &[(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
     edges.iter().flat_map(|(parent, child)| [*parent, *child]).collect::<Vec<_>>().into_iter()
 }
 
-fn no_circle(job: &Job, everywhere: &[(&Source, &Dependency)]) -> Result<(), Mistake> {
+fn check_job_cycle(
+    job: &Job,
+    everywhere: &[(&Source, &Dependency)],
+) -> Result<(), ValidationError> {
     let own = job.tasks.iter().flat_map(|task| {
         task.parents.iter().map(|parent| (parent.name.as_str(), task.name.as_str()))
     });
     let edges: Vec<(&str, &str)> =
         own.chain(everywhere.iter().map(|(_, dependency)| edge(dependency))).collect();
     let names = job.tasks.iter().map(|task| task.name.as_str());
-    graph::levels(names, &edges).map(|_| ()).map_err(|path| {
+    topology::levels(names, &edges).map(|_| ()).map_err(|path| {
         let first = path.split(" > ").next();
         let message = format!("tasks of job \"{}\" wait for each other: {path}", job.name);
-        Mistake::new(job.place_of(first), message)
+        ValidationError::new(job.offset_of_task(first), message)
     })
 }

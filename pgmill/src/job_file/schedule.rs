@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use schedule::Timing;
-use schedule::kinds::Overlap;
+use schedule::enums::Overlap;
 use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::section::{Key, Section, json_value, start};
-use super::{OPTIONS, Reader, at_most_once, options, params};
-use crate::source::Mistake;
+use super::{Reader, TASK_OPTION_KEYS, check_at_most_once, options, params};
+use crate::source::ValidationError;
 
-const OWN: [&str; 13] = [
+const SCHEDULE_KEYS: [&str; 13] = [
     "timing",
     "job",
     "jobs",
@@ -28,8 +28,8 @@ const OWN: [&str; 13] = [
     "jitter",
 ];
 
-/// What a job says itself, like [`OPTIONS`].
-const OF_STATEMENT: [&str; 4] = ["statement", "statement_file", "description", "category"];
+/// What a job says itself, like [`TASK_OPTION_KEYS`].
+const STATEMENT_KEYS: [&str; 4] = ["statement", "statement_file", "description", "category"];
 
 /// A schedule, and where it stands.
 pub(crate) struct Schedule {
@@ -45,12 +45,12 @@ impl Reader<'_> {
         &self,
         key: &Key<'_>,
         value: &Spanned<DeValue<'_>>,
-    ) -> Result<(Schedule, Option<PathBuf>), Mistake> {
+    ) -> Result<(Schedule, Option<PathBuf>), ValidationError> {
         let (at, name) = (start(self.text, key), key.get_ref().as_ref());
         terminal::label(name)
-            .map_err(|reason| Mistake::new(at, format!("a schedule's name: {reason}")))?;
+            .map_err(|reason| ValidationError::new(at, format!("a schedule's name: {reason}")))?;
         let section = Section::of(format!("schedule \"{name}\""), at, value)?;
-        section.only(&[&OWN[..], &OPTIONS[..]].concat())?;
+        section.only(&[&SCHEDULE_KEYS[..], &TASK_OPTION_KEYS[..]].concat())?;
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
         document.insert("timing".to_owned(), json!(timing(self.text, &section)?));
@@ -58,16 +58,16 @@ impl Reader<'_> {
             section.put(&mut document, key, section.text(key)?);
         }
         section.put(&mut document, "enabled", section.boolean("enabled")?);
-        section.put(&mut document, "overlap", section.word::<Overlap>("overlap")?);
+        section.put(&mut document, "overlap", section.enum_value::<Overlap>("overlap")?);
         section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000)?);
         section.put(&mut document, "max_lateness", section.span("max_lateness", true)?);
         section.put(&mut document, "jitter", section.jitter("jitter")?);
         let file = match jobs(&section)? {
             Some(jobs) => {
-                let stray = OF_STATEMENT.into_iter().chain(OPTIONS);
+                let stray = STATEMENT_KEYS.into_iter().chain(TASK_OPTION_KEYS);
                 if let Some(key) = stray.into_iter().find(|key| section.get(key).is_some()) {
                     let wrong = format!("{key} is of a statement, and it runs a job");
-                    return Err(section.mistake(section.place(key), wrong));
+                    return Err(section.error_at(section.offset_of(key), wrong));
                 }
                 document.insert("jobs".to_owned(), jobs);
                 section.put(&mut document, "params", named_params(&section)?);
@@ -77,7 +77,7 @@ impl Reader<'_> {
                 let (statement, file) = self.statement(&section)?;
                 let mut task = options(&section)?;
                 section.put(&mut task, "params", params(&section)?);
-                at_most_once(&section, &task)?;
+                check_at_most_once(&section, &task)?;
                 document.insert("statement".to_owned(), json!(statement));
                 document.insert("task".to_owned(), Value::Object(task));
                 file
@@ -87,25 +87,25 @@ impl Reader<'_> {
     }
 }
 
-fn timing(file: &str, section: &Section<'_>) -> Result<String, Mistake> {
-    let at = section.place("timing");
+fn timing(file: &str, section: &Section<'_>) -> Result<String, ValidationError> {
+    let at = section.offset_of("timing");
     let Some(text) = section.text("timing")? else {
         return Err(section
-            .mistake(at, "no timing")
+            .error_at(at, "no timing")
             .hint("As timing = \"daily(03:15)\"; manual, to start it by hand only."));
     };
     match Timing::parse(&text) {
         Ok(timing) => Ok(timing.to_string()),
         Err(wrong) => {
-            let at = inside(file, at, wrong.at);
-            let mistake = section.mistake(at, format!("timing: {}", wrong.message));
-            Err(Mistake { hint: wrong.hint, ..mistake })
+            let at = offset_in_string(file, at, wrong.at);
+            let error = section.error_at(at, format!("timing: {}", wrong.message));
+            Err(ValidationError { hint: wrong.hint, ..error })
         }
     }
 }
 
 /// The byte of the file where a character of a string stands, by the string's first quote.
-fn inside(file: &str, start: usize, character: usize) -> usize {
+fn offset_in_string(file: &str, start: usize, character: usize) -> usize {
     let written = file.get(start..).unwrap_or_default();
     let long = ["\"\"\"", "'''"].into_iter().find(|quotes| written.starts_with(quotes));
     let mut at = long.map_or(1, str::len);
@@ -115,7 +115,7 @@ fn inside(file: &str, start: usize, character: usize) -> usize {
     }
     for _ in 0..character {
         at += match written[at..].chars().next() {
-            Some('\\') if written.starts_with('"') => escape(&written[at..]),
+            Some('\\') if written.starts_with('"') => escape_length(&written[at..]),
             Some(other) => other.len_utf8(),
             None => break,
         };
@@ -124,7 +124,7 @@ fn inside(file: &str, start: usize, character: usize) -> usize {
 }
 
 /// The bytes of an escape, backslash included.
-fn escape(written: &str) -> usize {
+fn escape_length(written: &str) -> usize {
     let long = match written.as_bytes().get(1) {
         Some(b'x') => 4,
         Some(b'u') => 6,
@@ -134,11 +134,11 @@ fn escape(written: &str) -> usize {
     long.min(written.len())
 }
 
-fn jobs(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
+fn jobs(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
     if let Some(job) = section.label("job")? {
         return match section.get("jobs") {
             None => Ok(Some(json!([job]))),
-            Some(_) => Err(section.mistake(section.place("jobs"), "both job and jobs")),
+            Some(_) => Err(section.error_at(section.offset_of("jobs"), "both job and jobs")),
         };
     }
     if section.get("jobs").is_none() {
@@ -146,21 +146,21 @@ fn jobs(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
     }
     let name = |value: &Spanned<DeValue<'_>>| match value.get_ref().as_str() {
         Some(name) => Ok(json!(name)),
-        None => Err(section.mistake(value.span().start, "jobs are named by strings")),
+        None => Err(section.error_at(value.span().start, "jobs are named by strings")),
     };
     let names = section.array("jobs")?.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
     if names.is_empty() {
-        return Err(section.mistake(section.place("jobs"), "jobs is empty"));
+        return Err(section.error_at(section.offset_of("jobs"), "jobs is empty"));
     }
     Ok(Some(Value::Array(names)))
 }
 
 /// Values of `{ param = "…" }` of the jobs' tasks.
-fn named_params(section: &Section<'_>) -> Result<Option<Value>, Mistake> {
+fn named_params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
     let Some(value) = section.get("params") else { return Ok(None) };
     if value.get_ref().as_table().is_none() {
         let wrong = "params of a job are a table: params = { day = \"2026-12-01\" }";
-        return Err(section.mistake(value.span().start, wrong));
+        return Err(section.error_at(value.span().start, wrong));
     }
     json_value(section, value).map(Some)
 }
@@ -181,8 +181,8 @@ mod tests {
             r#"x = "\"\\ä?""#,
             r"x = '\ ä?'",
         ] {
-            assert_eq!(inside(file, 4, 3), file.find('?').unwrap(), "{file}");
+            assert_eq!(offset_in_string(file, 4, 3), file.find('?').unwrap(), "{file}");
         }
-        assert_eq!(inside("x = ''", 4, 30), 6);
+        assert_eq!(offset_in_string("x = ''", 4, 30), 6);
     }
 }

@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::args::{duration, jitter};
-use crate::source::Mistake;
+use crate::source::ValidationError;
 
 /// The longest interval or timeout.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
@@ -20,49 +20,49 @@ pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
 
 /// A table, whose it is, and where.
 pub(super) struct Section<'a> {
-    pub(super) who: String,
+    pub(super) context: String,
     at: usize,
     table: &'a DeTable<'a>,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(who: impl Into<String>, at: usize, table: &'a DeTable<'a>) -> Self {
-        Self { who: who.into(), at, table }
+    pub(super) fn new(context: impl Into<String>, at: usize, table: &'a DeTable<'a>) -> Self {
+        Self { context: context.into(), at, table }
     }
 
     /// # Errors
     /// The value is no table.
     pub(super) fn of(
-        who: String,
+        context: String,
         at: usize,
         value: &'a Spanned<DeValue<'a>>,
-    ) -> Result<Self, Mistake> {
+    ) -> Result<Self, ValidationError> {
         match value.get_ref() {
-            DeValue::Table(table) => Ok(Self { who, at, table }),
+            DeValue::Table(table) => Ok(Self { context, at, table }),
             other => {
-                let message = format!("{who} is {}, not a table", kind(other));
-                Err(Mistake::new(value.span().start, message))
+                let message = format!("{context} is {}, not a table", kind(other));
+                Err(ValidationError::new(value.span().start, message))
             }
         }
     }
 
-    pub(super) fn mistake(&self, at: usize, message: impl AsRef<str>) -> Mistake {
-        Mistake::new(at, format!("{}: {}", self.who, message.as_ref()))
+    pub(super) fn error_at(&self, at: usize, message: impl AsRef<str>) -> ValidationError {
+        ValidationError::new(at, format!("{}: {}", self.context, message.as_ref()))
     }
 
     /// The same mistake, of this table and at this place.
-    pub(super) fn wrong(&self, at: usize, mistake: Mistake) -> Mistake {
-        Mistake { hint: mistake.hint, ..self.mistake(at, mistake.message) }
+    pub(super) fn wrap_error(&self, at: usize, error: ValidationError) -> ValidationError {
+        ValidationError { hint: error.hint, ..self.error_at(at, error.message) }
     }
 
     /// # Errors
     /// It has another key; the first in the file is told.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), Mistake> {
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
         let unknown = self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
         match unknown.min_by_key(|key| key.span().start) {
             None => Ok(()),
             Some(key) => Err(self
-                .mistake(key.span().start, format!("unknown key \"{}\"", key.get_ref()))
+                .error_at(key.span().start, format!("unknown key \"{}\"", key.get_ref()))
                 .hint(format!("It can have {}.", known.join(", ")))),
         }
     }
@@ -72,7 +72,7 @@ impl<'a> Section<'a> {
     }
 
     /// Where the value of a key stands; without it, where the table does.
-    pub(super) fn place(&self, key: &str) -> usize {
+    pub(super) fn offset_of(&self, key: &str) -> usize {
         self.get(key).map_or(self.at, |value| value.span().start)
     }
 
@@ -81,11 +81,11 @@ impl<'a> Section<'a> {
         key: &str,
         wanted: &str,
         take: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
-    ) -> Result<Option<T>, Mistake> {
+    ) -> Result<Option<T>, ValidationError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match take(value.get_ref()) {
             Some(taken) => Ok(Some(taken)),
-            None => Err(self.mistake(
+            None => Err(self.error_at(
                 value.span().start,
                 format!("{key} is {}, not {wanted}", kind(value.get_ref())),
             )),
@@ -96,35 +96,38 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, Mistake> {
+    ) -> Result<Option<T>, ValidationError> {
         let Some(text) = self.text(key)? else { return Ok(None) };
-        let wrong = |reason| self.mistake(self.place(key), format!("{key}: {reason}"));
+        let wrong = |reason| self.error_at(self.offset_of(key), format!("{key}: {reason}"));
         parse(&text).map(Some).map_err(wrong)
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<String>, Mistake> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>, ValidationError> {
         let text = self.value(key, "a string", |value| value.as_str().map(str::to_owned))?;
         match text {
             Some(text) if text.contains('\0') => {
-                Err(self.mistake(self.place(key), format!("{key} holds a zero byte")))
+                Err(self.error_at(self.offset_of(key), format!("{key} holds a zero byte")))
             }
             text => Ok(text),
         }
     }
 
-    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, Mistake> {
+    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, ValidationError> {
         self.value(key, "true or false", DeValue::as_bool)
     }
 
-    pub(super) fn label(&self, key: &str) -> Result<Option<String>, Mistake> {
+    pub(super) fn label(&self, key: &str) -> Result<Option<String>, ValidationError> {
         self.parsed(key, terminal::label)
     }
 
-    pub(super) fn queue(&self, key: &str) -> Result<Option<String>, Mistake> {
+    pub(super) fn queue(&self, key: &str) -> Result<Option<String>, ValidationError> {
         self.parsed(key, |text| terminal::queue_name(text).map_err(str::to_owned))
     }
 
-    pub(super) fn word<T: FromStr<Err = String>>(&self, key: &str) -> Result<Option<T>, Mistake> {
+    pub(super) fn enum_value<T: FromStr<Err = String>>(
+        &self,
+        key: &str,
+    ) -> Result<Option<T>, ValidationError> {
         self.parsed(key, str::parse)
     }
 
@@ -132,22 +135,22 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         range: RangeInclusive<i64>,
-    ) -> Result<Option<i64>, Mistake> {
+    ) -> Result<Option<i64>, ValidationError> {
         let Some(number) = self.value(key, "a whole number", DeValue::as_integer)? else {
             return Ok(None);
         };
         let number = i64::from_str_radix(number.as_str(), number.radix()).ok();
         match number.filter(|number| range.contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => Err(self.mistake(
-                self.place(key),
+            None => Err(self.error_at(
+                self.offset_of(key),
                 format!("{key} is not between {} and {}", range.start(), range.end()),
             )),
         }
     }
 
     /// A span of time as the server reads it.
-    pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, Mistake> {
+    pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, ValidationError> {
         self.parsed(key, |text| {
             let span = duration(text)?;
             if span > LONGEST {
@@ -161,12 +164,15 @@ impl<'a> Section<'a> {
     }
 
     /// By how much fires are spread.
-    pub(super) fn jitter(&self, key: &str) -> Result<Option<String>, Mistake> {
+    pub(super) fn jitter(&self, key: &str) -> Result<Option<String>, ValidationError> {
         self.parsed(key, |text| jitter(text).map(seconds))
     }
 
     /// The elements of an array; none without the key.
-    pub(super) fn array(&self, key: &str) -> Result<Vec<&'a Spanned<DeValue<'a>>>, Mistake> {
+    pub(super) fn array(
+        &self,
+        key: &str,
+    ) -> Result<Vec<&'a Spanned<DeValue<'a>>>, ValidationError> {
         let array = self.value(key, "an array", DeValue::as_array)?;
         Ok(array.map_or_else(Vec::new, |array| array.iter().collect()))
     }
@@ -176,7 +182,7 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         text: &str,
-    ) -> Result<Vec<(&'a Key<'a>, &'a Spanned<DeValue<'a>>)>, Mistake> {
+    ) -> Result<Vec<(&'a Key<'a>, &'a Spanned<DeValue<'a>>)>, ValidationError> {
         let table = self.value(key, "a table", DeValue::as_table)?;
         let mut entries: Vec<_> = table.map_or_else(Vec::new, |table| table.iter().collect());
         entries.sort_by_key(|(key, _)| start(text, key));
@@ -230,8 +236,8 @@ pub(super) fn job_name(name: &str) -> Result<String, String> {
 pub(super) fn json_value(
     section: &Section<'_>,
     value: &Spanned<DeValue<'_>>,
-) -> Result<Value, Mistake> {
-    let wrong = |what: &str| section.mistake(value.span().start, format!("params: {what}"));
+) -> Result<Value, ValidationError> {
+    let wrong = |what: &str| section.error_at(value.span().start, format!("params: {what}"));
     let number = |text: &str| text.parse::<Number>().map(Value::Number).ok();
     match value.get_ref() {
         DeValue::String(text) if text.contains('\0') => Err(wrong("a string holds a zero byte")),

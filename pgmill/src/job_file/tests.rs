@@ -5,10 +5,10 @@ fn file(text: &str) -> Source {
 }
 
 /// What is told about a file that is wrong, on its own.
-fn told(text: &str) -> String {
+fn error_of(text: &str) -> String {
     let source = file(text);
     match read(&source) {
-        Err(mistake) => source.wrong(mistake).to_string(),
+        Err(error) => source.to_failure(error).to_string(),
         Ok(read) => check(&[(&source, &read)]).unwrap_err().to_string(),
     }
 }
@@ -25,7 +25,7 @@ statement = "CALL load($1::date)"
 params = [{ param = "day" }, 7, 0x1F, 1.50, "text", 2026-01-01, [true], { a = 1, b = 06:00:00 }]
 queue = "etl"
 group = "loads"
-attempts = 5
+max_attempts = 5
 retry_interval = "1m 30s"
 backoff = "fixed"
 jitter = false
@@ -57,7 +57,7 @@ expected = "failed"
 #[test]
 fn every_key_gets_into_the_document() {
     let source = file(WHOLE);
-    let read = read(&source).map_err(|mistake| source.wrong(mistake).to_string()).unwrap();
+    let read = read(&source).map_err(|error| source.to_failure(error).to_string()).unwrap();
     check(&[(&source, &read)]).unwrap();
     assert_eq!(
         read.jobs[0].document,
@@ -68,7 +68,7 @@ fn every_key_gets_into_the_document() {
                 {"name": "raw", "statement": "CALL load($1::date)", "queue": "etl", "group": "loads",
                  "params": [{"$param": "day"}, 7, 31, serde_json::from_str::<Value>("1.50").unwrap(),
                     "text", "2026-01-01", [true], {"a": 1, "b": "06:00:00"}],
-                 "attempts": 5, "retry_interval": "90.000000 seconds", "backoff": "fixed",
+                 "max_attempts": 5, "retry_interval": "90.000000 seconds", "backoff": "fixed",
                  "jitter": false, "timeout": "7200.000000 seconds", "mode": "autocommit",
                  "external": true},
                 {"name": "vault \"x\"", "statement": "SELECT 1",
@@ -83,12 +83,12 @@ fn every_key_gets_into_the_document() {
     let edges: Vec<_> =
         read.dependencies.iter().map(|it| (it.child.as_str(), it.expected)).collect();
     assert_eq!(edges, [("mart", Expected::Succeeded), ("alert", Expected::Failed)]);
-    assert_eq!(source.place(read.jobs[0].place_of(Some("raw"))), "jobs/daily.toml:8:1");
-    assert_eq!(source.place(read.jobs[0].place_of(Some("gone"))), "jobs/daily.toml:2:1");
+    assert_eq!(source.location(read.jobs[0].offset_of_task(Some("raw"))), "jobs/daily.toml:8:1");
+    assert_eq!(source.location(read.jobs[0].offset_of_task(Some("gone"))), "jobs/daily.toml:2:1");
 }
 
 #[test]
-fn each_mistake_is_told_with_its_place() {
+fn each_error_is_reported_with_its_location() {
     for (text, expected) in [
         ("[job.x", "jobs/daily.toml:1:7: "),
         ("[jobs.x]", "jobs/daily.toml:1:2: the file: unknown key \"jobs\""),
@@ -115,13 +115,13 @@ fn each_mistake_is_told_with_its_place() {
             "jobs/daily.toml:2:18: task \"a\" of job \"x\": jobs/gone.sql: ",
         ),
     ] {
-        let found = told(text);
+        let found = error_of(text);
         assert!(found.starts_with(expected), "{found}\n  is not\n{expected}");
     }
 }
 
 #[test]
-fn each_mistake_in_a_task_is_told_with_its_place() {
+fn each_error_in_a_task_is_reported_with_its_location() {
     const TASK: &str = "[job.x.task.a]\nstatement = \"SELECT 1\"\n";
     for (line, expected) in [
         ("statement_file = \"b.sql\"", "3:18: task \"a\" of job \"x\": both a statement and"),
@@ -131,7 +131,7 @@ fn each_mistake_in_a_task_is_told_with_its_place() {
         ("mode = \"fast\"", "3:8: task \"a\" of job \"x\": mode: \"fast\" is none of"),
         ("join = \"most\"", "3:8: task \"a\" of job \"x\": join: \"most\" is none of"),
         ("backoff = \"x\"", "3:11: task \"a\" of job \"x\": backoff: \"x\" is none of"),
-        ("attempts = 0", "3:12: task \"a\" of job \"x\": attempts is not between"),
+        ("max_attempts = 0", "3:16: task \"a\" of job \"x\": max_attempts is not between"),
         ("timeout = \"10\"", "3:11: task \"a\" of job \"x\": timeout: it is not a duration"),
         ("timeout = \"0s\"", "3:11: task \"a\" of job \"x\": timeout: it has no length"),
         ("jitter = \"no\"", "3:10: task \"a\" of job \"x\": jitter is a string, not true or false"),
@@ -160,14 +160,14 @@ fn each_mistake_in_a_task_is_told_with_its_place() {
             "3:1: the tasks would wait for each other: a > a",
         ),
     ] {
-        let found = told(&format!("{TASK}{line}\n"));
+        let found = error_of(&format!("{TASK}{line}\n"));
         let expected = format!("jobs/daily.toml:{expected}");
         assert!(found.starts_with(&expected), "{found}\n  is not\n{expected}");
     }
 }
 
 #[test]
-fn a_circle_that_a_dependency_closes_is_found_in_whatever_file() {
+fn a_cycle_across_files_is_found() {
     let one = file(
         "[job.x.task.a]\nstatement = \"SELECT 1\"\n[job.x.task.b]\nstatement = \"SELECT 1\"\nafter = [\"a\"]\n",
     );

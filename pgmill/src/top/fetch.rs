@@ -9,18 +9,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Client;
 
-use crate::act;
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::session::Session;
+use crate::task_actions;
 
-use super::shot::{self, Shot};
+use super::snapshot::{self, Snapshot};
 
 /// What somebody wants done.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Order {
+pub(super) enum Action {
     /// Look again at once.
-    Look,
+    Refresh,
     /// Show this task until told otherwise.
     Open(TaskId),
     /// Show the fleet.
@@ -34,95 +34,95 @@ pub(super) enum Order {
 
 /// What is known now.
 #[derive(Default)]
-pub(super) struct Sight {
+pub(super) struct View {
     /// The last look; none before the first.
-    pub(super) shot: Option<Rc<Shot>>,
+    pub(super) snapshot: Option<Rc<Snapshot>>,
     /// The task that is looked at, and what is known of it.
     pub(super) task: Option<(TaskId, String)>,
     /// Why there is nothing newer.
-    pub(super) trouble: Option<String>,
+    pub(super) error: Option<String>,
     /// What came of the last act, and its number.
     pub(super) answer: Option<(u64, String)>,
 }
 
-/// Looks at each interval and after each order, for ever: whoever shows it ends it.
+/// Looks at each interval and after each action, for ever: whoever shows it ends it.
 pub(super) async fn serve(
     session: Session,
     global: &Global,
-    (interval, mut ordered, sights): (Duration, mpsc::Receiver<Order>, watch::Sender<Sight>),
+    (interval, mut ordered, views): (Duration, mpsc::Receiver<Action>, watch::Sender<View>),
 ) -> Infallible {
     let mut session = Some(session);
     let mut open = None;
     let mut acts = 0;
     loop {
         let began = Instant::now();
-        let looked = match &mut session {
+        let refreshed = match &mut session {
             Some(session) if !session.client.is_closed() => {
-                look(&session.client, open, &sights).await
+                refresh(&session.client, open, &views).await
             }
             lost => match Session::open_checked(global).await {
-                Ok(again) => look(&lost.insert(again).client, open, &sights).await,
+                Ok(again) => refresh(&lost.insert(again).client, open, &views).await,
                 Err(failure) => Err(failure),
             },
         };
-        sights.send_modify(|sight| sight.trouble = looked.err().map(|failure| failure.to_string()));
-        let order = tokio::select! {
+        views.send_modify(|view| view.error = refreshed.err().map(|failure| failure.to_string()));
+        let action = tokio::select! {
             () = sleep_until(began + interval) => None,
-            order = ordered.recv() => order,
+            action = ordered.recv() => action,
         };
-        match order {
-            None | Some(Order::Look) => {}
-            Some(Order::Open(id)) => open = Some(id),
-            Some(Order::Close) => {
+        match action {
+            None | Some(Action::Refresh) => {}
+            Some(Action::Open(id)) => open = Some(id),
+            Some(Action::Close) => {
                 open = None;
-                sights.send_modify(|sight| sight.task = None);
+                views.send_modify(|view| view.task = None);
             }
             Some(act) => {
                 // Without a session the line below the screen says so already.
                 let Some(session) = &session else { continue };
-                let done = carry_out(&session.client, &act).await;
-                let told = done.unwrap_or_else(|failure| {
-                    failure.lacking(Some("mill_operator"), session.user()).told()
+                let done = execute(&session.client, &act).await;
+                let message = done.unwrap_or_else(|failure| {
+                    failure.with_missing_role(Some("mill_operator"), session.user()).summary()
                 });
                 acts += 1;
-                sights.send_modify(|sight| sight.answer = Some((acts, told)));
+                views.send_modify(|view| view.answer = Some((acts, message)));
             }
         }
     }
 }
 
-async fn look(
+async fn refresh(
     client: &Client,
     open: Option<TaskId>,
-    sights: &watch::Sender<Sight>,
+    views: &watch::Sender<View>,
 ) -> Result<(), Failure> {
     if let Some(id) = open {
-        let text = shot::task(client, id).await?;
-        sights.send_modify(|sight| sight.task = Some((id, text)));
+        let text = snapshot::task(client, id).await?;
+        views.send_modify(|view| view.task = Some((id, text)));
     }
-    let last = sights.borrow().shot.clone();
-    let shot = Shot::take(client, last.as_deref()).await?;
-    sights.send_modify(|sight| sight.shot = Some(Rc::new(shot)));
+    let last = views.borrow().snapshot.clone();
+    let snapshot = Snapshot::take(client, last.as_deref()).await?;
+    views.send_modify(|view| view.snapshot = Some(Rc::new(snapshot)));
     Ok(())
 }
 
 /// Does it, and says what came of it.
-async fn carry_out(client: &Client, order: &Order) -> Result<String, Failure> {
-    Ok(match order {
-        Order::Look | Order::Open(_) | Order::Close => String::new(),
-        Order::Cancel(id) => {
+async fn execute(client: &Client, action: &Action) -> Result<String, Failure> {
+    Ok(match action {
+        Action::Refresh | Action::Open(_) | Action::Close => String::new(),
+        Action::Cancel(id) => {
             let answers = bulk::cancel_chunk(client, &[*id], None).await?;
-            answers.first().map(act::told).unwrap_or_default()
+            answers.first().map(task_actions::result_line).unwrap_or_default()
         }
-        Order::Pause(queue) => {
+        Action::Pause(queue) => {
             operate::pause(client, queue).await?;
             format!("queue {queue} is paused; running tasks go on")
         }
-        Order::Resume(queue) => {
+        Action::Resume(queue) => {
             operate::resume(client, queue).await?;
             format!("queue {queue} is served again")
         }
-        Order::Drain(id, draining) => {
+        Action::Drain(id, draining) => {
             let found = operate::drain(client, *id, *draining).await?;
             let what = match (found, draining) {
                 (false, _) => "has left meanwhile",

@@ -1,42 +1,43 @@
 //! The three lists.
 
 use jiff::Timestamp;
-use queue::backlog::QueueStatus;
-use queue::roster::{Worker, place};
-use queue::show::Running;
+use queue::queue_status::QueueStatus;
+use queue::task_queries::Running;
+use queue::workers::{Worker, worker_label};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Block, Borders, Cell, Row, Table, TableState};
 use terminal::visible;
 
+use crate::format::span;
 use crate::output::Tone;
-use crate::words::span;
 use crate::worker;
 
 use super::draw::Paint;
-use super::shot::Shot;
+use super::snapshot::Snapshot;
 use super::state::Pane;
 
 /// Draws one list, with this row of it selected.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     area: Rect,
-    (pane, shot, selected): (Pane, &Shot, Option<usize>),
+    (pane, snapshot, selected): (Pane, &Snapshot, Option<usize>),
     paint: Paint,
 ) {
     let (title, headings, widths, rows): (_, &[&'static str], &[Constraint], Vec<Row<'_>>) =
         match pane {
             Pane::Queues => {
-                let rows = shot.queues.iter().map(|it| queue(it, paint)).collect();
+                let rows = snapshot.queues.iter().map(|it| queue(it, paint)).collect();
                 ("queues", &QUEUE, &QUEUE_WIDTHS, rows)
             }
             Pane::Running => {
-                let rows = shot.running.iter().map(|it| running(it, shot.now, paint)).collect();
+                let rows =
+                    snapshot.running.iter().map(|it| running(it, snapshot.now, paint)).collect();
                 ("running tasks", &RUNNING, &RUNNING_WIDTHS, rows)
             }
             Pane::Workers => {
-                let rows = shot.workers.iter().map(|it| of_worker(it, paint)).collect();
+                let rows = snapshot.workers.iter().map(|it| worker_row(it, paint)).collect();
                 ("workers", &WORKER, &WORKER_WIDTHS, rows)
             }
         };
@@ -68,7 +69,7 @@ const QUEUE_WIDTHS: [Constraint; 7] = [
 fn queue(it: &QueueStatus, paint: Paint) -> Row<'static> {
     let count = |count: i64| if count == 0 { String::new() } else { count.to_string() };
     let (state, tone) = match (it.paused, it.max_running) {
-        (true, _) => ("paused".to_owned(), Tone::Odd),
+        (true, _) => ("paused".to_owned(), Tone::Warning),
         (false, Some(limit)) => (format!("limit {limit}"), Tone::Plain),
         (false, None) => (String::new(), Tone::Plain),
     };
@@ -83,7 +84,7 @@ fn queue(it: &QueueStatus, paint: Paint) -> Row<'static> {
     ])
 }
 
-const RUNNING: [&str; 5] = ["TASK", "NAME", "RUNS FOR", "DOES", "ON"];
+const RUNNING: [&str; 5] = ["TASK", "NAME", "DURATION", "ACTIVITY", "WORKER"];
 const RUNNING_WIDTHS: [Constraint; 5] = [
     Constraint::Length(10),
     Constraint::Fill(2),
@@ -93,38 +94,38 @@ const RUNNING_WIDTHS: [Constraint; 5] = [
 ];
 
 fn running(it: &Running, now: Timestamp, paint: Paint) -> Row<'static> {
-    let (does, tone) = does(it);
+    let (activity, tone) = activity(it);
     let name = it.name.as_deref().unwrap_or(&it.queue);
-    let worker = place(it.host.as_deref(), it.worker_pid, Some(it.worker_id));
+    let worker = worker_label(it.host.as_deref(), it.worker_pid, Some(it.worker_id));
     Row::new([
         Cell::from(it.id.to_string()),
         Cell::from(visible(name)),
         Cell::from(span(now.duration_since(it.started_at).as_secs_f64())),
-        Cell::from(visible(&does)).style(paint.style(tone)),
+        Cell::from(visible(&activity)).style(paint.style(tone)),
         Cell::from(visible(&worker.unwrap_or_default())),
     ])
 }
 
 /// What its backend does; the worst first, then how far it is.
-fn does(it: &Running) -> (String, Tone) {
+fn activity(it: &Running) -> (String, Tone) {
     if !it.blocked_by.is_empty() {
         let pids: Vec<String> = it.blocked_by.iter().map(ToString::to_string).collect();
-        return (format!("blocked by {}", pids.join(", ")), Tone::Bad);
+        return (format!("blocked by {}", pids.join(", ")), Tone::Error);
     }
     if it.cancel_requested_at.is_some() {
-        return ("is to be cancelled".to_owned(), Tone::Odd);
+        return ("is to be cancelled".to_owned(), Tone::Warning);
     }
     if let Some(progress) = &it.progress {
-        return (progress.clone(), Tone::Good);
+        return (progress.clone(), Tone::Success);
     }
     match (&it.backend_state, &it.wait_event_type, &it.wait_event) {
-        (None, ..) => ("backend not seen".to_owned(), Tone::Odd),
+        (None, ..) => ("backend not seen".to_owned(), Tone::Warning),
         (Some(_), Some(kind), Some(event)) => (format!("{kind}: {event}"), Tone::Plain),
         (Some(state), ..) => (state.clone(), Tone::Plain),
     }
 }
 
-const WORKER: [&str; 6] = ["WORKER", "STATE", "BUSY", "BEAT", "VERSION", "QUEUES"];
+const WORKER: [&str; 6] = ["WORKER", "STATE", "BUSY", "HEARTBEAT", "VERSION", "QUEUES"];
 const WORKER_WIDTHS: [Constraint; 6] = [
     Constraint::Fill(2),
     Constraint::Length(12),
@@ -134,14 +135,14 @@ const WORKER_WIDTHS: [Constraint; 6] = [
     Constraint::Fill(1),
 ];
 
-fn of_worker(it: &Worker, paint: Paint) -> Row<'static> {
+fn worker_row(it: &Worker, paint: Paint) -> Row<'static> {
     let (state, tone) = worker::state(it);
     let queues = it.queues.as_ref().map_or_else(|| "all".to_owned(), |all| all.join(", "));
     Row::new([
-        Cell::from(visible(&it.place())),
+        Cell::from(visible(&it.label())),
         Cell::from(state).style(paint.style(tone)),
         Cell::from(format!("{} of {}", it.running, it.readers)),
-        Cell::from(format!("{} ago", span(it.beat_age_seconds))),
+        Cell::from(format!("{} ago", span(it.heartbeat_age_seconds))),
         Cell::from(visible(it.version.as_deref().unwrap_or_default())),
         Cell::from(visible(&queues)),
     ])

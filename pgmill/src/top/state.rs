@@ -3,8 +3,8 @@
 use crossterm::event::KeyCode;
 use queue::{TaskId, WorkerId};
 
-use super::fetch::{Order, Sight};
-use super::shot::Shot;
+use super::fetch::{Action, View};
+use super::snapshot::Snapshot;
 
 /// A list on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,16 +19,16 @@ pub(super) enum Pane {
 impl Pane {
     pub(super) const ALL: [Self; 3] = [Self::Queues, Self::Running, Self::Workers];
 
-    fn beside(self, step: usize) -> Self {
+    fn neighbour(self, step: usize) -> Self {
         let at = Self::ALL.iter().position(|pane| *pane == self).unwrap_or(0);
         Self::ALL[(at + step) % Self::ALL.len()]
     }
 
-    fn rows(self, shot: &Shot) -> usize {
+    fn rows(self, snapshot: &Snapshot) -> usize {
         match self {
-            Self::Queues => shot.queues.len(),
-            Self::Running => shot.running.len(),
-            Self::Workers => shot.workers.len(),
+            Self::Queues => snapshot.queues.len(),
+            Self::Running => snapshot.running.len(),
+            Self::Workers => snapshot.workers.len(),
         }
     }
 }
@@ -46,7 +46,7 @@ enum Row {
 pub(super) enum Step {
     Stay,
     Leave,
-    Order(Order),
+    Action(Action),
 }
 
 /// What the screen shows beside what was found.
@@ -57,7 +57,7 @@ pub(super) struct State {
     pub(super) at: usize,
     row: Option<Row>,
     /// A question that waits for a yes.
-    pub(super) question: Option<(String, Order)>,
+    pub(super) question: Option<(String, Action)>,
     pub(super) help: bool,
     /// Number of the last answer that was there when a key was pressed.
     pub(super) read: u64,
@@ -67,20 +67,20 @@ pub(super) struct State {
 
 impl State {
     /// The selection stays with its row, or else with its place, when there is a new look.
-    pub(super) fn settle(&mut self, sight: &Sight) {
-        let Some(shot) = &sight.shot else { return };
-        let rows = self.pane.rows(shot);
-        let found = self.row.as_ref().and_then(|row| position(row, shot));
+    pub(super) fn restore_selection(&mut self, view: &View) {
+        let Some(snapshot) = &view.snapshot else { return };
+        let rows = self.pane.rows(snapshot);
+        let found = self.row.as_ref().and_then(|row| position(row, snapshot));
         self.at = found.unwrap_or(self.at).min(rows.saturating_sub(1));
-        self.row = row(self.pane, self.at, shot);
+        self.row = row(self.pane, self.at, snapshot);
     }
 
     /// Takes a key.
-    pub(super) fn key(&mut self, key: KeyCode, sight: &Sight) -> Step {
-        self.read = sight.answer.as_ref().map_or(0, |(number, _)| *number);
-        if let Some((_, order)) = self.question.take() {
+    pub(super) fn key(&mut self, key: KeyCode, view: &View) -> Step {
+        self.read = view.answer.as_ref().map_or(0, |(number, _)| *number);
+        if let Some((_, action)) = self.question.take() {
             // Anything but a yes is a no.
-            return if key == KeyCode::Char('y') { Step::Order(order) } else { Step::Stay };
+            return if key == KeyCode::Char('y') { Step::Action(action) } else { Step::Stay };
         }
         if self.help {
             self.help = false;
@@ -88,21 +88,21 @@ impl State {
         }
         match key {
             KeyCode::Char('?' | 'h') => self.help = true,
-            KeyCode::Char('r') => return Step::Order(Order::Look),
-            KeyCode::Char('c') => self.question = self.cancel(sight),
-            _ if sight.task.is_some() => return self.key_in_task(key),
+            KeyCode::Char('r') => return Step::Action(Action::Refresh),
+            KeyCode::Char('c') => self.question = self.cancel(view),
+            _ if view.task.is_some() => return self.key_in_task(key),
             KeyCode::Char('q') | KeyCode::Esc => return Step::Leave,
-            KeyCode::Tab | KeyCode::Right => self.turn(self.pane.beside(1)),
-            KeyCode::BackTab | KeyCode::Left => self.turn(self.pane.beside(2)),
+            KeyCode::Tab | KeyCode::Right => self.switch_pane(self.pane.neighbour(1)),
+            KeyCode::BackTab | KeyCode::Left => self.switch_pane(self.pane.neighbour(2)),
             KeyCode::Enter => {
                 if let Some(Row::Task(id)) = self.row {
                     self.scrolled = 0;
-                    return Step::Order(Order::Open(id));
+                    return Step::Action(Action::Open(id));
                 }
             }
-            KeyCode::Char('p') => self.question = self.pause(sight),
-            KeyCode::Char('d') => self.question = self.drain(sight),
-            _ => self.move_row(key, sight),
+            KeyCode::Char('p') => self.question = self.pause(view),
+            KeyCode::Char('d') => self.question = self.drain(view),
+            _ => self.move_row(key, view),
         }
         Step::Stay
     }
@@ -110,7 +110,7 @@ impl State {
     fn key_in_task(&mut self, key: KeyCode) -> Step {
         match key {
             KeyCode::Esc | KeyCode::Char('q') | KeyCode::Enter | KeyCode::Backspace => {
-                return Step::Order(Order::Close);
+                return Step::Action(Action::Close);
             }
             KeyCode::Down | KeyCode::Char('j') => self.scrolled = self.scrolled.saturating_add(1),
             KeyCode::Up | KeyCode::Char('k') => self.scrolled = self.scrolled.saturating_sub(1),
@@ -122,13 +122,13 @@ impl State {
         Step::Stay
     }
 
-    fn turn(&mut self, pane: Pane) {
+    fn switch_pane(&mut self, pane: Pane) {
         (self.pane, self.at, self.row) = (pane, 0, None);
     }
 
-    fn move_row(&mut self, key: KeyCode, sight: &Sight) {
-        let Some(shot) = &sight.shot else { return };
-        let last = self.pane.rows(shot).saturating_sub(1);
+    fn move_row(&mut self, key: KeyCode, view: &View) {
+        let Some(snapshot) = &view.snapshot else { return };
+        let last = self.pane.rows(snapshot).saturating_sub(1);
         self.at = match key {
             KeyCode::Down | KeyCode::Char('j') => self.at + 1,
             KeyCode::Up | KeyCode::Char('k') => self.at.saturating_sub(1),
@@ -139,49 +139,49 @@ impl State {
             _ => return,
         }
         .min(last);
-        self.row = row(self.pane, self.at, shot);
+        self.row = row(self.pane, self.at, snapshot);
     }
 
     /// Of the open task, or of the selected one.
-    fn cancel(&self, sight: &Sight) -> Option<(String, Order)> {
-        let id = match (&sight.task, &self.row) {
+    fn cancel(&self, view: &View) -> Option<(String, Action)> {
+        let id = match (&view.task, &self.row) {
             (Some((id, _)), _) | (None, Some(Row::Task(id))) => *id,
             _ => return None,
         };
-        Some((format!("cancel task {id}?"), Order::Cancel(id)))
+        Some((format!("cancel task {id}?"), Action::Cancel(id)))
     }
 
-    fn pause(&self, sight: &Sight) -> Option<(String, Order)> {
+    fn pause(&self, view: &View) -> Option<(String, Action)> {
         let Some(Row::Queue(name)) = &self.row else { return None };
-        let queue = sight.shot.as_ref()?.queues.iter().find(|queue| queue.queue == *name)?;
+        let queue = view.snapshot.as_ref()?.queues.iter().find(|queue| queue.queue == *name)?;
         Some(if queue.paused {
-            (format!("resume queue {name}?"), Order::Resume(name.clone()))
+            (format!("resume queue {name}?"), Action::Resume(name.clone()))
         } else {
-            (format!("pause queue {name}?"), Order::Pause(name.clone()))
+            (format!("pause queue {name}?"), Action::Pause(name.clone()))
         })
     }
 
-    fn drain(&self, sight: &Sight) -> Option<(String, Order)> {
+    fn drain(&self, view: &View) -> Option<(String, Action)> {
         let Some(Row::Worker(id)) = &self.row else { return None };
-        let worker = sight.shot.as_ref()?.workers.iter().find(|worker| worker.id == *id)?;
+        let worker = view.snapshot.as_ref()?.workers.iter().find(|worker| worker.id == *id)?;
         let what = if worker.draining { "let it claim again" } else { "stop its claims" };
-        let question = format!("worker {}: {what}?", worker.place());
-        Some((question, Order::Drain(*id, !worker.draining)))
+        let question = format!("worker {}: {what}?", worker.label());
+        Some((question, Action::Drain(*id, !worker.draining)))
     }
 }
 
-fn row(pane: Pane, at: usize, shot: &Shot) -> Option<Row> {
+fn row(pane: Pane, at: usize, snapshot: &Snapshot) -> Option<Row> {
     match pane {
-        Pane::Queues => shot.queues.get(at).map(|queue| Row::Queue(queue.queue.clone())),
-        Pane::Running => shot.running.get(at).map(|task| Row::Task(task.id)),
-        Pane::Workers => shot.workers.get(at).map(|worker| Row::Worker(worker.id)),
+        Pane::Queues => snapshot.queues.get(at).map(|queue| Row::Queue(queue.queue.clone())),
+        Pane::Running => snapshot.running.get(at).map(|task| Row::Task(task.id)),
+        Pane::Workers => snapshot.workers.get(at).map(|worker| Row::Worker(worker.id)),
     }
 }
 
-fn position(row: &Row, shot: &Shot) -> Option<usize> {
+fn position(row: &Row, snapshot: &Snapshot) -> Option<usize> {
     match row {
-        Row::Queue(name) => shot.queues.iter().position(|queue| queue.queue == *name),
-        Row::Task(id) => shot.running.iter().position(|task| task.id == *id),
-        Row::Worker(id) => shot.workers.iter().position(|worker| worker.id == *id),
+        Row::Queue(name) => snapshot.queues.iter().position(|queue| queue.queue == *name),
+        Row::Task(id) => snapshot.running.iter().position(|task| task.id == *id),
+        Row::Worker(id) => snapshot.workers.iter().position(|worker| worker.id == *id),
     }
 }

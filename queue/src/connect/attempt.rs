@@ -81,7 +81,7 @@ pub(super) async fn within<T>(
     server: &str,
     work: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
-    let Some(limit) = target.patience.connect_timeout else { return work.await };
+    let Some(limit) = target.timeouts.connect_timeout else { return work.await };
     match tokio::time::timeout(limit, work).await {
         Ok(done) => done,
         Err(_) => {
@@ -112,28 +112,28 @@ fn config(target: &Target, endpoint: &Endpoint, mode: DriverSslMode) -> Config {
     if let Some(name) = &target.application_name {
         config.application_name(name);
     }
-    set_patience(&mut config, target);
+    set_timeouts(&mut config, target);
     config
 }
 
-fn set_patience(config: &mut Config, target: &Target) {
-    let patience = &target.patience;
-    config.keepalives(patience.keepalives);
-    if let Some(limit) = patience.connect_timeout {
+fn set_timeouts(config: &mut Config, target: &Target) {
+    let timeouts = &target.timeouts;
+    config.keepalives(timeouts.keepalives);
+    if let Some(limit) = timeouts.connect_timeout {
         config.connect_timeout(limit);
     }
     // Zero means the operating system's default: leave it alone.
-    if !patience.tcp_user_timeout.is_zero() {
-        config.tcp_user_timeout(patience.tcp_user_timeout);
+    if !timeouts.tcp_user_timeout.is_zero() {
+        config.tcp_user_timeout(timeouts.tcp_user_timeout);
     }
-    if !patience.keepalives_idle.is_zero() {
-        config.keepalives_idle(patience.keepalives_idle);
+    if !timeouts.keepalives_idle.is_zero() {
+        config.keepalives_idle(timeouts.keepalives_idle);
     }
-    if !patience.keepalives_interval.is_zero() {
-        config.keepalives_interval(patience.keepalives_interval);
+    if !timeouts.keepalives_interval.is_zero() {
+        config.keepalives_interval(timeouts.keepalives_interval);
     }
-    if patience.keepalives_count > 0 {
-        config.keepalives_retries(patience.keepalives_count);
+    if timeouts.keepalives_count > 0 {
+        config.keepalives_retries(timeouts.keepalives_count);
     }
 }
 
@@ -169,23 +169,23 @@ struct Connector {
     begun: Arc<AtomicBool>,
 }
 
-struct NotedHandshake {
+struct TrackedHandshake {
     inner: Handshake,
     begun: Arc<AtomicBool>,
 }
 
 impl MakeTlsConnect<Socket> for Connector {
     type Stream = Stream;
-    type TlsConnect = NotedHandshake;
+    type TlsConnect = TrackedHandshake;
     type Error = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Error;
 
-    fn make_tls_connect(&mut self, domain: &str) -> Result<NotedHandshake, Self::Error> {
+    fn make_tls_connect(&mut self, domain: &str) -> Result<TrackedHandshake, Self::Error> {
         let inner = MakeTlsConnect::<Socket>::make_tls_connect(&mut self.inner, domain)?;
-        Ok(NotedHandshake { inner, begun: Arc::clone(&self.begun) })
+        Ok(TrackedHandshake { inner, begun: Arc::clone(&self.begun) })
     }
 }
 
-impl TlsConnect<Socket> for NotedHandshake {
+impl TlsConnect<Socket> for TrackedHandshake {
     type Stream = Stream;
     type Error = <Handshake as TlsConnect<Socket>>::Error;
     type Future = <Handshake as TlsConnect<Socket>>::Future;

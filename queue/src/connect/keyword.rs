@@ -9,7 +9,7 @@ pub(super) enum Treatment {
     /// Makes no difference here.
     Ignored,
     /// Makes no difference here, but whoever wrote it may think otherwise.
-    IgnoredAloud,
+    IgnoredWithWarning,
     /// Refused unless empty or one of these values, because ignoring it would be unsafe.
     Refused { unless: &'static [&'static str], reason: &'static str },
 }
@@ -89,7 +89,7 @@ pub(super) const KEYWORDS: &[Keyword] = &[
     used("options", "PGOPTIONS"),
     used("passfile", "PGPASSFILE"),
     used("password", "PGPASSWORD"),
-    Keyword { name: "pgbouncer", variable: None, treatment: Treatment::IgnoredAloud },
+    Keyword { name: "pgbouncer", variable: None, treatment: Treatment::IgnoredWithWarning },
     used("port", "PGPORT"),
     refused("replication", None, FALSE, "replication sessions run no tasks"),
     refused(
@@ -116,7 +116,7 @@ pub(super) const KEYWORDS: &[Keyword] = &[
     refused("sslcrl", Some("PGSSLCRL"), &[], NO_CRL),
     refused("sslcrldir", Some("PGSSLCRLDIR"), &[], NO_CRL),
     used("sslkey", "PGSSLKEY"),
-    Keyword { name: "sslkeylogfile", variable: None, treatment: Treatment::IgnoredAloud },
+    Keyword { name: "sslkeylogfile", variable: None, treatment: Treatment::IgnoredWithWarning },
     used("sslmode", "PGSSLMODE"),
     used("sslnegotiation", "PGSSLNEGOTIATION"),
     refused("sslpassword", None, &[], "encrypted private keys cannot be read here"),

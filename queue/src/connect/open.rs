@@ -3,8 +3,8 @@
 use super::ConnectError;
 use super::attempt::{Connection, Dial, Opened, attempt, from_driver, within};
 use super::endpoint::Endpoint;
-use super::session::Wanted;
 use super::target::Target;
+use super::target_session_attrs::TargetSessionAttrs;
 use super::tls::{SslMode, idle_connector};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -35,12 +35,12 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Usage errors for certificate files; otherwise what the server or the network said.
 pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError> {
     let mut failures = Vec::new();
-    for wanted in target.wanted.passes() {
+    for session_attrs in target.session_attrs.passes() {
         let mut endpoints: Vec<&Endpoint> = target.endpoints.iter().collect();
         if target.shuffled {
             endpoints.shuffle(&mut rand::rng());
         }
-        match open_any(target, &endpoints, *wanted).await {
+        match open_any(target, &endpoints, *session_attrs).await {
             Ok(opened) => return Ok(opened),
             Err(EndpointFailure { errors, next }) => {
                 failures.extend(errors);
@@ -50,7 +50,7 @@ pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError>
             }
         }
     }
-    Err(one(failures))
+    Err(combined(failures))
 }
 
 /// One pass over the hosts. Ends with the first that answers, with a refusal, or when none is left
@@ -58,7 +58,7 @@ pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError>
 async fn open_any(
     target: &Target,
     endpoints: &[&Endpoint],
-    wanted: Wanted,
+    session_attrs: TargetSessionAttrs,
 ) -> Result<Opened, EndpointFailure> {
     let mut failures: Vec<Vec<ConnectError>> = endpoints.iter().map(|_| Vec::new()).collect();
     let mut attempts = FuturesUnordered::new();
@@ -66,7 +66,7 @@ async fn open_any(
         if !wait.is_zero() {
             sleep(wait).await;
         }
-        (index, open_endpoint(target, endpoints[index], wanted).await)
+        (index, open_endpoint(target, endpoints[index], session_attrs).await)
     };
     let mut untried = 0..endpoints.len();
     // Hosts whose first attempt has not ended.
@@ -104,7 +104,7 @@ async fn open_any(
     Err(EndpointFailure { errors: failures.into_iter().flatten().collect(), next: !refused })
 }
 
-fn one(mut failures: Vec<ConnectError>) -> ConnectError {
+fn combined(mut failures: Vec<ConnectError>) -> ConnectError {
     match failures.len() {
         1 => failures.remove(0),
         _ => ConnectError::NoneOf { failures },
@@ -139,7 +139,7 @@ struct EndpointFailure {
 async fn open_endpoint(
     target: &Target,
     endpoint: &Endpoint,
-    wanted: Wanted,
+    session_attrs: TargetSessionAttrs,
 ) -> Result<Opened, EndpointFailure> {
     let mut errors = Vec::new();
     let dials = match dials(target, endpoint).await {
@@ -147,10 +147,10 @@ async fn open_endpoint(
         Err(error) => return Err(EndpointFailure { errors: vec![error], next: true }),
     };
     for dial in dials {
-        match open_dial(target, &dial, wanted).await {
+        match open_dial(target, &dial, session_attrs).await {
             Ok(opened) => return Ok(opened),
             Err(error) => {
-                let next = gives_way(&error);
+                let next = tries_next_host(&error);
                 errors.push(error);
                 if !next {
                     return Err(EndpointFailure { errors, next });
@@ -161,7 +161,7 @@ async fn open_endpoint(
     Err(EndpointFailure { errors, next: true })
 }
 
-fn gives_way(error: &ConnectError) -> bool {
+fn tries_next_host(error: &ConnectError) -> bool {
     match error {
         ConnectError::Unreachable { .. }
         | ConnectError::TimedOut { .. }
@@ -198,7 +198,11 @@ async fn dials(target: &Target, endpoint: &Endpoint) -> Result<Vec<Dial>, Connec
 }
 
 /// The ladder of `sslmode` at one address.
-async fn open_dial(target: &Target, dial: &Dial, wanted: Wanted) -> Result<Opened, ConnectError> {
+async fn open_dial(
+    target: &Target,
+    dial: &Dial,
+    session_attrs: TargetSessionAttrs,
+) -> Result<Opened, ConnectError> {
     let mode = match dial.endpoint.socket_directory() {
         Some(_) => SslMode::Disable,
         None => target.tls.mode,
@@ -225,7 +229,7 @@ async fn open_dial(target: &Target, dial: &Dial, wanted: Wanted) -> Result<Opene
     };
     let (client, mut connection) = opened.map_err(|failure| failure.error)?;
     let complaint = within(target, &dial.server, async {
-        let asked = wanted.complaint(&client, &mut connection).await;
+        let asked = session_attrs.mismatch(&client, &mut connection).await;
         asked.map_err(|error| from_driver(&dial.server, error))
     });
     match complaint.await? {

@@ -10,7 +10,7 @@ pub(super) struct Passfile {
 }
 
 /// What a line is compared with.
-pub(super) struct Sought<'a> {
+pub(super) struct PasswordLookup<'a> {
     /// The names under which the host may be listed.
     pub(super) hosts: &'a [&'a str],
     pub(super) port: u16,
@@ -48,13 +48,13 @@ impl Passfile {
     }
 
     /// The password on the first line that fits.
-    pub(super) fn find(&self, sought: &Sought<'_>) -> Option<String> {
-        let port = sought.port.to_string();
+    pub(super) fn find(&self, lookup: &PasswordLookup<'_>) -> Option<String> {
+        let port = lookup.port.to_string();
         self.text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-            let after_host = sought.hosts.iter().find_map(|host| after_match(line, host))?;
+            let after_host = lookup.hosts.iter().find_map(|host| after_match(line, host))?;
             let after_port = after_match(after_host, &port)?;
-            let after_dbname = after_match(after_port, sought.dbname)?;
-            after_match(after_dbname, sought.user).map(unescape)
+            let after_dbname = after_match(after_port, lookup.dbname)?;
+            after_match(after_dbname, lookup.user).map(unescape)
         })
     }
 }
@@ -100,7 +100,7 @@ mod tests {
 
     fn find(text: &str, host: &str) -> Option<String> {
         let file = Passfile { text: text.to_owned() };
-        file.find(&Sought { hosts: &[host], port: 5432, dbname: "d:b", user: "u\\s" })
+        file.find(&PasswordLookup { hosts: &[host], port: 5432, dbname: "d:b", user: "u\\s" })
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl deadpool_postgres::Connect for PoolConnect {
             match open(&self.target).await {
                 Ok((client, connection)) => Ok((client, drive(connection, end))),
                 Err(ConnectError::Refused { source, .. }) => Err(*source),
-                Err(error) => Err(smuggle(error).await),
+                Err(error) => Err(into_driver_error(error).await),
             }
         })
     }
@@ -112,7 +112,7 @@ pub fn pool_error(error: PoolError) -> ConnectError {
 
 /// Our error inside the driver's type, which is the only one a pool takes and which nobody else can
 /// make: a start-up over a stream that fails with it.
-async fn smuggle(error: ConnectError) -> tokio_postgres::Error {
+async fn into_driver_error(error: ConnectError) -> tokio_postgres::Error {
     let stream = FailingStream { error: Some(error) };
     match Config::new().user("nobody").ssl_mode(SslMode::Disable).connect_raw(stream, NoTls).await {
         Err(error) => error,

@@ -1,10 +1,10 @@
 //! Settings → target: defaults, typed values, and the contradictions that libpq refuses too.
 
 use super::endpoint::{Endpoint, endpoints};
-use super::passfile::{Passfile, Sought};
-use super::session::Wanted;
+use super::passfile::{Passfile, PasswordLookup};
 use super::settings::Settings;
-use super::target::{Patience, Secret, Target};
+use super::target::{Secret, Target, Timeouts};
+use super::target_session_attrs::TargetSessionAttrs;
 use super::tls::TlsRules;
 use super::{ConnectError, Environment};
 use std::path::PathBuf;
@@ -48,10 +48,10 @@ impl Target {
                 .map(str::to_owned),
             tls,
             channel_binding: channel_binding(&settings)?,
-            wanted: Wanted::resolve(&settings)?,
+            session_attrs: TargetSessionAttrs::resolve(&settings)?,
             shuffled: settings
                 .choice("load_balance_hosts", &[("disable", false), ("random", true)])?,
-            patience: patience(&settings)?,
+            timeouts: timeouts(&settings)?,
             password_given_inline,
             warnings,
             user,
@@ -85,9 +85,9 @@ fn look_up_passwords(
     for endpoint in endpoints {
         let names = endpoint.passfile_names();
         let hosts: Vec<&str> = names.iter().map(String::as_str).collect();
-        let sought = Sought { hosts: &hosts, port: endpoint.port, dbname, user };
+        let lookup = PasswordLookup { hosts: &hosts, port: endpoint.port, dbname, user };
         endpoint.password =
-            passfile.find(&sought).filter(|password| !password.is_empty()).map(Secret::new);
+            passfile.find(&lookup).filter(|password| !password.is_empty()).map(Secret::new);
     }
 }
 
@@ -104,7 +104,7 @@ fn channel_binding(settings: &Settings) -> Result<ChannelBinding, ConnectError> 
 
 /// Ten seconds after a network cable is pulled a reader must know: its claim lives on. libpq's own
 /// defaults notice after two hours.
-fn patience(settings: &Settings) -> Result<Patience, ConnectError> {
+fn timeouts(settings: &Settings) -> Result<Timeouts, ConnectError> {
     let seconds = |keyword, default| {
         let value = settings.integer(keyword)?.unwrap_or(default);
         Ok(Duration::from_secs(u64::try_from(value).unwrap_or(0)))
@@ -112,7 +112,7 @@ fn patience(settings: &Settings) -> Result<Patience, ConnectError> {
     let connect_timeout = seconds("connect_timeout", 10)?;
     let tcp_user_timeout = settings.integer("tcp_user_timeout")?.unwrap_or(5_000);
     let keepalives_count = settings.integer("keepalives_count")?.unwrap_or(2);
-    Ok(Patience {
+    Ok(Timeouts {
         connect_timeout: Some(connect_timeout).filter(|limit| !limit.is_zero()),
         tcp_user_timeout: Duration::from_millis(u64::try_from(tcp_user_timeout).unwrap_or(0)),
         keepalives: settings.integer("keepalives")?.unwrap_or(1) != 0,
@@ -135,11 +135,11 @@ mod tests {
     fn nothing_at_all_is_a_target() {
         let target = resolve("", &[]).unwrap();
         assert_eq!(target.to_string(), "host=localhost port=5432 dbname=osuser user=osuser");
-        assert_eq!(target.patience.connect_timeout, Some(Duration::from_secs(10)));
-        assert_eq!(target.patience.tcp_user_timeout, Duration::from_secs(5));
-        assert_eq!(target.patience.keepalives_idle, Duration::from_secs(5));
-        assert_eq!(target.patience.keepalives_interval, Duration::from_secs(2));
-        assert_eq!(target.patience.keepalives_count, 2);
+        assert_eq!(target.timeouts.connect_timeout, Some(Duration::from_secs(10)));
+        assert_eq!(target.timeouts.tcp_user_timeout, Duration::from_secs(5));
+        assert_eq!(target.timeouts.keepalives_idle, Duration::from_secs(5));
+        assert_eq!(target.timeouts.keepalives_interval, Duration::from_secs(2));
+        assert_eq!(target.timeouts.keepalives_count, 2);
     }
 
     #[test]

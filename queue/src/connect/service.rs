@@ -39,21 +39,21 @@ fn group_in(path: &Path, service: &str) -> Result<Option<Pairs>, ConnectError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         ConnectError::usage(format!("could not read service file \"{shown}\": {error}"))
     })?;
-    group(&text, service).map_err(|Mistake { line, message, hint }| ConnectError::Usage {
+    group(&text, service).map_err(|ParseError { line, message, hint }| ConnectError::Usage {
         message: format!("{message} in service file \"{shown}\", line {line}"),
         hint,
     })
 }
 
 #[derive(Debug)]
-struct Mistake {
+struct ParseError {
     line: usize,
     message: String,
     hint: Option<String>,
 }
 
 /// Text → the settings of one group. Values are taken as they are: no quotes, no escapes.
-fn group(text: &str, service: &str) -> Result<Option<Pairs>, Mistake> {
+fn group(text: &str, service: &str) -> Result<Option<Pairs>, ParseError> {
     let mut found: Option<Pairs> = None;
     for (index, line) in text.lines().enumerate() {
         let line = line.trim_ascii();
@@ -70,8 +70,11 @@ fn group(text: &str, service: &str) -> Result<Option<Pairs>, Mistake> {
             continue;
         }
         let Some(pairs) = &mut found else { continue };
-        let (keyword, value) =
-            setting(line).map_err(|(message, hint)| Mistake { line: index + 1, message, hint })?;
+        let (keyword, value) = setting(line).map_err(|(message, hint)| ParseError {
+            line: index + 1,
+            message,
+            hint,
+        })?;
         if pairs.iter().all(|(earlier, _)| *earlier != keyword) {
             pairs.push((keyword, value));
         }
@@ -127,7 +130,7 @@ port=1
     }
 
     #[test]
-    fn mistakes_are_located() {
+    fn errors_are_located() {
         for (line, message) in [
             ("service=x", "nested"),
             ("hots=x", "unknown connection option \"hots\""),
@@ -135,9 +138,9 @@ port=1
             ("host", "syntax error"),
             ("ldap://x", "LDAP"),
         ] {
-            let mistake = group(&format!("[a]\n{line}\n"), "a").unwrap_err();
-            assert!(mistake.message.contains(message), "{mistake:?}");
-            assert_eq!(mistake.line, 2);
+            let parse_error = group(&format!("[a]\n{line}\n"), "a").unwrap_err();
+            assert!(parse_error.message.contains(message), "{parse_error:?}");
+            assert_eq!(parse_error.line, 2);
         }
     }
 }

@@ -51,7 +51,7 @@ impl Settings {
         }
         settings.fill_from_service(env)?;
         settings.fill_from_variables(env);
-        settings.judge()?;
+        settings.validate()?;
         Ok(settings)
     }
 
@@ -80,7 +80,7 @@ impl Settings {
     }
 
     /// Refuses what cannot be honoured, and mentions what is left out.
-    fn judge(&mut self) -> Result<(), ConnectError> {
+    fn validate(&mut self) -> Result<(), ConnectError> {
         for keyword in KEYWORDS {
             let Some(Setting { value, origin }) = self.values.get(keyword.name) else { continue };
             match keyword.treatment {
@@ -93,7 +93,7 @@ impl Settings {
                         reason,
                     });
                 }
-                Treatment::IgnoredAloud => {
+                Treatment::IgnoredWithWarning => {
                     self.warnings.push(format!("option \"{}\" has no effect here", keyword.name));
                 }
                 _ => {}

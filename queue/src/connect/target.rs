@@ -1,7 +1,7 @@
 //! Where to connect and how, with everything decided. Safe to print and to log.
 
 use super::endpoint::Endpoint;
-use super::session::Wanted;
+use super::target_session_attrs::TargetSessionAttrs;
 use super::tls::TlsRules;
 use std::fmt;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl fmt::Debug for Secret {
 
 /// How a dead peer is noticed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// For one address, from the first packet to the end of authentication; `None` waits forever.
     pub(super) connect_timeout: Option<Duration>,
     /// How long sent data may stay unacknowledged; zero leaves it to the operating system.
@@ -53,9 +53,9 @@ pub struct Target {
     pub(super) application_name: Option<String>,
     pub(super) tls: TlsRules,
     pub(super) channel_binding: ChannelBinding,
-    pub(super) wanted: Wanted,
+    pub(super) session_attrs: TargetSessionAttrs,
     pub(super) shuffled: bool,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     pub(super) password_given_inline: bool,
     pub(super) warnings: Vec<String>,
 }

@@ -24,7 +24,7 @@ impl Conditions {
     }
 
     /// Words of the program itself.
-    pub(super) fn fixed(&mut self, condition: &str) {
+    pub(super) fn literal(&mut self, condition: &str) {
         let _ = write!(self.text, "\n    AND {condition}");
     }
 
@@ -36,13 +36,13 @@ impl Conditions {
         kind: Type,
     ) {
         if let Some(value) = value {
-            let place = self.place(value, kind);
-            self.fixed(&condition.replace('?', &place));
+            let place = self.placeholder(value, kind);
+            self.literal(&condition.replace('?', &place));
         }
     }
 
     /// Takes a value in, and returns how the statement names it.
-    pub(super) fn place(
+    pub(super) fn placeholder(
         &mut self,
         value: impl ToSql + Sync + Send + 'static,
         kind: Type,

@@ -8,18 +8,18 @@ use crate::group::{self, Group};
 /// Pending ones stand in the index `tasks_group`; blocked ones in `tasks_blocked`, by the limit that
 /// they wait for. `mill.group_status` reads every live task.
 const GROUPS: &str = "/* queue.insight_groups */
-SELECT g.name, g.description, g.priority::text, g.max_concurrency, g.opens, g.closes, g.zone, a.open,
+SELECT g.name, g.description, g.priority::text, g.max_running, g.opens, g.closes, g.zone, a.open,
     a.until,
     (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
         AND t.group_name = g.name LIMIT 10000) AS few),
     (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.group_name = g.name),
-    (SELECT count(*) FROM (SELECT FROM mill.limits l JOIN mill.tasks t ON t.waits_for = l.id
+    (SELECT count(*) FROM (SELECT FROM mill.limits l JOIN mill.tasks t ON t.blocking_limit_id = l.id
         WHERE l.kind = 'group' AND l.name = g.name AND t.state = 'blocked' LIMIT 10000) AS few)
 FROM (SELECT * FROM mill.groups ORDER BY name LIMIT 500) g
     CROSS JOIN LATERAL mill.active_period(g.opens, g.closes, g.zone, now()) AS a
 ORDER BY g.name";
 
-/// The first 500 groups by name; counts of waiting tasks end at [`COUNTED`](super::lanes::COUNTED).
+/// The first 500 groups by name; counts of waiting tasks end at [`COUNT_LIMIT`](super::lanes::COUNT_LIMIT).
 ///
 /// # Errors
 /// Database trouble.

@@ -8,7 +8,7 @@ use crate::error::QueueError;
 use crate::job::{Dependency, Job, dependency};
 
 /// The newest run of a job is looked for among the newest so many runs of all.
-pub const LOOKED_AT: i64 = 5000;
+pub const RUNS_SCANNED: i64 = 5000;
 
 /// Runs are read once for the whole page, and no index knows their jobs.
 const JOBS: &str = "/* queue.insight_jobs */
@@ -27,7 +27,7 @@ FROM page p LEFT JOIN newest n ON n.job = p.name ORDER BY lower(p.name)";
 
 /// A page, by name.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Page {
+pub struct JobPage {
     /// The jobs, but for those that schedules made of a statement.
     pub jobs: Vec<Job>,
     /// The name behind which the next page begins; `None`: this was the last.
@@ -42,17 +42,17 @@ pub async fn page(
     client: &impl GenericClient,
     behind: &str,
     most: i64,
-) -> Result<Page, QueueError> {
+) -> Result<JobPage, QueueError> {
     let (behind, wanted) = (behind.to_lowercase(), most + 1);
     let params =
-        [(&behind as _, Type::TEXT), (&wanted as _, Type::INT8), (&LOOKED_AT as _, Type::INT8)];
+        [(&behind as _, Type::TEXT), (&wanted as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8)];
     let rows = client.query_typed(JOBS, &params).await?;
     let mut jobs = rows.iter().map(Job::from_row).collect::<Result<Vec<_>, _>>()?;
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let full = jobs.len() > most;
     jobs.truncate(most);
     let next = jobs.last().filter(|_| full).map(|job| job.name.clone());
-    Ok(Page { jobs, next })
+    Ok(JobPage { jobs, next })
 }
 
 const HEAD: &str = "/* queue.insight_job */
@@ -61,11 +61,11 @@ SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disab
 FROM mill.jobs j WHERE lower(j.name) = lower($1)";
 
 const TASKS: &str = "/* queue.insight_job_tasks */
-SELECT t.name, t.description, t.statement, t.queue, t.priority::text FROM mill.shown_job_tasks t
+SELECT t.name, t.description, t.statement, t.queue, t.priority::text FROM mill.visible_job_tasks t
 WHERE t.job = $1 AND t.disabled_at IS NULL ORDER BY t.name LIMIT $2";
 
 const PARAMS: &str = "/* queue.insight_job_params */
-SELECT DISTINCT p.name #>> '{}' FROM (SELECT t.params FROM mill.shown_job_tasks t
+SELECT DISTINCT p.name #>> '{}' FROM (SELECT t.params FROM mill.visible_job_tasks t
     WHERE t.job = $1 AND t.disabled_at IS NULL AND t.params IS NOT NULL LIMIT 10000) AS t
     CROSS JOIN LATERAL jsonb_path_query(t.params, '$.**.\"$param\"', '{}', true) AS p(name) ORDER BY 1";
 
@@ -77,7 +77,7 @@ WHERE l.child = ANY ($2) AND l.parent = ANY ($2) ORDER BY l.parent, l.child LIMI
 
 /// A job as far as a page shows it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shape {
+pub struct JobDetail {
     /// Its name.
     pub name: String,
     /// For people.
@@ -93,14 +93,14 @@ pub struct Shape {
     /// How many tasks it has.
     pub task_count: i64,
     /// The first ones, by name.
-    pub tasks: Vec<ShapeTask>,
+    pub tasks: Vec<JobTask>,
     /// Parameters of a run of it; none to who is not shown statements.
     pub params: Vec<String>,
 }
 
 /// A task of a job.
 #[derive(Clone, Debug, Serialize)]
-pub struct ShapeTask {
+pub struct JobTask {
     /// Its name.
     pub name: String,
     /// For people.
@@ -117,17 +117,17 @@ pub struct ShapeTask {
 ///
 /// # Errors
 /// Database trouble.
-pub async fn shape(
+pub async fn job_detail(
     client: &impl GenericClient,
     name: &str,
     most: i64,
-) -> Result<Option<Shape>, QueueError> {
+) -> Result<Option<JobDetail>, QueueError> {
     let heads = client.query_typed(HEAD, &[(&name, Type::TEXT)]).await?;
     let Some(head) = heads.first() else { return Ok(None) };
     let name: String = head.try_get(0)?;
     let mut tasks = Vec::new();
     for row in client.query_typed(TASKS, &[(&name, Type::TEXT), (&most, Type::INT8)]).await? {
-        tasks.push(ShapeTask {
+        tasks.push(JobTask {
             name: row.try_get(0)?,
             description: row.try_get(1)?,
             statement: row.try_get(2)?,
@@ -136,7 +136,7 @@ pub async fn shape(
         });
     }
     let params = client.query_typed(PARAMS, &[(&name, Type::TEXT)]).await?;
-    Ok(Some(Shape {
+    Ok(Some(JobDetail {
         description: head.try_get(1)?,
         category: head.try_get(2)?,
         frequency: head.try_get(3)?,

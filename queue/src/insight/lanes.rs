@@ -9,15 +9,15 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::limit::Rate;
+use crate::pg_enum::enum_column;
 use crate::task::Priority;
-use crate::words::word;
 
 /// Beyond it, a count says only that there are more. With many lanes it is less, so that all of them
 /// together cost the same.
-pub const COUNTED: i64 = 10_000;
+pub const COUNT_LIMIT: i64 = 10_000;
 
 /// Every lane of pending tasks up to 1,000 (`known`), and how many tasks of each are counted (`ends`).
-macro_rules! walk {
+macro_rules! lane_scan {
     () => {
         "
 WITH RECURSIVE lane (queue, priority, run_as) AS (
@@ -33,14 +33,14 @@ WITH RECURSIVE lane (queue, priority, run_as) AS (
     ends AS MATERIALIZED (SELECT greatest(50, least(10000, 20000 / greatest(count(*), 1))) AS most FROM known)"
     };
 }
-pub(super) use walk;
+pub(super) use lane_scan;
 
 /// ORDER BY makes the planner walk the index: it would else fetch a whole lane before it counts. The
 /// head of a lane is the task that is claimed next; its age is that of the oldest one but for tasks
 /// that were enqueued with an earlier due time or came back.
 const LANES: &str = concat!(
     "/* queue.insight_lanes */",
-    walk!(),
+    lane_scan!(),
     "
 SELECT l.queue, l.priority::text,
     (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = l.queue
@@ -54,7 +54,7 @@ FROM known l"
 
 /// Running ones are as many as there are readers; of the others the next 10,000 due and any 10,000
 /// that wait for a permit.
-const OTHERS: &str = "/* queue.insight_others */
+const OTHERS: &str = "/* queue.insight_other_states */
 SELECT t.queue, t.priority::text, 'running', count(*),
     extract(epoch FROM now() - min(t.claimed_at))::float8
 FROM mill.tasks t WHERE t.state = 'running' GROUP BY t.queue, t.priority
@@ -65,7 +65,7 @@ FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'scheduled'
 UNION ALL
 SELECT t.queue, t.priority::text, 'blocked', count(*), NULL
 FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'blocked'
-    ORDER BY s.waits_for, s.priority, s.id LIMIT 10000) AS t GROUP BY t.queue, t.priority";
+    ORDER BY s.blocking_limit_id, s.priority, s.id LIMIT 10000) AS t GROUP BY t.queue, t.priority";
 
 const SETTINGS: &str = "/* queue.insight_queues */
 SELECT name, coalesce(q.paused, false), extract(epoch FROM q.shared_commit)::float8, l.max_running,
@@ -75,7 +75,7 @@ ORDER BY name";
 
 /// What tasks of a lane are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LaneState {
     /// May be claimed.
     Pending,
     /// Run.
@@ -88,13 +88,13 @@ pub enum Kind {
 
 /// Tasks of one queue, priority and state; a queue and priority have several with profiles.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct LaneCount {
     /// Whose.
     pub queue: String,
     /// Whose.
     pub priority: Priority,
     /// What they are.
-    pub kind: Kind,
+    pub state: LaneState,
     /// How many.
     pub count: i64,
     /// There may be more: the counting ended there.
@@ -119,30 +119,30 @@ pub struct QueueSetting {
 }
 
 /// Every lane of pending tasks, up to 1,000, and the tasks of the other states. Counts end at
-/// [`COUNTED`] for a lane, or at 20,000 for all of them in equal parts; and at [`COUNTED`] for all
+/// [`COUNT_LIMIT`] for a lane, or at 20,000 for all of them in equal parts; and at [`COUNT_LIMIT`] for all
 /// scheduled and all blocked tasks together.
 ///
 /// # Errors
 /// Database trouble.
-pub async fn lanes(client: &impl GenericClient) -> Result<Vec<Lane>, QueueError> {
+pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueError> {
     let mut lanes = Vec::new();
     for row in client.query_typed(LANES, &[]).await? {
         let (count, most): (i64, i64) = (row.try_get(2)?, row.try_get(4)?);
-        let found = lane(&row, Kind::Pending, (count, row.try_get(3)?))?;
-        lanes.push(Lane { more: count >= most, ..found });
+        let found = lane(&row, LaneState::Pending, (count, row.try_get(3)?))?;
+        lanes.push(LaneCount { more: count >= most, ..found });
     }
     for row in client.query_typed(OTHERS, &[]).await? {
-        let kind = match row.try_get::<_, &str>(2)? {
-            "running" => Kind::Running,
-            "scheduled" => Kind::Scheduled,
-            _ => Kind::Blocked,
+        let state = match row.try_get::<_, &str>(2)? {
+            "running" => LaneState::Running,
+            "scheduled" => LaneState::Scheduled,
+            _ => LaneState::Blocked,
         };
-        lanes.push(lane(&row, kind, (row.try_get(3)?, row.try_get(4)?))?);
+        lanes.push(lane(&row, state, (row.try_get(3)?, row.try_get(4)?))?);
     }
-    for kind in [Kind::Scheduled, Kind::Blocked] {
-        let all: i64 = lanes.iter().filter(|it| it.kind == kind).map(|it| it.count).sum();
-        let of_kind = lanes.iter_mut().filter(|it| it.kind == kind);
-        of_kind.for_each(|lane| lane.more = all >= COUNTED);
+    for state in [LaneState::Scheduled, LaneState::Blocked] {
+        let all: i64 = lanes.iter().filter(|it| it.state == state).map(|it| it.count).sum();
+        let of_kind = lanes.iter_mut().filter(|it| it.state == state);
+        of_kind.for_each(|lane| lane.more = all >= COUNT_LIMIT);
     }
     Ok(lanes)
 }
@@ -166,9 +166,9 @@ pub async fn queue_settings(client: &impl GenericClient) -> Result<Vec<QueueSett
 
 fn lane(
     row: &Row,
-    kind: Kind,
+    state: LaneState,
     (count, age_seconds): (i64, Option<f64>),
-) -> Result<Lane, QueueError> {
-    let priority = word(row, 1, "priority")?;
-    Ok(Lane { queue: row.try_get(0)?, priority, kind, count, more: false, age_seconds })
+) -> Result<LaneCount, QueueError> {
+    let priority = enum_column(row, 1, "priority")?;
+    Ok(LaneCount { queue: row.try_get(0)?, priority, state, count, more: false, age_seconds })
 }

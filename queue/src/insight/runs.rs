@@ -9,18 +9,18 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::pg_enum::enum_column;
 use crate::run::{RunId, RunState};
 use crate::task::TaskId;
-use crate::words::word;
 
 /// Runs that one page looks at.
-const LOOKED_AT: i64 = 10_000;
+const RUNS_SCANNED: i64 = 10_000;
 
 /// What is counted of a run that goes on ends here.
-pub const COUNTED: i64 = 1000;
+pub const COUNT_LIMIT: i64 = 1000;
 
-const COLUMNS: &str = "r.id, r.jobs, s.name, r.state::text, r.started_at, r.started_by, r.ended_at,
-    extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at)::float8, r.restarts, r.tasks::bigint,
+const COLUMNS: &str = "r.id, r.jobs, s.name, r.state::text, r.started_at, r.started_by, r.finished_at,
+    extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8, r.restarts, r.tasks::bigint,
     (r.tasks - r.open)::bigint,
     CASE WHEN r.state <> 'running' THEN r.failed ELSE (SELECT count(*) FROM (SELECT FROM mill.run_tasks t
         WHERE t.state = 'failed' AND t.run_id = r.id LIMIT $2) AS f) END::bigint,
@@ -31,7 +31,7 @@ SELECT coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0)";
 
 /// First what somebody looks for.
 const NODES: &str = "/* queue.insight_run_nodes */
-SELECT n.node FROM unnest('{released,failed,cancelled,impossible,ready,waiting,succeeded}'::mill.run_task_state[])
+SELECT n.node FROM unnest('{released,failed,cancelled,upstream_failed,ready,waiting,succeeded}'::mill.run_task_state[])
     WITH ORDINALITY AS s(state, place)
 CROSS JOIN LATERAL (SELECT t.node FROM mill.run_tasks t WHERE t.state = s.state AND t.run_id = $1
     ORDER BY t.node LIMIT $2) AS n
@@ -44,7 +44,7 @@ ORDER BY r.id DESC LIMIT $3";
 
 const CELLS: &str = "/* queue.insight_run_cells */
 SELECT t.run_id, t.name, CASE WHEN t.state = 'failed' AND t.ignore_failure THEN 'ignored' ELSE t.state::text END,
-    t.task_id, extract(epoch FROM t.ended_at - t.started_at)::float8
+    t.task_id, extract(epoch FROM t.finished_at - t.started_at)::float8
 FROM mill.run_tasks t WHERE t.name = ANY ($2) AND t.run_id = ANY ($1)";
 
 /// Which runs.
@@ -57,12 +57,12 @@ pub struct RunQuery {
     /// Of this schedule.
     pub schedule: Option<String>,
     /// Older than this run.
-    pub behind: Option<i64>,
+    pub after: Option<i64>,
 }
 
 /// A run in a list.
 #[derive(Clone, Debug, Serialize)]
-pub struct Listed {
+pub struct RunSummary {
     /// Its id.
     pub id: RunId,
     /// What it is made of.
@@ -78,7 +78,7 @@ pub struct Listed {
     /// Role.
     pub started_by: String,
     /// `None`: it goes on.
-    pub ended_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
     /// Until now, or until its end.
     pub duration_seconds: f64,
     /// How often it was restarted.
@@ -87,16 +87,16 @@ pub struct Listed {
     pub tasks: i64,
     /// Those that have ended, as far as the run has been advanced.
     pub ended: i64,
-    /// Those that failed; of a run that goes on up to [`COUNTED`], with those that do not count.
+    /// Those that failed; of a run that goes on up to [`COUNT_LIMIT`], with those that do not count.
     pub failed: i64,
 }
 
 /// A page, the newest first.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Page {
+pub struct RunPage {
     /// The runs.
-    pub runs: Vec<Listed>,
-    /// What [`RunQuery::behind`] is for the next page; `None`: this was the last.
+    pub runs: Vec<RunSummary>,
+    /// What [`RunQuery::after`] is for the next page; `None`: this was the last.
     pub next: Option<i64>,
 }
 
@@ -113,7 +113,7 @@ pub struct Sibling {
 
 /// What a task was in one of these runs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cell {
+pub struct GridCell {
     /// The run.
     pub run: RunId,
     /// The task's name.
@@ -134,12 +134,12 @@ pub async fn page(
     client: &impl GenericClient,
     query: &RunQuery,
     most: i64,
-) -> Result<Page, QueueError> {
+) -> Result<RunPage, QueueError> {
     let newest = newest(client).await?;
     // Ids begin at 1, so that this is the last page, or there is another.
-    let behind = query.behind.unwrap_or(i64::MAX).min(newest.saturating_add(1));
-    let back = if query.state == Some(RunState::Running) { behind } else { LOOKED_AT };
-    let lowest = behind.saturating_sub(back).max(0);
+    let after = query.after.unwrap_or(i64::MAX).min(newest.saturating_add(1));
+    let back = if query.state == Some(RunState::Running) { after } else { RUNS_SCANNED };
+    let lowest = after.saturating_sub(back).max(0);
     let sql = format!(
         "/* queue.insight_runs */
          SELECT {COLUMNS} FROM mill.runs r LEFT JOIN mill.schedules s ON s.id = r.schedule_id
@@ -152,22 +152,22 @@ pub async fn page(
     let wanted = most + 1;
     let params = [
         (&wanted as _, Type::INT8),
-        (&COUNTED as _, Type::INT8),
-        (&behind as _, Type::INT8),
+        (&COUNT_LIMIT as _, Type::INT8),
+        (&after as _, Type::INT8),
         (&lowest as _, Type::INT8),
         (&query.state.map(RunState::as_str) as _, Type::TEXT),
         (&query.job as _, Type::TEXT),
         (&query.schedule as _, Type::TEXT),
     ];
     let rows = client.query_typed(&sql, &params).await?;
-    let mut runs = rows.iter().map(listed).collect::<Result<Vec<_>, _>>()?;
+    let mut runs = rows.iter().map(run_from_row).collect::<Result<Vec<_>, _>>()?;
     let full = runs.len() > usize::try_from(most).unwrap_or(usize::MAX);
     runs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     let next = match runs.last().filter(|_| full) {
         Some(last) => Some(last.id.0),
         None => Some(lowest).filter(|lowest| *lowest > 1),
     };
-    Ok(Page { runs, next })
+    Ok(RunPage { runs, next })
 }
 
 /// The highest id of a run; 0: there is none.
@@ -198,11 +198,11 @@ pub async fn siblings(
     most: i64,
 ) -> Result<Vec<Sibling>, QueueError> {
     let params =
-        [(&run.0 as _, Type::INT8), (&LOOKED_AT as _, Type::INT8), (&most as _, Type::INT8)];
+        [(&run.0 as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8), (&most as _, Type::INT8)];
     let sibling = |row: &Row| {
         Ok(Sibling {
             id: RunId(row.try_get(0)?),
-            state: word(row, 1, "state")?,
+            state: enum_column(row, 1, "state")?,
             started_at: row.try_get(2)?,
         })
     };
@@ -213,14 +213,14 @@ pub async fn siblings(
 ///
 /// # Errors
 /// Database trouble.
-pub async fn cells(
+pub async fn grid_cells(
     client: &impl GenericClient,
     runs: &[i64],
     names: &[&str],
-) -> Result<Vec<Cell>, QueueError> {
+) -> Result<Vec<GridCell>, QueueError> {
     let params = [(&runs as _, Type::INT8_ARRAY), (&names as _, Type::TEXT_ARRAY)];
     let cell = |row: &Row| {
-        Ok(Cell {
+        Ok(GridCell {
             run: RunId(row.try_get(0)?),
             name: row.try_get(1)?,
             state: row.try_get(2)?,
@@ -231,9 +231,9 @@ pub async fn cells(
     client.query_typed(CELLS, &params).await?.iter().map(cell).collect()
 }
 
-fn listed(row: &Row) -> Result<Listed, QueueError> {
-    let state = word(row, 3, "state")?;
-    Ok(Listed {
+fn run_from_row(row: &Row) -> Result<RunSummary, QueueError> {
+    let state = enum_column(row, 3, "state")?;
+    Ok(RunSummary {
         id: RunId(row.try_get(0)?),
         jobs: row.try_get(1)?,
         schedule: row.try_get(2)?,
@@ -241,7 +241,7 @@ fn listed(row: &Row) -> Result<Listed, QueueError> {
         cancelling: state == RunState::Running && row.try_get::<_, bool>(12)?,
         started_at: row.try_get(4)?,
         started_by: row.try_get(5)?,
-        ended_at: row.try_get(6)?,
+        finished_at: row.try_get(6)?,
         duration_seconds: row.try_get(7)?,
         restarts: row.try_get(8)?,
         tasks: row.try_get(9)?,

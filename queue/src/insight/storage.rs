@@ -9,7 +9,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 
 /// What a session does and which relation it wants, not what its statement is: that may be hidden.
-const WAITS: &str = "/* queue.insight_waits */
+const WAITS: &str = "/* queue.insight_lock_waits */
 SELECT l.pid, a.usename::text, a.application_name, l.locktype, l.mode,
     CASE WHEN l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
         THEN l.relation::regclass::text END,

@@ -14,17 +14,17 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::insight::condition::Conditions;
-use crate::insight::kinds::CAUSE;
-use crate::roster::place;
-use crate::show::like;
+use crate::insight::statistics::CAUSE;
+use crate::pg_enum::enum_column;
 use crate::task::{Outcome, Priority, State, TaskId, WorkerId};
-use crate::words::word;
+use crate::task_queries::like_pattern;
+use crate::workers::worker_label;
 
 /// How far a page looks back at first, next, and at last: all that history can hold.
 const SPANS_MINUTES: [i64; 6] = [2, 15, 120, 1440, 10_080, 576_000];
 
 /// A page that has looked for so long shows what it has.
-const PATIENCE: Duration = Duration::from_millis(700);
+const SEARCH_BUDGET: Duration = Duration::from_millis(700);
 
 /// Which tasks. Nothing set means all of the live ones.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,7 +59,7 @@ pub struct TaskQuery {
 
 /// Where a page of ended tasks goes on: behind the task that ended then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Behind {
+pub struct PageCursor {
     /// When it ended.
     pub at: Timestamp,
     /// Its id.
@@ -68,7 +68,7 @@ pub struct Behind {
 
 /// A task in a list.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
+pub struct TaskSummary {
     /// Its id.
     pub id: TaskId,
     /// Its queue.
@@ -90,7 +90,7 @@ pub struct Found {
     /// Not claimed before.
     pub due_at: Timestamp,
     /// Seconds that it has run or ran.
-    pub run_seconds: Option<f64>,
+    pub duration_seconds: Option<f64>,
     /// The server's code for the error it ended with.
     pub sqlstate: Option<String>,
     /// The first 200 characters of that error.
@@ -100,18 +100,18 @@ pub struct Found {
     /// The first 200 characters of the SQL; `None`: hidden from who may only view.
     pub statement_head: Option<String>,
     /// Ended: it was retried since, and is live or has ended again.
-    pub again: bool,
+    pub retried: bool,
 }
 
 /// One page.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct TaskPage {
     /// Its tasks.
-    pub tasks: Vec<Found>,
+    pub tasks: Vec<TaskSummary>,
     /// There are more.
     pub more: bool,
     /// Ended ones: it looked no further back than this, and there may be more.
-    pub looked_back_to: Option<Timestamp>,
+    pub searched_back_to: Option<Timestamp>,
 }
 
 /// Live tasks, the newest first, with ids below `before`.
@@ -123,7 +123,7 @@ pub async fn live(
     query: &TaskQuery,
     before: Option<TaskId>,
     limit: usize,
-) -> Result<Page, QueueError> {
+) -> Result<TaskPage, QueueError> {
     let mut conditions = live_conditions(query);
     conditions.bind("t.id < ?", before.map(|id| id.0), Type::INT8);
     let statement = format!(
@@ -131,15 +131,15 @@ pub async fn live(
 SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.attempt, t.max_attempts,
     t.enqueued_at, t.due_at, extract(epoch FROM now() - t.claimed_at)::float8, t.claimed_by, s.host,
     s.pid, left(t.statement, 200)
-FROM (SELECT * FROM mill.shown_tasks t WHERE {} ORDER BY t.id DESC LIMIT {}) AS t
+FROM (SELECT * FROM mill.visible_tasks t WHERE {} ORDER BY t.id DESC LIMIT {}) AS t
     LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 ORDER BY t.id DESC",
         conditions.text(),
         limit + 1
     );
     let rows = conditions.query(client, &statement).await?;
-    let tasks = rows.iter().take(limit).map(found_live).collect::<Result<_, _>>()?;
-    Ok(Page { tasks, more: rows.len() > limit, looked_back_to: None })
+    let tasks = rows.iter().take(limit).map(live_summary).collect::<Result<_, _>>()?;
+    Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to: None })
 }
 
 /// The ids of live tasks up to `most`, the oldest first, of those that there were: with ids up to
@@ -172,11 +172,11 @@ SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {most}",
 pub async fn ended(
     client: &impl GenericClient,
     query: &TaskQuery,
-    behind: Option<Behind>,
+    behind: Option<PageCursor>,
     limit: usize,
-) -> Result<Page, QueueError> {
+) -> Result<TaskPage, QueueError> {
     let begun = Instant::now();
-    let now = crate::show::now(client).await?;
+    let now = crate::task_queries::now(client).await?;
     let oldest = query.since.and_then(|since| now.checked_sub(since).ok());
     if query.ids.is_some() {
         let rows = ended_rows(client, query, (None, now, behind), limit + 1).await?;
@@ -187,7 +187,7 @@ pub async fn ended(
     let mut rows: Vec<Row> = Vec::new();
     let mut spans = SPANS_MINUTES.iter();
     let mut span = SPANS_MINUTES[0];
-    while to > horizon && rows.len() <= limit && begun.elapsed() < PATIENCE {
+    while to > horizon && rows.len() <= limit && begun.elapsed() < SEARCH_BUDGET {
         span = spans.next().copied().unwrap_or(span);
         let from = (to - SignedDuration::from_mins(span)).max(horizon);
         // Rows of one instant share a span: its end is taken in with the first.
@@ -212,35 +212,35 @@ fn first_day(now: Timestamp) -> Timestamp {
 async fn ended_rows(
     client: &impl GenericClient,
     query: &TaskQuery,
-    (from, to, behind): (Option<Timestamp>, Timestamp, Option<Behind>),
+    (from, to, behind): (Option<Timestamp>, Timestamp, Option<PageCursor>),
     limit: usize,
 ) -> Result<Vec<Row>, QueueError> {
     let mut conditions = Conditions::new();
-    conditions.fixed("a.final");
+    conditions.literal("a.final");
     if let Some(outcome) = query.outcome {
-        conditions.fixed(&format!("a.outcome = '{outcome}'"));
+        conditions.literal(&format!("a.outcome = '{outcome}'"));
     }
     common(&mut conditions, query, "a");
     conditions.bind("a.task_id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
-    conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like), Type::TEXT);
+    conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like_pattern), Type::TEXT);
     conditions.bind(&format!("{CAUSE} = ?"), query.cause.clone(), Type::TEXT);
     // The last instant belongs to the page before but for the tasks behind the one it ended with.
     conditions.bind("a.finished_at > ?", from, Type::TIMESTAMPTZ);
     conditions.bind("a.finished_at <= ?", Some(to), Type::TIMESTAMPTZ);
     if let Some(behind) = behind {
-        let at = conditions.place(behind.at, Type::TIMESTAMPTZ);
-        let id = conditions.place(behind.id.0, Type::INT8);
-        conditions.fixed(&format!("(a.finished_at, a.task_id) < ({at}, {id})"));
+        let at = conditions.placeholder(behind.at, Type::TIMESTAMPTZ);
+        let id = conditions.placeholder(behind.id.0, Type::INT8);
+        conditions.literal(&format!("(a.finished_at, a.task_id) < ({at}, {id})"));
     }
     let statement = format!(
-        "/* queue.insight_ended */
+        "/* queue.insight_finished */
 SELECT a.task_id, a.queue, a.name, a.outcome::text, a.priority::text, a.attempt, a.max_attempts,
     a.finished_at, a.due_at, extract(epoch FROM a.finished_at - a.started_at)::float8, a.worker_id,
     s.host, s.pid, left(a.statement, 200), a.sqlstate, left(a.message, 200),
     EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
         OR EXISTS (SELECT FROM mill.attempts l WHERE l.task_id = a.task_id AND l.final
             AND l.finished_at > a.finished_at)
-FROM (SELECT * FROM mill.shown_attempts a WHERE {}
+FROM (SELECT * FROM mill.visible_attempts a WHERE {}
         ORDER BY a.finished_at DESC, a.task_id DESC LIMIT {limit}) AS a
     LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
 ORDER BY a.finished_at DESC, a.task_id DESC",
@@ -253,7 +253,7 @@ fn live_conditions(query: &TaskQuery) -> Conditions {
     let mut conditions = Conditions::new();
     if let Some(state) = query.state {
         // A literal, so that the planner finds the index of that state.
-        conditions.fixed(&format!("t.state = '{state}'"));
+        conditions.literal(&format!("t.state = '{state}'"));
     }
     common(&mut conditions, query, "t");
     conditions.bind("t.id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
@@ -265,57 +265,61 @@ fn live_conditions(query: &TaskQuery) -> Conditions {
 /// What live and ended tasks have under one name.
 fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
     if let Some(priority) = query.priority {
-        conditions.fixed(&format!("{table}.priority = '{priority}'"));
+        conditions.literal(&format!("{table}.priority = '{priority}'"));
     }
     conditions.bind(&format!("{table}.queue = ?"), query.queue.clone(), Type::TEXT);
-    let name = query.name.as_deref().map(like);
+    let name = query.name.as_deref().map(like_pattern);
     conditions.bind(&format!("{table}.name LIKE ?"), name, Type::TEXT);
     conditions.bind(&format!("{table}.group_name = ?"), query.group.clone(), Type::TEXT);
     conditions.bind(&format!("{table}.concurrency_key = ?"), query.key.clone(), Type::TEXT);
     conditions.bind(&format!("{table}.run_id = ?"), query.run, Type::INT8);
 }
 
-fn page(rows: &[Row], limit: usize, looked_back_to: Option<Timestamp>) -> Result<Page, QueueError> {
-    let tasks = rows.iter().take(limit).map(found_ended).collect::<Result<_, _>>()?;
-    Ok(Page { tasks, more: rows.len() > limit, looked_back_to })
+fn page(
+    rows: &[Row],
+    limit: usize,
+    searched_back_to: Option<Timestamp>,
+) -> Result<TaskPage, QueueError> {
+    let tasks = rows.iter().take(limit).map(ended_summary).collect::<Result<_, _>>()?;
+    Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to })
 }
 
-fn found_live(row: &Row) -> Result<Found, QueueError> {
-    let state = Some(word(row, 3, "state")?);
-    Ok(Found { state, statement_head: row.try_get(13)?, ..found(row, 4)? })
+fn live_summary(row: &Row) -> Result<TaskSummary, QueueError> {
+    let state = Some(enum_column(row, 3, "state")?);
+    Ok(TaskSummary { state, statement_head: row.try_get(13)?, ..summary(row, 4)? })
 }
 
-fn found_ended(row: &Row) -> Result<Found, QueueError> {
-    Ok(Found {
-        outcome: Some(word(row, 3, "outcome")?),
+fn ended_summary(row: &Row) -> Result<TaskSummary, QueueError> {
+    Ok(TaskSummary {
+        outcome: Some(enum_column(row, 3, "outcome")?),
         statement_head: row.try_get(13)?,
         sqlstate: row.try_get(14)?,
         message: row.try_get(15)?,
-        again: row.try_get(16)?,
-        ..found(row, 4)?
+        retried: row.try_get(16)?,
+        ..summary(row, 4)?
     })
 }
 
 /// The columns that both lists have, from `priority` on.
-fn found(row: &Row, priority: usize) -> Result<Found, QueueError> {
+fn summary(row: &Row, priority: usize) -> Result<TaskSummary, QueueError> {
     let host: Option<&str> = row.try_get(11)?;
     let worker = row.try_get::<_, Option<_>>(10)?.map(WorkerId);
-    Ok(Found {
+    Ok(TaskSummary {
         id: TaskId(row.try_get(0)?),
         queue: row.try_get(1)?,
         name: row.try_get(2)?,
         state: None,
         outcome: None,
-        priority: word(row, priority, "priority")?,
+        priority: enum_column(row, priority, "priority")?,
         attempt: row.try_get(5)?,
         max_attempts: row.try_get(6)?,
         at: row.try_get(7)?,
         due_at: row.try_get(8)?,
-        run_seconds: row.try_get(9)?,
+        duration_seconds: row.try_get(9)?,
         sqlstate: None,
         message: None,
-        worker: place(host, row.try_get(12)?, worker),
+        worker: worker_label(host, row.try_get(12)?, worker),
         statement_head: None,
-        again: false,
+        retried: false,
     })
 }

@@ -19,7 +19,7 @@ pub struct Viewer {
     /// Where it is.
     pub database: String,
     /// It may read tasks and history.
-    pub may_look: bool,
+    pub can_read: bool,
     /// It may cancel, retry, pause, resume, drain and set limits.
     pub may_act: bool,
     /// It is shown statements and what they say.
@@ -40,6 +40,6 @@ pub async fn viewer(client: &impl GenericClient) -> Result<Viewer, QueueError> {
         may_act: row.try_get(2)?,
         sees_statements: row.try_get(3)?,
         now: row.try_get(4)?,
-        may_look: row.try_get(5)?,
+        can_read: row.try_get(5)?,
     })
 }

@@ -192,7 +192,7 @@ fn what_only_looks_forbidden_passes() {
 }
 
 #[test]
-fn a_statement_tells_its_leading_words_and_its_place() {
+fn a_statement_has_leading_words_and_an_offset() {
     let sql = "SELECT 1;\n  /* new */ CREATE --x\n table tä (a int);";
     let second = statements(sql)[1];
     assert_eq!(second.leading_words().collect::<Vec<_>>(), ["CREATE", "table", "tä"]);

@@ -62,13 +62,13 @@ pub(crate) fn explore<S: System>(system: &S) -> Result<Explored, Violation> {
     let mut at = 0;
     while at < states.len() {
         let state = states[at].clone();
-        let tell = |rule, states: &[S::State]| {
+        let with_trace = |rule, states: &[S::State]| {
             violation(system, rule, &way(states, &from, at), states.len())
         };
-        system.broken(&state).map_err(|rule| tell(rule, &states))?;
+        system.broken(&state).map_err(|rule| with_trace(rule, &states))?;
         let mut reached = 0;
         for (_, next) in system.steps(&state) {
-            let next = system.canonical(next.map_err(|rule| tell(rule, &states))?);
+            let next = system.canonical(next.map_err(|rule| with_trace(rule, &states))?);
             let fresh = states.len();
             let number = *numbers.entry(next).or_insert_with_key(|next| {
                 states.push(next.clone());

@@ -32,7 +32,7 @@ const SMALL: Size = Size {
     at_most_once: false,
     max_attempts: 1,
     max_crashes: 2,
-    transients: 5,
+    transient_failures: 5,
     faults: &[],
     stops: false,
     again: 0,
@@ -44,16 +44,23 @@ fn every_size() -> Vec<(&'static str, Size)> {
         Fault::Error,
         Fault::Serialization,
         Fault::Fatal,
-        Fault::Later,
+        Fault::Snooze,
         Fault::ConnectionLost,
         Fault::Timeout,
         Fault::Cancelled,
         Fault::Interrupted,
     ];
-    let one = Size { tasks: 1, max_attempts: 2, transients: 4, faults: all, stops: true, ..SMALL };
+    let one = Size {
+        tasks: 1,
+        max_attempts: 2,
+        transient_failures: 4,
+        faults: all,
+        stops: true,
+        ..SMALL
+    };
     let some = &[Fault::Error, Fault::ConnectionLost];
-    let three = Size { workers: 3, transients: 5, faults: some, ..one };
-    let again = Size { again: 1, faults: some, transients: 5, ..one };
+    let three = Size { workers: 3, transient_failures: 5, faults: some, ..one };
+    let again = Size { again: 1, faults: some, transient_failures: 5, ..one };
     let stopped = &[
         Fault::Error,
         Fault::ConnectionLost,
@@ -144,8 +151,8 @@ fn a_completion_in_a_second_transaction_is_found() {
 }
 
 #[test]
-fn a_beat_that_revives_a_reclaimed_claim_is_found() {
-    let violation = found(Bug::BeatRevives, ONE);
+fn a_heartbeat_that_revives_a_reclaimed_claim_is_found() {
+    let violation = found(Bug::HeartbeatRevives, ONE);
     assert_eq!(violation.rule, "two backends work for one task");
 }
 

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use queue::retry::MOST_TRANSIENTS;
+use queue::retry::MAX_TRANSIENT_FAILURES;
 use queue::{Mode, Outcome, State};
 
 use crate::explore::{Step, System};
-use crate::world::{Backend, DEPARTED, Doing, Fault, Row, Worker, World};
+use crate::world::{Backend, BackendActivity, DEPARTED, Fault, Row, Worker, World};
 
 /// Something left out or done otherwise, which some rule has to notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum Bug {
     /// The effects are committed first, the completion next.
     TwoTransactions,
     /// A beat writes the worker's claims into the rows.
-    BeatRevives,
+    HeartbeatRevives,
     /// An attempt whose worker died uses up nothing.
     CrashNotCounted,
     /// A completion does not wait for the disk.
@@ -39,7 +39,7 @@ pub(crate) struct Size {
     /// `mill.settings.max_crashes`.
     pub(crate) max_crashes: u8,
     /// Transient ends that each task has behind it, since five in a row make many states.
-    pub(crate) transients: u8,
+    pub(crate) transient_failures: u8,
     /// What can come between a task and its end; workers and the server crash anyhow.
     pub(crate) faults: &'static [Fault],
     /// Whether workers stand still for a time.
@@ -72,7 +72,7 @@ pub(crate) enum Action {
         worker: u8,
         task: u8,
     },
-    GiveBackUnknown {
+    ReleaseUnknown {
         worker: u8,
         task: u8,
     },
@@ -83,7 +83,7 @@ pub(crate) enum Action {
     Interrupt {
         worker: u8,
     },
-    ObeyCancel {
+    HandleCancel {
         worker: u8,
     },
     ObeyLost {
@@ -100,14 +100,14 @@ pub(crate) enum Action {
         worker: u8,
     },
     /// Takes in that its backend is gone.
-    NoticeBreak {
+    DetectDisconnect {
         worker: u8,
     },
     /// Takes in what the backend said, and sends what comes next.
-    Hear {
+    ReceiveAnswer {
         worker: u8,
     },
-    Settle {
+    ResolveCommit {
         worker: u8,
     },
     /// On a control session, in autocommit mode.
@@ -119,7 +119,7 @@ pub(crate) enum Action {
         worker: u8,
     },
     /// Of the planted bug only.
-    Beat {
+    Heartbeat {
         worker: u8,
     },
     StatementEnds {
@@ -168,17 +168,21 @@ impl Model {
     /// Attempts that may end: failures, transient ends, crashes, and the last.
     pub(crate) fn most_attempts(&self) -> u8 {
         let failures = u8::try_from(self.size.max_attempts).expect("a small model") - 1;
-        let transients =
-            u8::try_from(MOST_TRANSIENTS).expect("a small number") - self.size.transients;
-        failures + transients + self.size.max_crashes
+        let transient_failures = u8::try_from(MAX_TRANSIENT_FAILURES).expect("a small number")
+            - self.size.transient_failures;
+        failures + transient_failures + self.size.max_crashes
     }
 
     /// A backend is at work for the task.
     fn at_work(&self, backend: &Backend) -> bool {
         match backend.doing {
-            Doing::Statement | Doing::Completing | Doing::HalfWay => true,
-            Doing::Through => self.size.mode == Mode::Transaction,
-            Doing::Nothing | Doing::Refused(_) | Doing::Answered => false,
+            BackendActivity::Statement | BackendActivity::Completing | BackendActivity::HalfWay => {
+                true
+            }
+            BackendActivity::StatementDone => self.size.mode == Mode::Transaction,
+            BackendActivity::Nothing | BackendActivity::Refused(_) | BackendActivity::Answered => {
+                false
+            }
         }
     }
 
@@ -208,7 +212,7 @@ impl System for Model {
         // The last is due later.
         let state =
             |task| if task + 1 < self.size.tasks { State::Pending } else { State::Scheduled };
-        let row = |task| Row::new(state(task), self.size.transients);
+        let row = |task| Row::new(state(task), self.size.transient_failures);
         let rows: Vec<Row> = (0..self.size.tasks).map(row).collect();
         World {
             durable: rows.clone(),

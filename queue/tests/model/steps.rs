@@ -3,8 +3,8 @@
 use queue::{Mode, State};
 
 use crate::model::{Action, Bug, Model, claimed_by_dead};
-use crate::transitions::Broken;
-use crate::world::{Backend, Claim, DEPARTED, Doing, Fault, Knows, Worker, World};
+use crate::transitions::RuleViolation;
+use crate::world::{Backend, BackendActivity, Claim, DEPARTED, Fault, Worker, WorkerView, World};
 
 impl Model {
     fn meets(&self, fault: Fault) -> bool {
@@ -31,55 +31,68 @@ impl Model {
             }
             let held = holds.is_some_and(|(claim, _)| Some(claim.token) == row.token);
             if row.claimed_by == Some(worker) && !held {
-                actions.push(Action::GiveBackUnknown { worker, task });
+                actions.push(Action::ReleaseUnknown { worker, task });
             }
         }
         let Some((claim, knows)) = holds else { return };
         let row = &world.rows[usize::from(claim.task)];
-        if self.size.planted == Some(Bug::BeatRevives)
+        if self.size.planted == Some(Bug::HeartbeatRevives)
             && matches!(row.state, Some(State::Pending | State::Running))
             && row.token != Some(claim.token)
         {
-            actions.push(Action::Beat { worker });
+            actions.push(Action::Heartbeat { worker });
         }
-        if matches!(knows, Knows::Claimed | Knows::Started) {
+        if matches!(knows, WorkerView::Claimed | WorkerView::Started) {
             if self.meets(Fault::Interrupted) {
                 actions.push(Action::Interrupt { worker });
             }
             if row.token != Some(claim.token) {
                 actions.push(Action::ObeyLost { worker });
             } else if row.cancel_requested {
-                actions.push(Action::ObeyCancel { worker });
+                actions.push(Action::HandleCancel { worker });
             }
         }
         self.of_claim(worker, knows, world.doing(claim), actions);
     }
 
-    fn of_claim(&self, worker: u8, knows: Knows, doing: Option<Doing>, actions: &mut Vec<Action>) {
+    fn of_claim(
+        &self,
+        worker: u8,
+        knows: WorkerView,
+        doing: Option<BackendActivity>,
+        actions: &mut Vec<Action>,
+    ) {
         match (knows, doing) {
-            (Knows::Claimed, Some(Doing::Nothing)) => actions.push(Action::Start { worker }),
+            (WorkerView::Claimed, Some(BackendActivity::Nothing)) => {
+                actions.push(Action::Start { worker });
+            }
             // Its session is gone before it began: it goes back.
-            (Knows::Claimed, None) if !self.meets(Fault::Interrupted) => {
+            (WorkerView::Claimed, None) if !self.meets(Fault::Interrupted) => {
                 actions.push(Action::Interrupt { worker });
             }
-            (Knows::Started | Knows::Committing, None) => {
-                actions.push(Action::NoticeBreak { worker });
+            (WorkerView::Started | WorkerView::Committing, None) => {
+                actions.push(Action::DetectDisconnect { worker });
             }
-            (Knows::Started, Some(Doing::Through | Doing::Refused(_)))
-            | (Knows::Committing, Some(Doing::Answered)) => actions.push(Action::Hear { worker }),
-            (Knows::Cut, _) => actions.push(Action::EndOwnBackend { worker }),
-            (Knows::InDoubt, _) => actions.push(Action::Settle { worker }),
-            (Knows::Through, _) => actions.push(Action::CompleteApart { worker }),
-            (Knows::Failed(_), _) => actions.push(Action::Record { worker }),
+            (
+                WorkerView::Started,
+                Some(BackendActivity::StatementDone | BackendActivity::Refused(_)),
+            )
+            | (WorkerView::Committing, Some(BackendActivity::Answered)) => {
+                actions.push(Action::ReceiveAnswer { worker });
+            }
+            (WorkerView::Cut, _) => actions.push(Action::EndOwnBackend { worker }),
+            (WorkerView::InDoubt, _) => actions.push(Action::ResolveCommit { worker }),
+            (WorkerView::StatementDone, _) => actions.push(Action::CompleteApart { worker }),
+            (WorkerView::Failed(_), _) => actions.push(Action::Record { worker }),
             _ => {}
         }
-        if matches!(knows, Knows::Started | Knows::Committing)
+        if matches!(knows, WorkerView::Started | WorkerView::Committing)
             && doing.is_some()
             && self.meets(Fault::ConnectionLost)
         {
             actions.push(Action::Cut { worker });
         }
-        if knows == Knows::Started && self.meets(Fault::Timeout) {
+        if knows == WorkerView::Started && self.meets(Fault::Timeout) {
             actions.push(Action::Deadline { worker });
         }
     }
@@ -87,19 +100,21 @@ impl Model {
     pub(crate) fn of_backend(&self, backend: &Backend, actions: &mut Vec<Action>) {
         let token = backend.claim.token;
         match backend.doing {
-            Doing::Statement => {
+            BackendActivity::Statement => {
                 actions.push(Action::StatementEnds { token });
                 let raised = |fault: &&Fault| {
                     matches!(
                         fault,
-                        Fault::Error | Fault::Serialization | Fault::Fatal | Fault::Later
+                        Fault::Error | Fault::Serialization | Fault::Fatal | Fault::Snooze
                     )
                 };
                 let raised = self.size.faults.iter().filter(raised);
                 actions
                     .extend(raised.map(|fault| Action::StatementRaises { token, fault: *fault }));
             }
-            Doing::Completing | Doing::HalfWay => actions.push(Action::BackendCommits { token }),
+            BackendActivity::Completing | BackendActivity::HalfWay => {
+                actions.push(Action::BackendCommits { token });
+            }
             _ if backend.orphan => actions.push(Action::BackendLeaves { token }),
             _ => {}
         }
@@ -126,19 +141,19 @@ impl Model {
         }
     }
 
-    pub(crate) fn apply(&self, world: &mut World, action: Action) -> Result<(), Broken> {
+    pub(crate) fn apply(&self, world: &mut World, action: Action) -> Result<(), RuleViolation> {
         match action {
             Action::Claim { worker, task } => self.claim(world, worker, task).map(|claim| {
-                let backend = Backend { claim, doing: Doing::Nothing, orphan: false };
+                let backend = Backend { claim, doing: BackendActivity::Nothing, orphan: false };
                 world.backends.push(backend);
                 world.backends.sort_unstable_by_key(|backend| backend.claim);
-                world.workers[usize::from(worker)].holds = Some((claim, Knows::Claimed));
+                world.workers[usize::from(worker)].holds = Some((claim, WorkerView::Claimed));
             }),
             Action::ClaimUnheard { worker, task } => self.claim(world, worker, task).map(drop),
-            Action::GiveBackUnknown { task, .. } => {
+            Action::ReleaseUnknown { task, .. } => {
                 let row = &world.rows[usize::from(task)];
                 let (token, attempt) = (row.token.expect("it is claimed"), row.attempt);
-                self.give_back(world, Claim { token, task, attempt }, State::Pending)
+                self.release(world, Claim { token, task, attempt }, State::Pending)
             }
             Action::Cancel { task } => self.cancel(world, task),
             Action::Promote { task } | Action::RunAgain { task } => self.retry(world, task),
@@ -171,22 +186,22 @@ impl Model {
             | Action::BackendLeaves { token } => self.backend_does(world, token, action),
             Action::Start { worker }
             | Action::Interrupt { worker }
-            | Action::ObeyCancel { worker }
+            | Action::HandleCancel { worker }
             | Action::ObeyLost { worker }
             | Action::Deadline { worker }
             | Action::Cut { worker }
             | Action::EndOwnBackend { worker }
-            | Action::NoticeBreak { worker }
-            | Action::Hear { worker }
-            | Action::Settle { worker }
+            | Action::DetectDisconnect { worker }
+            | Action::ReceiveAnswer { worker }
+            | Action::ResolveCommit { worker }
             | Action::CompleteApart { worker }
             | Action::Record { worker }
-            | Action::Beat { worker } => self.worker_does(world, worker, action),
+            | Action::Heartbeat { worker } => self.worker_does(world, worker, action),
         }
     }
 
     /// Its commit does not wait for the disk.
-    fn claim(&self, world: &mut World, worker: u8, task: u8) -> Result<Claim, Broken> {
+    fn claim(&self, world: &mut World, worker: u8, task: u8) -> Result<Claim, RuleViolation> {
         let token = world.fresh_token();
         let row = &mut world.rows[usize::from(task)];
         self.change(row, Some(State::Running))?;
@@ -195,7 +210,12 @@ impl Model {
         Ok(Claim { token, task, attempt: row.attempt })
     }
 
-    fn backend_does(&self, world: &mut World, token: u8, action: Action) -> Result<(), Broken> {
+    fn backend_does(
+        &self,
+        world: &mut World,
+        token: u8,
+        action: Action,
+    ) -> Result<(), RuleViolation> {
         let found = world.backends.iter().find(|backend| backend.claim.token == token);
         let Backend { claim, doing, orphan } = *found.expect("only those that are there act");
         let next = match action {
@@ -203,16 +223,16 @@ impl Model {
                 if self.size.mode == Mode::Autocommit {
                     effect(world, claim);
                 }
-                Doing::Through
+                BackendActivity::StatementDone
             }
-            Action::StatementRaises { fault, .. } => Doing::Refused(fault),
+            Action::StatementRaises { fault, .. } => BackendActivity::Refused(fault),
             Action::BackendCommits { .. } if self.size.planted == Some(Bug::TwoTransactions) => {
-                if doing == Doing::Completing {
+                if doing == BackendActivity::Completing {
                     effect(world, claim);
-                    Doing::HalfWay
+                    BackendActivity::HalfWay
                 } else {
                     self.complete(world, claim)?;
-                    Doing::Answered
+                    BackendActivity::Answered
                 }
             }
             Action::BackendCommits { .. } => {
@@ -223,7 +243,7 @@ impl Model {
                 if !self.complete(world, claim)? {
                     world.rows[task].effects = before;
                 }
-                Doing::Answered
+                BackendActivity::Answered
             }
             _ => {
                 world.end_backend(claim);
@@ -231,32 +251,37 @@ impl Model {
             }
         };
         world.set_doing(claim, next);
-        if orphan && !matches!(next, Doing::HalfWay) {
+        if orphan && !matches!(next, BackendActivity::HalfWay) {
             world.end_backend(claim);
         }
         Ok(())
     }
 
-    fn worker_does(&self, world: &mut World, worker: u8, action: Action) -> Result<(), Broken> {
+    fn worker_does(
+        &self,
+        world: &mut World,
+        worker: u8,
+        action: Action,
+    ) -> Result<(), RuleViolation> {
         let held = world.workers[usize::from(worker)].holds;
         let (claim, knows) = held.expect("only who holds a claim acts on it");
         let doing = world.doing(claim);
         let knows = match action {
             Action::Start { .. } => {
-                world.set_doing(claim, Doing::Statement);
-                Some(Knows::Started)
+                world.set_doing(claim, BackendActivity::Statement);
+                Some(WorkerView::Started)
             }
-            Action::Interrupt { .. } | Action::ObeyCancel { .. } | Action::Deadline { .. } => {
+            Action::Interrupt { .. } | Action::HandleCancel { .. } | Action::Deadline { .. } => {
                 world.end_backend(claim);
-                Some(Knows::Failed(match action {
+                Some(WorkerView::Failed(match action {
                     // Of a statement that had begun nobody can say how far it came.
                     Action::Interrupt { .. }
-                        if self.size.at_most_once && knows == Knows::Started =>
+                        if self.size.at_most_once && knows == WorkerView::Started =>
                     {
                         Fault::ConnectionLost
                     }
                     Action::Interrupt { .. } => Fault::Interrupted,
-                    Action::ObeyCancel { .. } => Fault::Cancelled,
+                    Action::HandleCancel { .. } => Fault::Cancelled,
                     _ => Fault::Timeout,
                 }))
             }
@@ -266,23 +291,29 @@ impl Model {
             }
             Action::Cut { .. } => {
                 world.orphan(claim);
-                Some(if knows == Knows::Started { Knows::Cut } else { Knows::InDoubt })
+                Some(if knows == WorkerView::Started {
+                    WorkerView::Cut
+                } else {
+                    WorkerView::InDoubt
+                })
             }
             Action::EndOwnBackend { .. } => {
                 world.end_backend(claim);
-                Some(Knows::Failed(Fault::ConnectionLost))
+                Some(WorkerView::Failed(Fault::ConnectionLost))
             }
-            Action::NoticeBreak { .. } if knows == Knows::Committing => Some(Knows::InDoubt),
-            Action::NoticeBreak { .. } => Some(Knows::Failed(Fault::ConnectionLost)),
-            Action::Hear { .. } => self.hear(world, claim, doing),
-            Action::Settle { .. } => {
+            Action::DetectDisconnect { .. } if knows == WorkerView::Committing => {
+                Some(WorkerView::InDoubt)
+            }
+            Action::DetectDisconnect { .. } => Some(WorkerView::Failed(Fault::ConnectionLost)),
+            Action::ReceiveAnswer { .. } => self.receive_answer(world, claim, doing),
+            Action::ResolveCommit { .. } => {
                 world.end_backend(claim);
                 let row = &world.rows[usize::from(claim.task)];
-                self.fence(row, claim)?.then_some(Knows::Failed(Fault::ConnectionLost))
+                self.fence(row, claim)?.then_some(WorkerView::Failed(Fault::ConnectionLost))
             }
             Action::CompleteApart { .. } => self.complete(world, claim).map(|_| None)?,
             Action::Record { .. } => {
-                let Knows::Failed(fault) = knows else { return Ok(()) };
+                let WorkerView::Failed(fault) = knows else { return Ok(()) };
                 self.record(world, claim, fault)?;
                 None
             }
@@ -296,19 +327,24 @@ impl Model {
     }
 
     /// What the backend said; the answer to it goes out at once.
-    fn hear(&self, world: &mut World, claim: Claim, doing: Option<Doing>) -> Option<Knows> {
+    fn receive_answer(
+        &self,
+        world: &mut World,
+        claim: Claim,
+        doing: Option<BackendActivity>,
+    ) -> Option<WorkerView> {
         match (doing, self.size.mode) {
-            (Some(Doing::Through), Mode::Transaction) => {
-                world.set_doing(claim, Doing::Completing);
-                Some(Knows::Committing)
+            (Some(BackendActivity::StatementDone), Mode::Transaction) => {
+                world.set_doing(claim, BackendActivity::Completing);
+                Some(WorkerView::Committing)
             }
-            (Some(Doing::Through), Mode::Autocommit) => {
+            (Some(BackendActivity::StatementDone), Mode::Autocommit) => {
                 world.end_backend(claim);
-                Some(Knows::Through)
+                Some(WorkerView::StatementDone)
             }
-            (Some(Doing::Refused(fault)), _) => {
+            (Some(BackendActivity::Refused(fault)), _) => {
                 world.end_backend(claim);
-                Some(Knows::Failed(fault))
+                Some(WorkerView::Failed(fault))
             }
             _ => {
                 world.end_backend(claim);
@@ -318,7 +354,7 @@ impl Model {
     }
 
     /// The planted beat: whatever this worker believes to hold is its own again.
-    fn revive(&self, world: &mut World, worker: u8, claim: Claim) -> Result<(), Broken> {
+    fn revive(&self, world: &mut World, worker: u8, claim: Claim) -> Result<(), RuleViolation> {
         let row = &mut world.rows[usize::from(claim.task)];
         if row.state == Some(State::Pending) {
             self.change(row, Some(State::Running))?;

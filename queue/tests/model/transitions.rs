@@ -1,6 +1,6 @@
 //! What `schema.sql` does to a task's row: the functions of the same names, without limits and runs.
 
-use queue::retry::{self, Past, Verdict};
+use queue::retry::{self, RetryDecision, RetryState};
 use queue::{Backoff, Outcome, RetryPolicy, State};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -10,11 +10,11 @@ use crate::model::{Bug, Model};
 use crate::world::{Claim, Fault, Row, World};
 
 /// A rule that a step breaks by itself.
-pub(crate) type Broken = String;
+pub(crate) type RuleViolation = String;
 
 impl Model {
     /// Every change of state passes through here.
-    pub(crate) fn change(&self, row: &mut Row, next: Option<State>) -> Result<(), Broken> {
+    pub(crate) fn change(&self, row: &mut Row, next: Option<State>) -> Result<(), RuleViolation> {
         let Some(from) = row.state else { return Err("a task that has ended changes".into()) };
         if !from.may_become(next) {
             return Err(format!("{from} may not become {next:?}"));
@@ -28,7 +28,7 @@ impl Model {
     }
 
     /// `WHERE id = … AND token = …`, and whether that let in who it should.
-    pub(crate) fn fence(&self, row: &Row, claim: Claim) -> Result<bool, Broken> {
+    pub(crate) fn fence(&self, row: &Row, claim: Claim) -> Result<bool, RuleViolation> {
         let passes = match self.size.planted {
             Some(Bug::FinishById) => row.state.is_some(),
             Some(Bug::FenceByAttempt) => {
@@ -43,7 +43,7 @@ impl Model {
     }
 
     /// `mill.complete`. False: the claim is lost.
-    pub(crate) fn complete(&self, world: &mut World, claim: Claim) -> Result<bool, Broken> {
+    pub(crate) fn complete(&self, world: &mut World, claim: Claim) -> Result<bool, RuleViolation> {
         let row = &mut world.rows[usize::from(claim.task)];
         if !self.fence(row, claim)? {
             return Ok(false);
@@ -55,7 +55,7 @@ impl Model {
         Ok(true)
     }
 
-    fn end(&self, row: &mut Row, outcome: Outcome) -> Result<(), Broken> {
+    fn end(&self, row: &mut Row, outcome: Outcome) -> Result<(), RuleViolation> {
         self.change(row, None)?;
         let kept = Row::new(State::Pending, 0);
         *row = Row {
@@ -69,20 +69,20 @@ impl Model {
         Ok(())
     }
 
-    /// `mill.fail` with the verdict of the product, or `mill.give_back`.
+    /// `mill.fail` with the verdict of the product, or `mill.release`.
     pub(crate) fn record(
         &self,
         world: &mut World,
         claim: Claim,
         fault: Fault,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), RuleViolation> {
         let row = &world.rows[usize::from(claim.task)];
         if !self.fence(row, claim)? {
             return Ok(());
         }
         let (outcome, sqlstate) = match fault {
-            Fault::Later => return self.give_back(world, claim, State::Scheduled),
-            Fault::Interrupted => return self.give_back(world, claim, State::Pending),
+            Fault::Snooze => return self.release(world, claim, State::Scheduled),
+            Fault::Interrupted => return self.release(world, claim, State::Pending),
             Fault::ConnectionLost if self.size.at_most_once => (Outcome::Unknown, None),
             Fault::Error => (Outcome::Failed, Some("22012")),
             Fault::Serialization => (Outcome::Failed, Some("40001")),
@@ -92,23 +92,23 @@ impl Model {
             Fault::Cancelled => (Outcome::Cancelled, None),
         };
         let verdict = match fault {
-            Fault::Cancelled => Verdict::Final,
+            Fault::Cancelled => RetryDecision::Final,
             _ => self.decide(row, sqlstate, fault == Fault::ConnectionLost),
         };
         self.fail(world, claim.task, outcome, Ended::By(verdict))
     }
 
-    fn decide(&self, row: &Row, sqlstate: Option<&str>, connection_lost: bool) -> Verdict {
+    fn decide(&self, row: &Row, sqlstate: Option<&str>, connection_lost: bool) -> RetryDecision {
         let policy = RetryPolicy {
             max_attempts: self.size.max_attempts,
             interval: Duration::from_secs(1),
             backoff: Backoff::Fixed,
             jitter: false,
         };
-        let past = Past {
+        let past = RetryState {
             retry: &policy,
             failures: row.failures.into(),
-            transients: row.transients.into(),
+            transient_failures: row.transient_failures.into(),
             at_most_once: self.size.at_most_once,
         };
         let fatal: Vec<String> = retry::FATAL_CLASSES.iter().map(ToString::to_string).collect();
@@ -123,27 +123,27 @@ impl Model {
         task: u8,
         outcome: Outcome,
         ended: Ended,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), RuleViolation> {
         let row = &mut world.rows[usize::from(task)];
         row.lost += u8::from(outcome == Outcome::Lost);
         row.ended += 1;
         if row.lost > self.size.max_crashes || row.ended > self.most_attempts() {
             return Err("a task is attempted more often than it may".into());
         }
-        if row.cancel_requested || ended == Ended::By(Verdict::Final) {
+        if row.cancel_requested || ended == Ended::By(RetryDecision::Final) {
             let outcome = if row.cancel_requested { Outcome::Cancelled } else { outcome };
             self.end(row, outcome)?;
         } else {
             let wait = match ended {
-                Ended::By(Verdict::Failure { retry_in }) => {
+                Ended::By(RetryDecision::Failure { retry_in }) => {
                     row.failures += 1;
                     retry_in
                 }
-                Ended::By(Verdict::Transient { retry_in }) => {
-                    row.transients += 1;
+                Ended::By(RetryDecision::Transient { retry_in }) => {
+                    row.transient_failures += 1;
                     retry_in
                 }
-                Ended::By(Verdict::Final) | Ended::Crash => {
+                Ended::By(RetryDecision::Final) | Ended::Crash => {
                     row.crashes += u8::from(self.size.planted != Some(Bug::CrashNotCounted));
                     Duration::ZERO
                 }
@@ -155,19 +155,24 @@ impl Model {
         Ok(())
     }
 
-    /// `mill.give_back`; `next` is scheduled after a wait.
-    pub(crate) fn give_back(
+    /// `mill.release`; `next` is scheduled after a wait.
+    pub(crate) fn release(
         &self,
         world: &mut World,
         claim: Claim,
         next: State,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), RuleViolation> {
         let row = &mut world.rows[usize::from(claim.task)];
         if !self.fence(row, claim)? {
             return Ok(());
         }
         if row.cancel_requested {
-            return self.fail(world, claim.task, Outcome::Cancelled, Ended::By(Verdict::Final));
+            return self.fail(
+                world,
+                claim.task,
+                Outcome::Cancelled,
+                Ended::By(RetryDecision::Final),
+            );
         }
         row.attempt = row.attempt.saturating_sub(1);
         self.change(row, Some(next))?;
@@ -176,16 +181,16 @@ impl Model {
     }
 
     /// One row of `mill.reclaim`.
-    pub(crate) fn reclaim(&self, world: &mut World, task: u8) -> Result<(), Broken> {
+    pub(crate) fn reclaim(&self, world: &mut World, task: u8) -> Result<(), RuleViolation> {
         let crashes = world.rows[usize::from(task)].crashes;
         let outcome = if self.size.at_most_once { Outcome::Unknown } else { Outcome::Lost };
         let last = self.size.at_most_once || crashes + 1 >= self.size.max_crashes;
-        let ended = if last { Ended::By(Verdict::Final) } else { Ended::Crash };
+        let ended = if last { Ended::By(RetryDecision::Final) } else { Ended::Crash };
         self.fail(world, task, outcome, ended)
     }
 
     /// `mill.cancel`.
-    pub(crate) fn cancel(&self, world: &mut World, task: u8) -> Result<(), Broken> {
+    pub(crate) fn cancel(&self, world: &mut World, task: u8) -> Result<(), RuleViolation> {
         let row = &mut world.rows[usize::from(task)];
         if row.state == Some(State::Running) {
             row.cancel_requested = true;
@@ -197,13 +202,17 @@ impl Model {
     }
 
     /// `mill.retry`.
-    pub(crate) fn retry(&self, world: &mut World, task: u8) -> Result<(), Broken> {
+    pub(crate) fn retry(&self, world: &mut World, task: u8) -> Result<(), RuleViolation> {
         let row = &mut world.rows[usize::from(task)];
         match row.state {
             Some(_) => self.change(row, Some(State::Pending))?,
             None => {
                 let (attempt, again) = (row.attempt, row.again + 1);
-                *row = Row { attempt, again, ..Row::new(State::Pending, self.size.transients) };
+                *row = Row {
+                    attempt,
+                    again,
+                    ..Row::new(State::Pending, self.size.transient_failures)
+                };
             }
         }
         world.durable.clone_from(&world.rows);
@@ -214,6 +223,6 @@ impl Model {
 /// What `mill.fail` is told: the worker's verdict, or the reclaimer's that the worker died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    By(Verdict),
+    By(RetryDecision),
     Crash,
 }

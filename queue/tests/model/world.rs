@@ -18,7 +18,7 @@ pub(crate) struct Row {
     pub(crate) claimed_by: Option<u8>,
     pub(crate) attempt: u8,
     pub(crate) failures: u8,
-    pub(crate) transients: u8,
+    pub(crate) transient_failures: u8,
     pub(crate) crashes: u8,
     pub(crate) cancel_requested: bool,
     /// Times that a person ran it again after its end.
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
     /// The task says: do not try again.
     Fatal,
     /// The task says: not now.
-    Later,
+    Snooze,
     /// No answer came.
     ConnectionLost,
     /// Its deadline passed.
@@ -54,11 +54,11 @@ pub(crate) enum Fault {
 
 /// What a session for tasks is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Doing {
+pub(crate) enum BackendActivity {
     Nothing,
     Statement,
     /// The statement is through. In a transaction, that is open.
-    Through,
+    StatementDone,
     /// The statement raised an error.
     Refused(Fault),
     /// Completion and COMMIT have arrived.
@@ -80,18 +80,18 @@ pub(crate) struct Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Backend {
     pub(crate) claim: Claim,
-    pub(crate) doing: Doing,
+    pub(crate) doing: BackendActivity,
     /// Nobody listens to it any more.
     pub(crate) orphan: bool,
 }
 
 /// How far a worker is with a task, to its own knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Knows {
+pub(crate) enum WorkerView {
     Claimed,
     Started,
     /// In autocommit mode: the statement is through, its completion is not.
-    Through,
+    StatementDone,
     /// Completion and COMMIT are sent.
     Committing,
     /// The session broke; its backend may live.
@@ -107,7 +107,7 @@ pub(crate) enum Knows {
 pub(crate) struct Worker {
     /// It stands still, or is cut off; the others take it for dead.
     pub(crate) stopped: bool,
-    pub(crate) holds: Option<(Claim, Knows)>,
+    pub(crate) holds: Option<(Claim, WorkerView)>,
 }
 
 /// Everything.
@@ -124,7 +124,7 @@ pub(crate) struct World {
 
 impl Row {
     /// Just enqueued, with so many transient ends behind it.
-    pub(crate) fn new(state: State, transients: u8) -> Self {
+    pub(crate) fn new(state: State, transient_failures: u8) -> Self {
         Self {
             state: Some(state),
             outcome: None,
@@ -132,7 +132,7 @@ impl Row {
             claimed_by: None,
             attempt: 0,
             failures: 0,
-            transients,
+            transient_failures,
             crashes: 0,
             cancel_requested: false,
             again: 0,
@@ -149,11 +149,11 @@ impl World {
         self.backends.iter().find(|backend| backend.claim == claim)
     }
 
-    pub(crate) fn doing(&self, claim: Claim) -> Option<Doing> {
+    pub(crate) fn doing(&self, claim: Claim) -> Option<BackendActivity> {
         self.backend(claim).map(|backend| backend.doing)
     }
 
-    pub(crate) fn set_doing(&mut self, claim: Claim, doing: Doing) {
+    pub(crate) fn set_doing(&mut self, claim: Claim, doing: BackendActivity) {
         let found = self.backends.iter_mut().find(|backend| backend.claim == claim);
         found.into_iter().for_each(|backend| backend.doing = doing);
     }

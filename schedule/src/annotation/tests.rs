@@ -2,16 +2,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn keys(found: &Annotated) -> Vec<String> {
+fn keys(found: &Annotations) -> Vec<String> {
     found.timings.iter().map(Timing::key).collect()
 }
 
-fn messages(found: &Annotated) -> Vec<(usize, &str)> {
-    found.mistakes.iter().map(|mistake| (mistake.at, mistake.message.as_str())).collect()
+fn messages(found: &Annotations) -> Vec<(usize, &str)> {
+    found.errors.iter().map(|error| (error.at, error.message.as_str())).collect()
 }
 
 #[test]
-fn prose_without_annotations_says_nothing() {
+fn prose_without_annotations_yields_nothing() {
     for prose in [
         "",
         "Cleans up. @param days how many (of them)",
@@ -19,7 +19,7 @@ fn prose_without_annotations_says_nothing() {
         "@ (x) @(y) @2(z) a(@)",
         "@daily (03:15)",
     ] {
-        assert_eq!(read(prose), Annotated::default(), "{prose}");
+        assert_eq!(read(prose), Annotations::default(), "{prose}");
     }
 }
 
@@ -27,7 +27,7 @@ fn prose_without_annotations_says_nothing() {
 fn annotations_stand_among_prose() {
     let found = read(
         "Cleans up the sessions (@daily(03:15), and @Weekly(mon,\n  09:00, zone: Europe/Berlin)).\n\
-         @retry(attempts: 3, interval: 60s, backoff: Fixed)\n\
+         @retry(max_attempts: 3, interval: 60s, backoff: Fixed)\n\
          @job(\"Nightly cleanup (all)\", category: Ops)\n\
          @task(queue: ops, priority: high, group: g, concurrency_key: \"a, b\", timeout: 5 min,\n\
          mode: autocommit, external: true) @fire(overlap: skip, catch_up: 2, max_lateness: 1h, jitter: 30s)\n\
@@ -42,12 +42,15 @@ fn annotations_stand_among_prose() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     assert_eq!(
         found.retry,
-        Retry { attempts: Some(3), interval: seconds(60), backoff: text("fixed") }
+        RetryAnnotation { max_attempts: Some(3), interval: seconds(60), backoff: text("fixed") }
     );
-    assert_eq!(found.job, JobWords { name: text("Nightly cleanup (all)"), category: text("Ops") });
+    assert_eq!(
+        found.job,
+        JobAnnotation { name: text("Nightly cleanup (all)"), category: text("Ops") }
+    );
     assert_eq!(
         found.task,
-        TaskWords {
+        TaskAnnotation {
             queue: text("ops"),
             priority: text("high"),
             group: text("g"),
@@ -58,7 +61,7 @@ fn annotations_stand_among_prose() {
             external: Some(true),
         }
     );
-    let fire = FireWords {
+    let fire = FireAnnotation {
         overlap: text("skip"),
         catch_up: Some(2),
         max_lateness: seconds(3600),
@@ -79,9 +82,9 @@ fn a_mistake_in_one_timing_leaves_the_others() {
             (56, "the parenthesis is not closed"),
         ]
     );
-    assert!(!found.shared_mistake);
+    assert!(!found.shared_error);
     let found = read("@daily(09:00 @weekly(mon, 09:00)");
-    assert_eq!((keys(&found), found.mistakes.len()), (vec!["weekly_mon_09_00".to_owned()], 1));
+    assert_eq!((keys(&found), found.errors.len()), (vec!["weekly_mon_09_00".to_owned()], 1));
 }
 
 #[test]
@@ -96,19 +99,19 @@ fn the_same_key_twice_is_a_mistake_of_the_later() {
     let found = read("@daily(09:00) @daily(09:00, days: mon)");
     assert_eq!(keys(&found), ["daily_09_00"]);
     assert_eq!(messages(&found), [(15, "two schedules have the key daily_09_00")]);
-    assert_eq!(found.mistakes[0].hint.as_deref(), Some("give one of them key: …"));
+    assert_eq!(found.errors[0].hint.as_deref(), Some("give one of them key: …"));
     let found = read("@daily(09:00) @daily(09:00, days: mon, key: other)");
     assert_eq!(keys(&found), ["daily_09_00", "other"]);
 }
 
 #[test]
-fn a_mistake_in_what_is_shared_is_told_apart() {
+fn an_error_in_a_shared_annotation_is_flagged() {
     for text in [
-        "@retry(attempts: 0)",
+        "@retry(max_attempts: 0)",
         "@retry(interval: 400 days)",
         "@retry(backoff: linear)",
         "@retry(3)",
-        "@retri(attempts: 3)",
+        "@retri(max_attempts: 3)",
         "@job(a, b)",
         "@job(a, categori: b)",
         "@task(queue: a b)",
@@ -118,7 +121,7 @@ fn a_mistake_in_what_is_shared_is_told_apart() {
         "@task(mode: both)",
         "@task(at_most_once: yes)",
         "@task(at_most_once: true)",
-        "@task(at_most_once: true, mode: autocommit) @retry(attempts: 2)",
+        "@task(at_most_once: true, mode: autocommit) @retry(max_attempts: 2)",
         "@fire(overlap: none)",
         "@fire(catch_up: 1001)",
         "@fire(jitter: 2 days)",
@@ -126,7 +129,7 @@ fn a_mistake_in_what_is_shared_is_told_apart() {
         "@fire(jitter: 1 s",
     ] {
         let found = read(&format!("@daily(09:00) {text}"));
-        assert_eq!((found.mistakes.len(), found.shared_mistake), (1, true), "{text}");
+        assert_eq!((found.errors.len(), found.shared_error), (1, true), "{text}");
         assert_eq!(keys(&found), ["daily_09_00"]);
     }
 }
@@ -134,11 +137,12 @@ fn a_mistake_in_what_is_shared_is_told_apart() {
 /// Each of these may reach far: a megabyte of them held a worker up for seconds.
 #[test]
 fn a_comment_of_nothing_but_mistakes_is_not_read_to_its_end() {
-    let found = read(&format!("@daily(09:00) {}@retry(attempts: 9)", "@daily( ".repeat(20_000)));
-    assert_eq!((found.mistakes.len(), found.shared_mistake), (MOST_MISTAKES + 1, true));
-    assert!(found.mistakes.last().unwrap().message.contains("too many"));
+    let found =
+        read(&format!("@daily(09:00) {}@retry(max_attempts: 9)", "@daily( ".repeat(20_000)));
+    assert_eq!((found.errors.len(), found.shared_error), (MAX_ERRORS + 1, true));
+    assert!(found.errors.last().unwrap().message.contains("too many"));
     let twice = read(&"@daily(09:00) ".repeat(20_000));
-    assert_eq!((twice.timings.len(), twice.mistakes.len()), (1, MOST_MISTAKES + 1));
+    assert_eq!((twice.timings.len(), twice.errors.len()), (1, MAX_ERRORS + 1));
     let many: String = (0..20_000).map(|n| format!("@daily(09:00, key: k{n}) ")).collect();
     assert_eq!(read(&many).timings.len(), 20_000);
 }
@@ -155,7 +159,7 @@ proptest! {
     fn any_comment_is_read(
         parts in prop::collection::vec(
             prop::sample::select(vec![
-                "@", "daily", "(", ")", ",", "09:00", "\"", " ", "\n", "ä", "retry", "task", "attempts",
+                "@", "daily", "(", ")", ",", "09:00", "\"", " ", "\n", "ä", "retry", "task", "max_attempts",
                 ": ", "3", "trigger", "table: ", "rows: 1", "key: ", "@daily(09:00)", "@fire(", "job",
             ]),
             0..30,
@@ -163,9 +167,9 @@ proptest! {
     ) {
         let text = parts.concat();
         let found = read(&text);
-        for mistake in &found.mistakes {
-            prop_assert!(mistake.at < text.chars().count());
-            let (line, column) = line_and_column(&text, mistake.at);
+        for error in &found.errors {
+            prop_assert!(error.at < text.chars().count());
+            let (line, column) = line_and_column(&text, error.at);
             prop_assert!(line >= 1 && column >= 1);
         }
     }

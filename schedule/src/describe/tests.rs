@@ -1,11 +1,11 @@
 use crate::timing::Timing;
 
-fn said(text: &str) -> String {
+fn described(text: &str) -> String {
     Timing::parse(text).unwrap().describe()
 }
 
 #[test]
-fn cadences_are_told_in_words() {
+fn cadences_are_described() {
     for (text, words) in [
         ("manual", "only on demand"),
         ("daily(03:15)", "every day at 03:15"),
@@ -42,31 +42,31 @@ fn cadences_are_told_in_words() {
             "every day at 09:00 in the first and last week of the month in January and June",
         ),
     ] {
-        assert_eq!(said(text), words, "{text}");
+        assert_eq!(described(text), words, "{text}");
     }
 }
 
 #[test]
-fn triggers_are_told_in_words() {
+fn triggers_are_described() {
     assert_eq!(
-        said(
+        described(
             "trigger(table: staging.orders, filter: \"import_status = 0\", age: created_at, \
              rows: 500, idle: 10 min, new_rows: true)"
         ),
         "when staging.orders (import_status = 0) has 500 rows, or its oldest is 10 min old, or any \
-         is new, then not before 60 s after the last fire; looked at every 10 s"
+         is new, then not before 60 s after the last fire; checked every 10 s"
     );
     assert_eq!(
-        said("trigger(probe: SELECT 1, rows: 1, every: 1 min)"),
-        "when the probe counts 1 row; looked at every 60 s"
+        described("trigger(probe: SELECT 1, rows: 1, every: 1 min)"),
+        "when the probe counts 1 row; checked every 60 s"
     );
     assert_eq!(
-        said("trigger(table: orders, age: at, idle: 1h)"),
-        "when the oldest row of orders is 60 min old; looked at every 10 s"
+        described("trigger(table: orders, age: at, idle: 1h)"),
+        "when the oldest row of orders is 60 min old; checked every 10 s"
     );
     assert_eq!(
-        said("trigger(table: orders, new_rows: true, debounce: 5 min)"),
-        "when any row of orders is new, then not before 5 min after the last fire; looked at every \
+        described("trigger(table: orders, new_rows: true, debounce: 5 min)"),
+        "when any row of orders is new, then not before 5 min after the last fire; checked every \
          10 s"
     );
 }

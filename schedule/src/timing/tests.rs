@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn mistake(text: &str) -> (usize, String) {
-    let mistake = Timing::parse(text).unwrap_err();
-    (mistake.at, mistake.message)
+fn error_of(text: &str) -> (usize, String) {
+    let error_of = Timing::parse(text).unwrap_err();
+    (error_of.at, error_of.message)
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_mistake_says_what_and_where() {
             "this never fires",
         ),
     ] {
-        assert_eq!(mistake(text), (at, message.to_owned()), "{text}");
+        assert_eq!(error_of(text), (at, message.to_owned()), "{text}");
     }
     assert!(Timing::parse("once(1999-06-01 09:00)").is_ok());
 }
@@ -138,7 +138,7 @@ fn nearly() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(words), 0..14).prop_map(|words| words.concat())
 }
 
-fn judged(text: &str) -> Result<(), TestCaseError> {
+fn check(text: &str) -> Result<(), TestCaseError> {
     match Timing::parse(text) {
         Ok(timing) => {
             let canonical = timing.to_string();
@@ -148,9 +148,9 @@ fn judged(text: &str) -> Result<(), TestCaseError> {
             prop_assert!(key.bytes().all(plain) && (1..=100).contains(&key.len()), "{}", key);
             prop_assert!(!timing.describe().is_empty());
         }
-        Err(mistake) => {
-            prop_assert!(mistake.at <= text.chars().count());
-            prop_assert!(mistake.message.starts_with(|c: char| !c.is_uppercase()));
+        Err(error_of) => {
+            prop_assert!(error_of.at <= text.chars().count());
+            prop_assert!(error_of.message.starts_with(|c: char| !c.is_uppercase()));
         }
     }
     Ok(())
@@ -161,12 +161,12 @@ proptest! {
 
     #[test]
     fn a_text_near_to_a_timing_is_read_or_refused(text in nearly()) {
-        judged(&text)?;
+        check(&text)?;
     }
 
     #[test]
     fn any_text_is_read_or_refused(text in ".{0,60}", word in prop::sample::select(Timing::words())) {
-        judged(&text)?;
-        judged(&format!("{word}({text})"))?;
+        check(&text)?;
+        check(&format!("{word}({text})"))?;
     }
 }

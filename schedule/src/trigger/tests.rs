@@ -3,7 +3,7 @@ use serde_json::json;
 
 use crate::timing::Timing;
 
-fn mistake(text: &str) -> String {
+fn error_of(text: &str) -> String {
     Timing::parse(text).unwrap_err().message
 }
 
@@ -42,22 +42,22 @@ fn names_may_be_quoted_as_in_sql() {
     assert_eq!(table(r#""""a.b"" . ""c""""d""""#), json!(["a.b", "c\"d"]));
     assert_eq!(table("my table"), json!(["my table"]));
     for wrong in ["a.b.c", ".a", "a.", r#""""a""#, r#""""a""b""#, r#""""""""#, "a..b"] {
-        let message = mistake(&format!("trigger(table: {wrong}, rows: 1)"));
+        let message = error_of(&format!("trigger(table: {wrong}, rows: 1)"));
         assert_eq!(message, "this is no name of a table", "{wrong}");
     }
 }
 
 #[test]
-fn what_a_trigger_needs_is_said() {
-    let message = mistake("trigger(table: a)");
+fn a_missing_trigger_argument_is_reported() {
+    let message = error_of("trigger(table: a)");
     assert_eq!(message, "at least one trigger must be configured");
-    assert_eq!(mistake("trigger(table: a, new_rows: false)"), message);
+    assert_eq!(error_of("trigger(table: a, new_rows: false)"), message);
     assert_eq!(
         Timing::parse("trigger(table: a)").unwrap_err().hint.as_deref(),
         Some("rows, idle or new_rows")
     );
-    assert_eq!(mistake("trigger(rows: 1)"), "trigger needs a table or a probe");
-    assert_eq!(mistake("trigger"), "trigger needs a table or a probe");
+    assert_eq!(error_of("trigger(rows: 1)"), "trigger needs a table or a probe");
+    assert_eq!(error_of("trigger"), "trigger needs a table or a probe");
     for (wrong, message) in [
         ("table: a, probe: b, rows: 1", "table and probe exclude each other"),
         ("probe: a, filter: b, rows: 1", "filter and age go with table, not with probe"),
@@ -76,7 +76,7 @@ fn what_a_trigger_needs_is_said() {
         ("a, rows: 1", "\"a\" stands without a name of an argument"),
         ("table: a, rows: 1, zone: UTC", "unknown argument of trigger \"zone\""),
     ] {
-        assert_eq!(mistake(&format!("trigger({wrong})")), message, "{wrong}");
+        assert_eq!(error_of(&format!("trigger({wrong})")), message, "{wrong}");
     }
 }
 

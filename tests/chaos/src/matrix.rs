@@ -4,20 +4,20 @@
 //! nothing to do with each other are tried at the same time, each on a cluster of its own, because
 //! nearly all that a try does is wait.
 
-mod attempt;
 mod catalog;
 mod cell;
 mod disk;
-mod ground;
-mod injury;
+mod environment;
+mod injection;
 mod memory;
 mod network;
 mod scratch;
-mod seat;
 mod session;
-mod site;
-mod subject;
 mod table;
+mod test_bed;
+mod test_task;
+mod trial;
+mod worker_slot;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -25,16 +25,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use cluster::{Binaries, Signals, by_signal};
+use cluster::{Binaries, Signals, signal_exit_code};
 use queue::exit;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use cell::{Cell, Fault, Kind};
-use ground::Ground;
+use cell::{Cell, Fault, Setup};
+use environment::Environment;
 use scratch::Scratch;
-use site::Site;
-use table::Shown;
+use table::CellResult;
+use test_bed::TestBed;
 
 /// Tries of a cell, unless the user says otherwise; in the short form; and of a slow cell at most.
 const TRIES: u32 = 5;
@@ -63,17 +63,17 @@ pub(crate) struct Args {
     write: Option<PathBuf>,
     /// Cells at the same time, each on a cluster of its own
     #[arg(long, value_name = "N", default_value = "12", value_parser = clap::value_parser!(u32).range(1..=32))]
-    lanes: u32,
+    parallel: u32,
     /// Folder with the server's programs
     #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
     directory: Option<PathBuf>,
 }
 
 /// Cells with their number, by what they need.
-type Queues = HashMap<Kind, VecDeque<(usize, Cell)>>;
+type Queues = HashMap<Setup, VecDeque<(usize, Cell)>>;
 
-/// What all lanes share.
-struct Plan {
+/// What all runners share.
+struct MatrixRun {
     queues: Mutex<Queues>,
     binaries: Binaries,
     scratch: Arc<Scratch>,
@@ -95,156 +95,168 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     runtime.block_on(async {
         // Before anything is set up: from here on, a signal no longer ends this process at once.
         let mut signals = Signals::new()?;
-        let mut lanes = JoinSet::new();
-        let told = tokio::select! {
-            shown = all(args, &cells, &mut lanes) => Ok(shown?),
+        let mut runners = JoinSet::new();
+        let result = tokio::select! {
+            cell_results = all(args, &cells, &mut runners) => Ok(cell_results?),
             signal = signals.next() => Err(signal),
         };
         // Whatever they have set up goes with them.
-        lanes.shutdown().await;
-        match told {
-            Ok(shown) => report(args, &shown),
-            Err(signal) => Ok(by_signal(signal.as_raw())),
+        runners.shutdown().await;
+        match result {
+            Ok(cell_results) => report(args, &cell_results),
+            Err(signal) => Ok(signal_exit_code(signal.as_raw())),
         }
     })
 }
 
-fn report(args: &Args, shown: &[Shown]) -> Result<u8> {
+fn report(args: &Args, cell_results: &[CellResult]) -> Result<u8> {
     if args.json {
-        println!("{}", serde_json::to_string_pretty(shown)?);
+        println!("{}", serde_json::to_string_pretty(cell_results)?);
     } else {
-        println!("{}\n{}", table::table(shown), table::sum(shown));
+        println!("{}\n{}", table::table(cell_results), table::sum(cell_results));
     }
     match &args.write {
         // What was tried where everything could be is worth more than this.
-        Some(page) if shown.iter().any(|shown| shown.skipped.is_some()) => {
+        Some(page) if cell_results.iter().any(|cell_results| cell_results.skipped.is_some()) => {
             eprintln!("chaos: {} stays as it is, for some cells were skipped", page.display());
         }
-        Some(page) => table::write(page, shown)?,
+        Some(page) => table::write(page, cell_results)?,
         None => {}
     }
-    let holds = shown.iter().all(|shown| shown.skipped.is_some() || shown.holds());
+    let holds = cell_results
+        .iter()
+        .all(|cell_results| cell_results.skipped.is_some() || cell_results.passed());
     Ok(if holds { exit::OK } else { exit::FAILURE })
 }
 
-/// Tries the cells, and returns what they have shown, in their order.
-async fn all(args: &Args, cells: &[Cell], lanes: &mut JoinSet<()>) -> Result<Vec<Shown>> {
+/// Tries the cells, and returns what they have cell_results, in their order.
+async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<Vec<CellResult>> {
     let begun = Instant::now();
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
     let scratch = Arc::new(Scratch::new()?);
-    let mut shown: Vec<Option<Shown>> = vec![None; cells.len()];
+    let mut cell_results: Vec<Option<CellResult>> = vec![None; cells.len()];
     let mut queues = Queues::new();
     let mut missing = HashMap::new();
     for (n, cell) in cells.iter().enumerate() {
         let kind = cell.fault.kind();
         let lacks =
-            missing.entry(kind).or_insert_with(|| ground::missing(kind, &binaries, &scratch));
-        match lacks.clone().or_else(|| lacking(*cell)) {
-            Some(why) => shown[n] = Some(Shown::new(*cell).skipped(why)),
+            missing.entry(kind).or_insert_with(|| test_bed::missing(kind, &binaries, &scratch));
+        match lacks.clone().or_else(|| missing_for_fault(*cell)) {
+            Some(why) => cell_results[n] = Some(CellResult::new(*cell).skipped(why)),
             None => queues.entry(kind).or_default().push_back((n, *cell)),
         }
     }
     let tries = args.tries.unwrap_or(if args.short { SHORT_TRIES } else { TRIES });
     let short = args.short;
-    let plan = Arc::new(Plan { queues: Mutex::new(queues), binaries, scratch, short, tries });
+    let plan = Arc::new(MatrixRun { queues: Mutex::new(queues), binaries, scratch, short, tries });
     let (sender, mut results) = mpsc::unbounded_channel();
-    for n in 0..args.lanes {
-        lanes.spawn(lane(n, Arc::clone(&plan), sender.clone()));
+    for n in 0..args.parallel {
+        runners.spawn(run_cells(n, Arc::clone(&plan), sender.clone()));
     }
     drop(sender);
     while let Some((n, one)) = results.recv().await {
-        let done = shown.iter().flatten().count() + 1;
+        let done = cell_results.iter().flatten().count() + 1;
         progress(begun, (done, cells.len()), cells[n], &one);
-        shown[n] = Some(one);
+        cell_results[n] = Some(one);
     }
-    while let Some(ended) = lanes.join_next().await {
+    while let Some(ended) = runners.join_next().await {
         ended.context("a lane broke")?;
     }
-    shown.into_iter().collect::<Option<_>>().context("a cell was not tried")
+    cell_results.into_iter().collect::<Option<_>>().context("a cell was not tried")
 }
 
-fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, shown: &Shown) {
-    let Shown { tries, lost, double, stuck, unknown, .. } = shown;
+fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_results: &CellResult) {
+    let CellResult { tries, lost, duplicates, stuck, unknown, .. } = cell_results;
     let seconds = begun.elapsed().as_secs();
-    let recovery = shown.recovery_seconds.unwrap_or_default();
+    let recovery = cell_results.recovery_seconds.unwrap_or_default();
     eprintln!(
-        "[{done}/{all}, {seconds} s] {cell}: {tries} tries, {lost} lost, {double} double, {stuck} \
+        "[{done}/{all}, {seconds} s] {cell}: {tries} tries, {lost} lost, {duplicates} duplicates, {stuck} \
          stuck, {unknown} unknown, recovery {recovery} s{}",
-        if shown.holds() { "" } else { "   <-- BROKEN" }
+        if cell_results.passed() { "" } else { "   <-- BROKEN" }
     );
-    if let Some(error) = &shown.error {
+    if let Some(error) = &cell_results.error {
         eprintln!("{error}");
     }
 }
 
 /// Why this cell cannot be tried here, though others of its kind can.
-fn lacking(cell: Cell) -> Option<String> {
+fn missing_for_fault(cell: Cell) -> Option<String> {
     match cell.fault {
-        Fault::OutOfMemory => ground::missing_memory(),
-        Fault::ClockAhead | Fault::ClockBehind => ground::missing_clock(),
+        Fault::OutOfMemory => test_bed::missing_memory(),
+        Fault::ClockAhead | Fault::ClockBehind => test_bed::missing_clock(),
         _ => None,
     }
 }
 
 /// Takes cell after cell.
-async fn lane(number: u32, plan: Arc<Plan>, shown: mpsc::UnboundedSender<(usize, Shown)>) {
+async fn run_cells(
+    number: u32,
+    plan: Arc<MatrixRun>,
+    cell_results: mpsc::UnboundedSender<(usize, CellResult)>,
+) {
     // Some look after what is rare first; there is work for all in the end.
-    let kinds: &[Kind] = match number {
-        0 => &[Kind::Plain, Kind::Standby, Kind::Network, Kind::DataDisk, Kind::WalDisk],
-        1..=3 => &[Kind::Network, Kind::Plain],
-        4 => &[Kind::DataDisk, Kind::WalDisk, Kind::Plain],
-        5 => &[Kind::Standby, Kind::Plain],
-        _ => &[Kind::Plain],
+    let kinds: &[Setup] = match number {
+        0 => &[Setup::Plain, Setup::Standby, Setup::Network, Setup::DataDisk, Setup::WalDisk],
+        1..=3 => &[Setup::Network, Setup::Plain],
+        4 => &[Setup::DataDisk, Setup::WalDisk, Setup::Plain],
+        5 => &[Setup::Standby, Setup::Plain],
+        _ => &[Setup::Plain],
     };
-    let mut ground: Option<(Kind, Ground)> = None;
+    let mut test_bed: Option<(Setup, TestBed)> = None;
     while let Some((n, cell)) = next(&plan, kinds) {
         let kind = cell.fault.kind();
-        let there = ground.take().filter(|(known, _)| *known == kind);
-        let mut one = Shown::new(cell);
+        let there = test_bed.take().filter(|(known, _)| *known == kind);
+        let mut one = CellResult::new(cell);
         let tried = match there {
-            Some((_, ground)) => Ok(ground),
-            None => Ground::new(kind, plan.binaries.clone(), Arc::clone(&plan.scratch)).await,
+            Some((_, test_bed)) => Ok(test_bed),
+            None => TestBed::new(kind, plan.binaries.clone(), Arc::clone(&plan.scratch)).await,
         };
         match tried {
-            Ok(mut stands) => match attempts(&plan, &mut stands, n, &mut one).await {
-                Ok(()) => ground = Some((kind, stands)),
+            Ok(mut bed) => match run_trials(&plan, &mut bed, n, &mut one).await {
+                Ok(()) => test_bed = Some((kind, bed)),
                 // Nobody knows what it is like by now: the next cell gets another one.
                 Err(error) => one.error = Some(format!("{error:#}")),
             },
             Err(error) => one.error = Some(format!("{error:#}")),
         }
-        if shown.send((n, one)).is_err() {
+        if cell_results.send((n, one)).is_err() {
             return;
         }
     }
 }
 
-fn next(plan: &Plan, kinds: &[Kind]) -> Option<(usize, Cell)> {
+fn next(plan: &MatrixRun, kinds: &[Setup]) -> Option<(usize, Cell)> {
     let mut queues = plan.queues.lock().unwrap_or_else(PoisonError::into_inner);
     kinds.iter().find_map(|kind| queues.get_mut(kind)?.pop_front())
 }
 
 /// All tries of one cell.
-async fn attempts(plan: &Plan, ground: &mut Ground, n: usize, shown: &mut Shown) -> Result<()> {
-    let cell = shown.cell();
+async fn run_trials(
+    plan: &MatrixRun,
+    test_bed: &mut TestBed,
+    n: usize,
+    cell_results: &mut CellResult,
+) -> Result<()> {
+    let cell = cell_results.cell();
     let tries = if cell.fault.slow() { plan.tries.min(SLOW_TRIES) } else { plan.tries };
-    let mut site = Site::new(ground, cell, n, plan.short).await?;
+    let mut environment = Environment::new(test_bed, cell, n, plan.short).await?;
     for _ in 0..tries {
-        let recovery = attempt::one(&mut site).await;
-        shown.tried(recovery.with_context(|| format!("{cell}{}", site.tails()))?);
-        if shown.stuck > 0 {
+        let recovery = trial::run(&mut environment).await;
+        cell_results
+            .record_try(recovery.with_context(|| format!("{cell}{}", environment.tails()))?);
+        if cell_results.stuck > 0 {
             // What is stuck would be in the way of the next try, and of a clean end.
-            eprintln!("{cell}: stuck{}", site.tails());
+            eprintln!("{cell}: stuck{}", environment.tails());
             break;
         }
     }
-    if shown.stuck == 0 {
+    if cell_results.stuck == 0 {
         // All who were hit are there again, and not only those that did the work.
-        site.ready().await.with_context(|| cell.to_string())?;
+        environment.ready().await.with_context(|| cell.to_string())?;
     }
-    let counts = site.close(shown.tries).await?;
-    shown.lost += counts.lost;
-    shown.double += counts.double;
-    shown.unknown += counts.unknown;
+    let counts = environment.close(cell_results.tries).await?;
+    cell_results.lost += counts.lost;
+    cell_results.duplicates += counts.duplicates;
+    cell_results.unknown += counts.unknown;
     Ok(())
 }

@@ -2,34 +2,34 @@
 //! workers; the checker says at the end which promises held.
 //!
 //! The way through the files: `plan` draws what is going to happen, of `item`s that `load` asks for,
-//! faults, and what `act` does; `stage` has the servers, `fleet` the workers; `direct` carries the plan
-//! out through `session`s that survive it; `screen` and `report` tell.
+//! faults, and what `act` does; `servers` has the servers, `fleet` the workers; `direct` carries the plan
+//! out through `session`s that survive it; `progress` and `report` tell.
 
-mod act;
-mod direct;
+mod director;
 mod fleet;
-mod item;
-mod load;
+mod load_generator;
+mod operator;
 mod plan;
+mod progress;
 mod report;
-mod screen;
+mod servers;
 mod session;
-mod stage;
+mod work_item;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use cluster::{Binaries, Signals, by_signal};
+use cluster::{Binaries, Signals, signal_exit_code};
 use queue::exit;
 use rand::RngExt;
 use tokio::task::block_in_place;
 
-use self::direct::Director;
+use self::director::Director;
 use self::plan::{Plan, Size};
+use self::progress::Progress;
 use self::report::Report;
-use self::screen::Screen;
-use self::stage::Stage;
+use self::servers::Servers;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// How many times a worker is killed
     #[arg(long, value_name = "N", default_value_t = 500)]
     kills: usize,
-    /// How many times the server is lost and starts again: by `stop -m immediate` and by SIGKILL in turns
+    /// How many times the server is lost and starts repeat_command: by `stop -m immediate` and by SIGKILL in turns
     #[arg(long, value_name = "N", default_value_t = 40)]
     crashes: usize,
     /// Lose the primary in the last third, and promote its synchronous standby
@@ -91,40 +91,45 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let screen = Screen::new();
+        let progress = Progress::new();
         // Before the start: from here on, a signal no longer ends this process without clean-up.
         let mut signals = Signals::new()?;
-        screen.stage(&format!("seed {seed}, starting a private cluster"));
-        let mut stage = block_in_place(|| Stage::open(binaries, args.promote))?;
+        progress.phase(&format!("seed {seed}, starting a private cluster"));
+        let mut servers = block_in_place(|| Servers::open(binaries, args.promote))?;
         let ended = tokio::select! {
             biased;
             signal = signals.next() => {
-                screen.clear();
+                progress.clear();
                 eprintln!("chaos: interrupted, cleaning up");
-                return Ok(by_signal(signal.as_raw()));
+                return Ok(signal_exit_code(signal.as_raw()));
             }
-            ended = carry_out(args, plan, &mut stage, &screen) => ended,
+            ended = run_plan(args, plan, &mut servers, &progress) => ended,
         };
-        screen.clear();
+        progress.clear();
         if !ended.as_ref().is_ok_and(|report| !report.broken()) {
-            eprintln!("chaos: repeat it with: {}", again(args, seed));
+            eprintln!("chaos: repeat it with: {}", repeat_command(args, seed));
             if args.keep {
-                eprintln!("chaos: the server is left running: {}", stage.keep()?);
+                eprintln!("chaos: the server is left running: {}", servers.keep()?);
             }
         }
-        tell(args, &ended?)
+        print_report(args, &ended?)
     })
 }
 
-async fn carry_out(args: &Args, plan: Plan, stage: &mut Stage, screen: &Screen) -> Result<Report> {
-    stage.prepare().await?;
+async fn run_plan(
+    args: &Args,
+    plan: Plan,
+    servers: &mut Servers,
+    progress: &Progress,
+) -> Result<Report> {
+    servers.prepare().await?;
     let limit = Duration::from_secs(args.seconds_limit);
-    let director = Director::new(stage, screen, usize::from(args.workers), limit)?;
-    director.carry_out(plan).await
+    let director = Director::new(servers, progress, usize::from(args.workers), limit)?;
+    director.run_plan(plan).await
 }
 
 /// The command that makes the same plan.
-fn again(args: &Args, seed: u64) -> String {
+fn repeat_command(args: &Args, seed: u64) -> String {
     let Args { tasks, kills, crashes, workers, .. } = args;
     let promote = if args.promote { " --promote" } else { "" };
     format!(
@@ -133,7 +138,7 @@ fn again(args: &Args, seed: u64) -> String {
     )
 }
 
-fn tell(args: &Args, report: &Report) -> Result<u8> {
+fn print_report(args: &Args, report: &Report) -> Result<u8> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(report)?);
     } else {

@@ -8,7 +8,7 @@ CREATE TABLE chaos.ops (
     op bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     what text NOT NULL CHECK (what IN ('enqueue', 'start_run', 'cancel', 'retry', 'restart_run')),
     answer text NOT NULL CHECK (answer IN ('ok', 'refused', 'unknown')),
-    said text,
+    reply text,
     name text,
     key text,
     task bigint,
@@ -16,7 +16,7 @@ CREATE TABLE chaos.ops (
 );
 COMMENT ON TABLE chaos.ops IS 'What was asked for, and the answer. Copied in at the end, so that no crash takes it away';
 COMMENT ON COLUMN chaos.ops.answer IS 'unknown: the connection broke before the answer, so it may have happened or not';
-COMMENT ON COLUMN chaos.ops.said IS 'The word that came back: of a cancel cancelled, requested, finished, …; of a retry retried, …';
+COMMENT ON COLUMN chaos.ops.reply IS 'The word that came back: of a cancel cancelled, requested, finished, …; of a retry retried, …';
 COMMENT ON COLUMN chaos.ops.name IS 'enqueue: the name of the task; start_run: the parameter op of the run. Used once, or again with the same key';
 CREATE INDEX ON chaos.ops (task);
 CREATE INDEX ON chaos.ops (run);
@@ -45,7 +45,7 @@ CREATE TABLE chaos.effect (
     pid integer NOT NULL DEFAULT pg_backend_pid(),
     xact xid8 NOT NULL DEFAULT pg_current_xact_id(),
     started_at timestamptz NOT NULL,
-    ended_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    finished_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE chaos.effect IS 'Written by the task''s own SQL: a task that succeeds leaves one row for each time it did';
 COMMENT ON COLUMN chaos.effect.limits IS 'Limits that the task counted towards while it ran: chaos.limits.name';
@@ -82,7 +82,7 @@ COMMENT ON FUNCTION chaos.end_work IS 'The last statement of a task in autocommi
 CREATE VIEW chaos.lives AS
     SELECT o.task, count(*) AS more FROM (
         SELECT o.task FROM chaos.ops o
-            WHERE o.what = 'retry' AND (o.answer = 'unknown' OR o.said = 'retried')
+            WHERE o.what = 'retry' AND (o.answer = 'unknown' OR o.reply = 'retried')
         UNION ALL
         SELECT t.task_id FROM chaos.ops o JOIN mill.run_tasks t ON t.run_id = o.run
             WHERE o.what = 'restart_run' AND o.answer <> 'refused' AND t.task_id IS NOT NULL

@@ -82,12 +82,12 @@ WHERE e.mode = 'transaction' AND NOT EXISTS (SELECT FROM mill.attempts a
 /// effect overlap, nor two attempts of history, nor does an execution that ends begin before another
 /// one that it overtakes.
 const ONE_HOLDER: &str = "
-SELECT format('task %s: an execution ended at %s, and another one had begun at %s', e.task, e.ended_at,
+SELECT format('task %s: an execution ended at %s, and another one had begun at %s', e.task, e.finished_at,
     s.started_at)
 FROM chaos.effect e
 JOIN (SELECT task, attempt, pid, started_at FROM chaos.start
     UNION ALL SELECT task, attempt, pid, started_at FROM chaos.effect WHERE mode = 'transaction') AS s
-    ON s.task = e.task AND s.started_at > e.started_at AND s.started_at < e.ended_at
+    ON s.task = e.task AND s.started_at > e.started_at AND s.started_at < e.finished_at
 UNION ALL
 SELECT format('task %s: attempt %s was claimed at %s, the one before it ended at %s', h.task_id, h.attempt,
     h.started_at, h.before)
@@ -101,7 +101,7 @@ const LIMITS_KEPT: &str = "
 SELECT format('limit %s: %s at once, of %s', s.name, max(s.running), s.most)
 FROM (SELECT m.name, l.most, sum(m.change) OVER (PARTITION BY m.name ORDER BY m.at, m.change) AS running
     FROM (SELECT unnest(e.limits) AS name, e.started_at AS at, 1 AS change FROM chaos.effect e
-        UNION ALL SELECT unnest(e.limits), e.ended_at, -1 FROM chaos.effect e) AS m
+        UNION ALL SELECT unnest(e.limits), e.finished_at, -1 FROM chaos.effect e) AS m
     JOIN chaos.limits l ON l.name = m.name) AS s
 WHERE s.running > s.most GROUP BY s.name, s.most";
 
@@ -130,10 +130,10 @@ JOIN mill.run_tasks c ON (c.run_id, c.node) = (e.run_id, e.child)
 JOIN mill.run_tasks p ON (p.run_id, p.node) = (e.run_id, e.parent)
 JOIN (SELECT task, min(started_at) AS began_at FROM chaos.effect GROUP BY task) AS child
     ON child.task = c.task_id
-LEFT JOIN (SELECT task, min(ended_at) AS ended_at FROM chaos.effect GROUP BY task) AS parent
+LEFT JOIN (SELECT task, min(finished_at) AS finished_at FROM chaos.effect GROUP BY task) AS parent
     ON parent.task = p.task_id
 WHERE e.expected = 'succeeded' AND c.join_mode = 'all'
-    AND (parent.ended_at IS NULL OR parent.ended_at > child.began_at)";
+    AND (parent.finished_at IS NULL OR parent.finished_at > child.began_at)";
 
 /// What a run says of its tasks is how they ended.
 const RUNS_AGREE: &str = "
@@ -147,24 +147,24 @@ WHERE r.state <> 'running' AND NOT CASE t.state
     WHEN 'succeeded' THEN coalesce(a.outcome = 'succeeded', false)
     WHEN 'failed' THEN coalesce(a.outcome <> 'succeeded', false)
     WHEN 'cancelled' THEN coalesce(a.outcome <> 'succeeded', true)
-    WHEN 'impossible' THEN coalesce(a.outcome <> 'succeeded', true)
+    WHEN 'upstream_failed' THEN coalesce(a.outcome <> 'succeeded', true)
     ELSE false END";
 
 /// No more attempts fail than may, and a task that fails for good has used them up, unless it said
 /// that another attempt is in vain. Five transient errors and so many crashes use up none.
 const ATTEMPTS_BOUNDED: &str = "
 SELECT format('task %s: %s attempts failed and %s more by transient errors, of %s', h.task_id, h.failures,
-    h.transients, h.max_attempts)
+    h.transient_failures, h.max_attempts)
 FROM (SELECT h.task_id, h.life, max(h.max_attempts) AS max_attempts,
         count(*) FILTER (WHERE h.outcome IN ('failed', 'timed_out') AND NOT h.transient) AS failures,
-        count(*) FILTER (WHERE h.transient) AS transients,
+        count(*) FILTER (WHERE h.transient) AS transient_failures,
         bool_or(h.final AND h.outcome IN ('failed', 'timed_out') AND NOT h.at_most_once
             AND coalesce(h.sqlstate !~ '^(MT900|0A|25001|2D000|26|28|34|3D|3F|42|54)', true)) AS used_up,
         bool_or(h.outcome = 'failed' AND h.sqlstate IS NULL) AS unclear
     FROM chaos.history h GROUP BY h.task_id, h.life) AS h
-WHERE h.failures + greatest(h.transients - 5, 0) > h.max_attempts
+WHERE h.failures + greatest(h.transient_failures - 5, 0) > h.max_attempts
     OR h.used_up AND NOT h.unclear
-        AND h.failures + greatest(h.transients - 5, 0) < h.max_attempts
+        AND h.failures + greatest(h.transient_failures - 5, 0) < h.max_attempts
 UNION ALL
 SELECT format('task %s lost its worker %s times', h.task_id, count(*))
 FROM chaos.history h WHERE h.outcome = 'lost'
@@ -213,7 +213,7 @@ SELECT format('task %s was cancelled: it has %s effects, and ended as %s', o.tas
     (SELECT count(*) FROM chaos.effect e WHERE e.task = o.task AND e.mode = 'transaction'),
     (SELECT string_agg(a.outcome::text, ', ') FROM mill.attempts a WHERE a.task_id = o.task AND a.final))
 FROM chaos.ops o
-WHERE o.what = 'cancel' AND o.answer = 'ok' AND o.said = 'cancelled'
+WHERE o.what = 'cancel' AND o.answer = 'ok' AND o.reply = 'cancelled'
     AND NOT EXISTS (SELECT FROM chaos.lives l WHERE l.task = o.task)
     AND (EXISTS (SELECT FROM chaos.effect e WHERE e.task = o.task AND e.mode = 'transaction')
         OR NOT EXISTS (SELECT FROM mill.attempts a
@@ -223,11 +223,11 @@ WHERE o.what = 'cancel' AND o.answer = 'ok' AND o.said = 'cancelled'
 const KEY_IS_ONE_TASK: &str = "
 SELECT format('key %s: task %s was there from %s on, and another one until %s', k.key, k.id, k.began_at,
     k.before)
-FROM (SELECT s.key, s.id, s.began_at, max(s.ended_at) OVER (PARTITION BY s.key ORDER BY s.began_at, s.id
+FROM (SELECT s.key, s.id, s.began_at, max(s.finished_at) OVER (PARTITION BY s.key ORDER BY s.began_at, s.id
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
     FROM (SELECT t.key, t.id, t.enqueued_at, 'infinity'::timestamptz FROM mill.tasks t
         UNION ALL SELECT a.key, a.task_id, a.enqueued_at, a.finished_at FROM mill.attempts a WHERE a.final
-        ) AS s (key, id, began_at, ended_at)
+        ) AS s (key, id, began_at, finished_at)
     WHERE s.key IS NOT NULL AND NOT EXISTS (SELECT FROM chaos.lives l WHERE l.task = s.id)) AS k
 WHERE k.began_at < k.before";
 
@@ -236,7 +236,7 @@ const RECOVERED_IN_TIME: &str = "
 SELECT format('task %s runs under worker %s, which is gone', t.id, t.claimed_by)
 FROM mill.tasks t LEFT JOIN mill.workers w ON w.id = t.claimed_by
 WHERE t.state = 'running'
-    AND greatest(w.beat_at, t.claimed_at, current_setting('checker.healed_at')::timestamptz)
+    AND greatest(w.heartbeat_at, t.claimed_at, current_setting('checker.healed_at')::timestamptz)
         < clock_timestamp() - current_setting('checker.orphan_timeout')::interval
             - current_setting('checker.bound')::interval
 UNION ALL
@@ -278,4 +278,4 @@ FROM pg_locks l JOIN pg_database d ON d.oid = l.database
 WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.pid <> pg_backend_pid()
     AND (current_setting('checker.fleet_gone')::boolean OR l.objsubid <> 1
         OR NOT EXISTS (SELECT FROM mill.workers w
-            WHERE w.presence = (l.classid::bigint << 32) | l.objid::bigint))";
+            WHERE w.session_lock_key = (l.classid::bigint << 32) | l.objid::bigint))";

@@ -4,7 +4,7 @@
 //! (`chaos.ops`), what the tasks' own SQL left behind (`chaos.start`, `chaos.effect`), and the
 //! product's tables as they stand at the end. An operation whose answer was lost may have happened or
 //! not, and neither is wrong. Each promise is one query in `invariants.rs` that finds what breaks it;
-//! `tests/checker_teeth.rs` shows that each of them bites.
+//! `tests/checker_detection.rs` shows that each of them bites.
 
 mod invariants;
 mod ops;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 pub use invariants::names;
-pub use ops::{Answer, Op, What, record};
+pub use ops::{Answer, Op, OpKind, record};
 
 /// SQL that creates the schema `chaos`, after the product's own schema.
 pub const INSTALL: &str = include_str!("install.sql");

@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum OpKind {
     /// A task.
     Enqueue,
     /// A run.
@@ -33,11 +33,11 @@ pub enum Answer {
 #[derive(Clone, Debug)]
 pub struct Op {
     /// What.
-    pub what: What,
+    pub what: OpKind,
     /// Whether it happened.
     pub answer: Answer,
     /// The word that came back.
-    pub said: Option<String>,
+    pub reply: Option<String>,
     /// Of the task, or the parameter `op` of the run.
     pub name: Option<String>,
     /// Deduplication key.
@@ -51,13 +51,13 @@ pub struct Op {
 impl Op {
     /// With nothing but what and answer.
     #[must_use]
-    pub fn new(what: What, answer: Answer) -> Self {
-        Self { what, answer, said: None, name: None, key: None, task: None, run: None }
+    pub fn new(what: OpKind, answer: Answer) -> Self {
+        Self { what, answer, reply: None, name: None, key: None, task: None, run: None }
     }
 }
 
-impl What {
-    fn word(self) -> &'static str {
+impl OpKind {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Enqueue => "enqueue",
             Self::StartRun => "start_run",
@@ -69,7 +69,7 @@ impl What {
 }
 
 impl Answer {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Refused => "refused",
@@ -84,18 +84,18 @@ impl Answer {
 /// Database trouble.
 pub async fn record(client: &Client, ops: &[Op]) -> Result<()> {
     const INSERT: &str = "/* checker.record */
-        INSERT INTO chaos.ops (what, answer, said, name, key, task, run)
+        INSERT INTO chaos.ops (what, answer, reply, name, key, task, run)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
             $7::bigint[])";
     for ops in ops.chunks(10_000) {
-        let whats: Vec<&str> = ops.iter().map(|op| op.what.word()).collect();
-        let answers: Vec<&str> = ops.iter().map(|op| op.answer.word()).collect();
-        let said: Vec<Option<&str>> = ops.iter().map(|op| op.said.as_deref()).collect();
+        let whats: Vec<&str> = ops.iter().map(|op| op.what.as_str()).collect();
+        let answers: Vec<&str> = ops.iter().map(|op| op.answer.as_str()).collect();
+        let reply: Vec<Option<&str>> = ops.iter().map(|op| op.reply.as_deref()).collect();
         let names: Vec<Option<&str>> = ops.iter().map(|op| op.name.as_deref()).collect();
         let keys: Vec<Option<&str>> = ops.iter().map(|op| op.key.as_deref()).collect();
         let tasks: Vec<Option<i64>> = ops.iter().map(|op| op.task).collect();
         let runs: Vec<Option<i64>> = ops.iter().map(|op| op.run).collect();
-        client.execute(INSERT, &[&whats, &answers, &said, &names, &keys, &tasks, &runs]).await?;
+        client.execute(INSERT, &[&whats, &answers, &reply, &names, &keys, &tasks, &runs]).await?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use plan::Shared;
 
-pub use plan::{Act, At, Cut};
+pub use plan::{Cut, FaultAction, MessageMatch};
 
 /// Listens on a port of its own of 127.0.0.1 until it is dropped; its connections end with it.
 pub struct Proxy {
@@ -30,7 +30,7 @@ impl Proxy {
     /// # Errors
     /// No port, or no host in the URL.
     pub async fn start(url: &str) -> io::Result<Self> {
-        let upstream = place(url).ok_or_else(no_place)?;
+        let upstream = address(url).ok_or_else(no_address)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let shared = Arc::new(Shared::new(upstream.to_owned()));
@@ -42,8 +42,8 @@ impl Proxy {
     /// The URL by which the server is reached through this proxy.
     #[must_use]
     pub fn url(&self, url: &str) -> String {
-        match place(url) {
-            Some(place) => url.replace(place, &format!("127.0.0.1:{}", self.port)),
+        match address(url) {
+            Some(address) => url.replace(address, &format!("127.0.0.1:{}", self.port)),
             None => url.to_owned(),
         }
     }
@@ -52,14 +52,14 @@ impl Proxy {
     ///
     /// # Errors
     /// No host in the URL.
-    pub fn lead_to(&self, url: &str) -> io::Result<()> {
-        let upstream = place(url).ok_or_else(no_place)?;
-        self.shared.lead_to(upstream);
+    pub fn set_upstream(&self, url: &str) -> io::Result<()> {
+        let upstream = address(url).ok_or_else(no_address)?;
+        self.shared.set_upstream(upstream);
         Ok(())
     }
 
     /// What happens once, to the first message that is there.
-    pub fn arm(&self, at: At, act: Act) {
+    pub fn arm(&self, at: MessageMatch, act: FaultAction) {
         self.shared.arm(at, act);
     }
 
@@ -102,11 +102,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Host and port in a URL.
-fn place(url: &str) -> Option<&str> {
+fn address(url: &str) -> Option<&str> {
     let (_, rest) = url.rsplit_once('@')?;
     Some(rest.split_once('/')?.0)
 }
 
-fn no_place() -> io::Error {
+fn no_address() -> io::Error {
     io::Error::other("no host and port in the URL")
 }

@@ -19,7 +19,7 @@ pub enum Cut {
 
 /// What happens to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum FaultAction {
     /// Its session ends.
     Cut(Cut),
     /// It waits, and all of its session's messages behind it, until it is released.
@@ -30,7 +30,7 @@ pub enum Act {
 
 /// Which message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum MessageMatch {
     /// The n-th from now on, counted from 1.
     Message(u32),
     /// The first one that has this text in it. What happens after it happens after the whole flight:
@@ -39,10 +39,10 @@ pub enum At {
 }
 
 /// What is to happen to a message that has come in.
-pub(crate) struct Judged {
-    pub(crate) act: Act,
+pub(crate) struct Matched {
+    pub(crate) act: FaultAction,
     /// Not before the last message of its flight.
-    pub(crate) whole_flight: bool,
+    pub(crate) whole_pipeline: bool,
 }
 
 /// What all connections share.
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
 
 #[derive(Default)]
 struct Plan {
-    armed: Option<(At, Act)>,
+    armed: Option<(MessageMatch, FaultAction)>,
 }
 
 impl Shared {
@@ -79,11 +79,11 @@ impl Shared {
         self.upstream.borrow().clone()
     }
 
-    pub(crate) fn lead_to(&self, upstream: &str) {
+    pub(crate) fn set_upstream(&self, upstream: &str) {
         self.upstream.send_replace(upstream.to_owned());
     }
 
-    pub(crate) fn arm(&self, at: At, act: Act) {
+    pub(crate) fn arm(&self, at: MessageMatch, act: FaultAction) {
         self.fired.send_replace(false);
         self.plan().armed = Some((at, act));
     }
@@ -108,33 +108,33 @@ impl Shared {
     }
 
     /// What is to happen to a message that has come in; `None`: it passes.
-    pub(crate) fn judge(&self, message: &[u8]) -> Option<Judged> {
+    pub(crate) fn match_message(&self, message: &[u8]) -> Option<Matched> {
         let mut plan = self.plan();
         let (at, act) = plan.armed.as_mut()?;
         let meant = match at {
-            At::Message(n) => {
+            MessageMatch::Message(n) => {
                 *n = n.saturating_sub(1);
                 *n == 0
             }
-            At::Text(text) => {
+            MessageMatch::Text(text) => {
                 message.windows(text.len().max(1)).any(|part| part == text.as_bytes())
             }
         };
         if !meant {
             return None;
         }
-        let before = matches!(act, Act::Hold | Act::Cut(Cut::Before));
-        let whole_flight = matches!(at, At::Text(_)) && !before;
-        let judged = Judged { act: *act, whole_flight };
+        let before = matches!(act, FaultAction::Hold | FaultAction::Cut(Cut::Before));
+        let whole_pipeline = matches!(at, MessageMatch::Text(_)) && !before;
+        let matched = Matched { act: *act, whole_pipeline };
         plan.armed = None;
-        Some(judged)
+        Some(matched)
     }
 
     /// Returns after the next release: whether what is held passes.
-    pub(crate) async fn held(&self) -> bool {
+    pub(crate) async fn wait_for_release(&self) -> bool {
         let mut released = self.released.subscribe();
         let (before, _) = *released.borrow_and_update();
-        self.happened();
+        self.mark_fired();
         match released.wait_for(|(count, _)| *count != before).await {
             Ok(now) => now.1,
             Err(_) => false,
@@ -142,7 +142,7 @@ impl Shared {
     }
 
     /// It has.
-    pub(crate) fn happened(&self) {
+    pub(crate) fn mark_fired(&self) {
         self.fired.send_replace(true);
     }
 

@@ -9,7 +9,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::plan::{Act, Cut, Judged, Shared};
+use crate::plan::{Cut, FaultAction, Matched, Shared};
 
 /// The startup message's protocol version; what comes before it (requests for encryption) and
 /// instead of it (cancel requests) has the same form and another number.
@@ -40,7 +40,7 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
         Some((Cut::Unseen, message)) => {
             let _ = to_server.write_all(&message).await;
             let begun = *round.borrow_and_update();
-            shared.happened();
+            shared.mark_fired();
             tokio::select! {
                 _ = copy(&mut from_server, &mut nobody) => {}
                 _ = round.wait_for(|now| *now != begun) => {}
@@ -48,9 +48,9 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
         }
         Some((Cut::After, message)) => {
             let _ = to_server.write_all(&message).await;
-            shared.happened();
+            shared.mark_fired();
         }
-        Some((Cut::Before, _)) => shared.happened(),
+        Some((Cut::Before, _)) => shared.mark_fired(),
         None => {}
     }
     let _ = to_server.shutdown().await;
@@ -78,24 +78,24 @@ impl Forward<'_> {
                 break;
             }
         }
-        let mut at_end_of_flight = None;
+        let mut at_end_of_pipeline = None;
         loop {
             let kind = from.read_u8().await?;
             let message = read(from, &[kind]).await?;
-            let ends_flight = kind == QUERY || kind == SYNC;
-            let act = match self.shared.judge(&message) {
-                Some(Judged { act, whole_flight: true }) if !ends_flight => {
-                    at_end_of_flight = Some(act);
+            let ends_pipeline = kind == QUERY || kind == SYNC;
+            let act = match self.shared.match_message(&message) {
+                Some(Matched { act, whole_pipeline: true }) if !ends_pipeline => {
+                    at_end_of_pipeline = Some(act);
                     None
                 }
-                Some(judged) => Some(judged.act),
-                None if ends_flight => at_end_of_flight.take(),
+                Some(matched) => Some(matched.act),
+                None if ends_pipeline => at_end_of_pipeline.take(),
                 None => None,
             };
             match act {
-                Some(Act::Hold) => self.until_released().await?,
-                Some(Act::Cut(cut)) => return Ok((cut, message)),
-                Some(Act::HoldAnswer) => {
+                Some(FaultAction::Hold) => self.until_released().await?,
+                Some(FaultAction::Cut(cut)) => return Ok((cut, message)),
+                Some(FaultAction::HoldAnswer) => {
                     self.gate.send_replace(false);
                     self.to.write_all(&message).await?;
                     self.until_released().await?;
@@ -109,7 +109,11 @@ impl Forward<'_> {
     }
 
     async fn until_released(&self) -> io::Result<()> {
-        if self.shared.held().await { Ok(()) } else { Err(io::ErrorKind::ConnectionAborted.into()) }
+        if self.shared.wait_for_release().await {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
     }
 }
 

@@ -4,11 +4,11 @@ use anyhow::{Context, Result};
 use queue::operate::share_commits;
 
 use super::super::drain::BUDGET;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::{Database, EFFECT, QUEUE};
 use crate::drain::{Until, close_queue, drain, open_queue, until_empty};
 use crate::effects;
-use crate::fleet::{Crew, Fleet};
+use crate::fleet::{Fleet, FleetSpec};
 use crate::process::{children, ended_children_time, private_bytes};
 use crate::result::{Better, Case, Check};
 use crate::rounds::case;
@@ -34,10 +34,10 @@ struct Spent {
 
 /// Per task: log and processor time, a commit each and with shared commits; a row of history; a
 /// connection's memory.
-pub(super) async fn costs(bench: &Bench) -> Result<(Vec<Case>, Vec<Check>)> {
-    let tasks = bench.tasks(50_000, 5_000);
-    let crew = Crew::usual(bench);
-    let database = bench.database("scale_task").await?;
+pub(super) async fn costs(context: &RunContext) -> Result<(Vec<Case>, Vec<Check>)> {
+    let tasks = context.tasks(50_000, 5_000);
+    let fleet_spec = FleetSpec::from_options(context);
+    let database = context.database("scale_task").await?;
     let mut cases = Vec::new();
     let mut checks = Vec::new();
     for (name, budget) in [("a commit each", None), ("shared commits, 50 ms", Some(BUDGET))] {
@@ -47,9 +47,9 @@ pub(super) async fn costs(bench: &Bench) -> Result<(Vec<Case>, Vec<Check>)> {
         let mut log = of("log", "bytes");
         let mut server = of("processor time of the server", "ms");
         let mut worker = of("processor time of the worker", "ms");
-        for round in 1..=bench.rounds() {
-            bench.progress.stage(&format!("scale: a task, {name}, round {round}"));
-            let (spent, check) = round_of(bench, &database, &crew, (tasks, round)).await?;
+        for round in 1..=context.rounds() {
+            context.progress.stage(&format!("scale: a task, {name}, round {round}"));
+            let (spent, check) = round_of(context, &database, &fleet_spec, (tasks, round)).await?;
             #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
             let each = tasks as f64;
             log.rounds.push(spent.log_bytes / each);
@@ -63,26 +63,26 @@ pub(super) async fn costs(bench: &Bench) -> Result<(Vec<Case>, Vec<Check>)> {
     let mut history = case("history of a million tasks", "MB", Better::Lower);
     history.rounds.push(row.get::<_, f64>(0) / row.get::<_, f64>(1));
     let mut memory = case("memory of a reader's connection", "MB", Better::Lower);
-    memory.rounds.extend(connection(bench, &database).await?);
-    bench.drop_database(database).await?;
+    memory.rounds.extend(connection(context, &database).await?);
+    context.drop_database(database).await?;
     cases.extend([history, memory]);
     cases.retain(|case| !case.rounds.is_empty());
     Ok((cases, checks))
 }
 
 async fn round_of(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
-    crew: &Crew,
+    fleet_spec: &FleetSpec,
     (tasks, round): (i64, usize),
 ) -> Result<(Spent, Check)> {
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(bench, (1, tasks), EFFECT).await?;
-    database.settle().await?;
-    let before = spent(bench, database).await?;
-    drain(bench, database, crew, Until::Empty, round).await?;
-    let after = spent(bench, database).await?;
+    database.fill(context, (1, tasks), EFFECT).await?;
+    database.vacuum_and_checkpoint().await?;
+    let before = spent(context, database).await?;
+    drain(context, database, fleet_spec, Until::Empty, round).await?;
+    let after = spent(context, database).await?;
     let spent = Spent {
         log_bytes: after.log_bytes - before.log_bytes,
         server_seconds: after.server_seconds - before.server_seconds,
@@ -93,8 +93,8 @@ async fn round_of(
 }
 
 /// Up to now: the server's processes, also those that have ended; the workers, all of which have.
-async fn spent(bench: &Bench, database: &Database) -> Result<Spent> {
-    let postmaster = bench.postmaster().context("the server is not the load test's own")?;
+async fn spent(context: &RunContext, database: &Database) -> Result<Spent> {
+    let postmaster = context.postmaster().context("the server is not the load test's own")?;
     let ended = |pid| ended_children_time(pid).map_or(0.0, |time| time.as_secs_f64());
     Ok(Spent {
         log_bytes: database.session.query_typed(LOG, &[]).await?[0].get(0),
@@ -104,14 +104,14 @@ async fn spent(bench: &Bench, database: &Database) -> Result<Spent> {
 }
 
 /// Megabytes that the backend of a reader has for itself after some hundred tasks.
-async fn connection(bench: &Bench, database: &Database) -> Result<Option<f64>> {
+async fn connection(context: &RunContext, database: &Database) -> Result<Option<f64>> {
     const WARM: i64 = 5_000;
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(bench, (1, WARM), EFFECT).await?;
-    let mut fleet = Fleet::start(bench, database, &Crew::of(1, 16)).await?;
+    database.fill(context, (1, WARM), EFFECT).await?;
+    let mut fleet = Fleet::start(context, database, &FleetSpec::new(1, 16)).await?;
     open_queue(database).await?;
-    until_empty(bench, database, &mut fleet).await?;
+    until_empty(context, database, &mut fleet).await?;
     let rows = database.session.query_typed(READERS, &[]).await?;
     let all: Vec<f64> = rows
         .iter()

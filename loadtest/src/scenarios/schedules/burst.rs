@@ -8,11 +8,11 @@ use queue::enqueue::database_now;
 use tokio::time::sleep;
 use tokio_postgres::types::Type;
 
-use super::settle;
-use crate::bench::Bench;
+use super::vacuum_and_checkpoint;
+use crate::context::RunContext;
 use crate::database::Database;
 use crate::drain::open_queue;
-use crate::fleet::{Crew, Fleet};
+use crate::fleet::{Fleet, FleetSpec};
 use crate::result::{Check, Series};
 use crate::sample::Sampler;
 use crate::session::Session;
@@ -30,7 +30,7 @@ SELECT count(*) FROM mill.runs r WHERE r.state <> 'running'";
 /// From the instant to the last fire, and to the end of the last run.
 const TOOK: &str = "/* loadtest.burst */
 SELECT coalesce(extract(epoch FROM max(r.started_at) - $1), 0)::float8,
-    coalesce(extract(epoch FROM max(r.ended_at) - $1), 0)::float8
+    coalesce(extract(epoch FROM max(r.finished_at) - $1), 0)::float8
 FROM mill.runs r";
 
 const FIRES: &str = "/* loadtest.fires_by_second */
@@ -52,10 +52,10 @@ FROM mill.schedule_log l";
 const AHEAD: Duration = Duration::from_secs(5);
 
 /// Seldom, because it counts all runs.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// No run has ended for this long: something hangs.
-const STANDSTILL: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a round came to.
 pub(super) struct Burst {
@@ -70,22 +70,22 @@ pub(super) struct Burst {
 /// So many schedules, in this round.
 #[expect(clippy::cast_precision_loss, reason = "a count of schedules")]
 pub(super) async fn round(
-    bench: &Bench,
+    context: &RunContext,
     database: &Database,
-    crew: &Crew,
+    fleet_spec: &FleetSpec,
     (schedules, number): (i64, usize),
 ) -> Result<Burst> {
     let session = &database.session;
     database.empty().await?;
     session.batch_execute(NO_RUNS).await?;
-    settle(database).await?;
-    let mut fleet = Fleet::start(bench, database, crew).await?;
+    vacuum_and_checkpoint(database).await?;
+    let mut fleet = Fleet::start(context, database, fleet_spec).await?;
     open_queue(database).await?;
     let at: Timestamp = database_now(&**session).await? + AHEAD;
     session.execute(DUE, &[&at]).await?;
     ensure!(database_now(&**session).await? < at, "the instant was over before it was known");
-    let sampler = Sampler::start(bench, database, fleet.pids()).await?;
-    until_ended(bench, session, &mut fleet, schedules).await?;
+    let sampler = Sampler::start(context, database, fleet.pids()).await?;
+    until_ended(context, session, &mut fleet, schedules).await?;
     let mut series = sampler.end(number);
     fleet.stop().await?;
     let took = session.query_typed(TOOK, &[(&at, Type::TIMESTAMPTZ)]).await?;
@@ -97,25 +97,25 @@ pub(super) async fn round(
 }
 
 async fn until_ended(
-    bench: &Bench,
+    context: &RunContext,
     session: &Session,
     fleet: &mut Fleet<'_>,
     schedules: i64,
 ) -> Result<()> {
     let (mut ended, mut moved) = (0, Instant::now());
     while ended < schedules {
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
         fleet.check()?;
         let now: i64 = session.query_typed(ENDED, &[]).await?[0].get(0);
         if now > ended {
             (ended, moved) = (now, Instant::now());
         }
         ensure!(
-            moved.elapsed() < STANDSTILL,
-            "{ended} of {schedules} runs have ended, and none for {STANDSTILL:?}{}",
+            moved.elapsed() < STALL_TIMEOUT,
+            "{ended} of {schedules} runs have ended, and none for {STALL_TIMEOUT:?}{}",
             fleet.tails()
         );
-        bench.progress.state(&format!("{ended} of {schedules} runs have ended"));
+        context.progress.state(&format!("{ended} of {schedules} runs have ended"));
     }
     Ok(())
 }

@@ -8,10 +8,10 @@ use queue::enqueue::database_now;
 use tokio::time::sleep;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{settle, until};
-use crate::bench::Bench;
-use crate::fleet::{Crew, Fleet};
-use crate::latency::Times;
+use super::{until, vacuum_and_checkpoint};
+use crate::context::RunContext;
+use crate::fleet::{Fleet, FleetSpec};
+use crate::latency::LatencyHistogram;
 use crate::result::Check;
 
 const SET: &str = "/* loadtest.every_second */
@@ -36,23 +36,27 @@ FROM (SELECT r.fire_at, r.state FROM mill.runs r WHERE r.fire_at > $1 ORDER BY r
 
 /// What a round came to.
 pub(super) struct Round {
-    pub(super) times: Times,
+    pub(super) times: LatencyHistogram,
     pub(super) check: Check,
 }
 
 /// In a round: one a second.
-pub(super) fn fires(bench: &Bench) -> i64 {
-    let length = bench.duration(Duration::from_secs(30), Duration::from_secs(5));
+pub(super) fn fires(context: &RunContext) -> i64 {
+    let length = context.duration(Duration::from_secs(30), Duration::from_secs(5));
     i64::try_from(length.as_secs()).unwrap_or(i64::MAX)
 }
 
-pub(super) async fn round(bench: &Bench, crew: &Crew, number: usize) -> Result<Round> {
-    let fires = fires(bench);
-    let database = bench.database("schedules_one").await?;
+pub(super) async fn round(
+    context: &RunContext,
+    fleet_spec: &FleetSpec,
+    number: usize,
+) -> Result<Round> {
+    let fires = fires(context);
+    let database = context.database("schedules_one").await?;
     let session = &database.session;
     session.query_typed(SET, &[]).await?;
-    settle(&database).await?;
-    let mut fleet = Fleet::start(bench, &database, crew).await?;
+    vacuum_and_checkpoint(&database).await?;
+    let mut fleet = Fleet::start(context, &database, fleet_spec).await?;
     // The first one is late by what it took to find and to read the schedule.
     until(session, &mut fleet, ANY, &[]).await?;
     let from: Timestamp = database_now(&**session).await?;
@@ -61,7 +65,7 @@ pub(super) async fn round(bench: &Bench, crew: &Crew, number: usize) -> Result<R
     sleep(Duration::from_secs(fires.unsigned_abs())).await;
     until(session, &mut fleet, ENDED, &counted).await?;
     fleet.stop().await?;
-    let mut times = Times::new()?;
+    let mut times = LatencyHistogram::new()?;
     for row in session.query_typed(DELAYS, &counted).await? {
         times.add(row.get(0));
     }
@@ -72,6 +76,6 @@ pub(super) async fn round(bench: &Bench, crew: &Crew, number: usize) -> Result<R
         passed: (seconds, succeeded, others) == (fires, fires, 0),
         detail: format!("{succeeded} succeeded in {seconds} s; {others} other things in the log"),
     };
-    bench.drop_database(database).await?;
+    context.drop_database(database).await?;
     Ok(Round { times, check })
 }

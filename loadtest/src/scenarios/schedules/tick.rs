@@ -5,12 +5,12 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use super::super::runs::FORGET;
-use crate::bench::Bench;
+use crate::context::RunContext;
 use crate::database::Database;
-use crate::latency::Times;
+use crate::latency::LatencyHistogram;
 
 /// As many as a worker takes at once.
-const TICK: &str = "/* loadtest.tick */ SELECT * FROM mill.take_schedules(50)";
+const TICK: &str = "/* loadtest.tick */ SELECT * FROM mill.lock_due_schedules(50)";
 
 /// Of the ticks since the statements were forgotten; the function with all that it runs.
 const COST: &str = r"/* loadtest.tick_cost */
@@ -24,7 +24,7 @@ const FIRST: usize = 50;
 /// What a round of ticks came to.
 pub(super) struct Round {
     /// As the client sees them, one round trip each.
-    pub(super) times: Times,
+    pub(super) times: LatencyHistogram,
     /// `None`: the server does not count it.
     pub(super) cost: Option<Cost>,
 }
@@ -38,14 +38,14 @@ pub(super) struct Cost {
 }
 
 /// In a round.
-pub(super) fn ticks(bench: &Bench) -> usize {
-    bench.size(5_000, 1_000)
+pub(super) fn ticks(context: &RunContext) -> usize {
+    context.size(5_000, 1_000)
 }
 
-pub(super) async fn round(bench: &Bench, database: &Database) -> Result<Round> {
-    let mut session = bench.connect(database.url()).await?;
-    let mut times = Times::new()?;
-    for n in 0..FIRST + ticks(bench) {
+pub(super) async fn round(context: &RunContext, database: &Database) -> Result<Round> {
+    let mut session = context.connect(database.url()).await?;
+    let mut times = LatencyHistogram::new()?;
+    for n in 0..FIRST + ticks(context) {
         if n == FIRST && database.counts_statements {
             database.session.query_typed(FORGET, &[]).await?;
         }

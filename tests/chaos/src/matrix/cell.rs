@@ -24,11 +24,11 @@ pub(crate) enum Moment {
     Executing,
     /// Its statement is through. In a transaction COMMIT is being carried out (a deferred trigger
     /// waits); otherwise the completion is on its way.
-    AtEnd,
+    Completing,
     /// It is committed, or in autocommit mode completed, and the answer is on its way.
     CommitSent,
     /// It is executing, and a beat of its worker is on its way.
-    Beat,
+    Heartbeat,
     /// There is none; it comes after the fault or under it.
     Idle,
 }
@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     WorkerKilled,
     WorkerStopped,
     Drain,
-    GraceOver,
+    ShutdownTimeout,
     TermThenKill,
     OutOfMemory,
     ClockAhead,
@@ -78,7 +78,7 @@ pub(crate) enum Fault {
 
 /// What a cell needs under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum Setup {
     /// A cluster.
     Plain,
     /// Each worker in a network namespace of its own.
@@ -101,7 +101,7 @@ pub(crate) struct Cell {
 
 impl Cell {
     /// Whether an effect may be there twice, by the mode's own promise.
-    pub(crate) fn may_double(&self) -> bool {
+    pub(crate) fn may_duplicate(&self) -> bool {
         self.mode == Mode::AtLeastOnce
     }
 
@@ -113,11 +113,11 @@ impl Cell {
     /// Each try leaves an attempt that did not succeed: what tells that the fault has met its task.
     /// Elsewhere the task may also get through, or has no attempt to lose.
     pub(crate) fn interrupts(&self) -> bool {
-        let unhurt = self.fault.is_borne()
+        let unhurt = self.fault.is_tolerated()
             || matches!(
                 self.fault,
                 Fault::Drain
-                    | Fault::GraceOver
+                    | Fault::ShutdownTimeout
                     | Fault::BackendStopped
                     | Fault::Sessions("pgmill control" | "pgmill claimer" | "pgmill listener")
                     | Fault::TasksLocked
@@ -145,31 +145,31 @@ impl Cell {
         match (self.fault, self.mode) {
             (Fault::OwnCommit | Fault::OwnCommitInBlock, _) => "refused, no effect",
             (_, Mode::Transaction) => "exactly once",
-            (_, Mode::AtLeastOnce) => "may double",
+            (_, Mode::AtLeastOnce) => "may duplicate",
             (_, Mode::AtMostOnce) => "may be unknown",
         }
     }
 }
 
 impl Fault {
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Setup {
         match self {
             Self::NetworkCut
             | Self::NetworkOneWay
             | Self::NetworkReset
             | Self::PacketLoss
             | Self::SlowLink
-            | Self::Refused => Kind::Network,
-            Self::DataDiskFull => Kind::DataDisk,
-            Self::WalDiskFull => Kind::WalDisk,
-            Self::Promotion => Kind::Standby,
-            _ => Kind::Plain,
+            | Self::Refused => Setup::Network,
+            Self::DataDiskFull => Setup::DataDisk,
+            Self::WalDiskFull => Setup::WalDisk,
+            Self::Promotion => Setup::Standby,
+            _ => Setup::Plain,
         }
     }
 
     /// The database is away while it lasts: nothing can be submitted, and recovery counts from its
     /// end.
-    pub(crate) fn takes_the_database(self) -> bool {
+    pub(crate) fn makes_database_unavailable(self) -> bool {
         matches!(
             self,
             Self::BackendKilled
@@ -186,8 +186,8 @@ impl Fault {
     }
 
     /// The fleet stands still while it lasts, for the database refuses it: recovery counts from its end.
-    pub(crate) fn keeps_all_out(self) -> bool {
-        self.takes_the_database()
+    pub(crate) fn blocks_all_workers(self) -> bool {
+        self.makes_database_unavailable()
             || matches!(
                 self,
                 Self::Refused
@@ -198,7 +198,7 @@ impl Fault {
     }
 
     /// It hits one worker, and another one can take over while it lasts.
-    pub(crate) fn can_be_got_around(self) -> bool {
+    pub(crate) fn other_worker_can_take_over(self) -> bool {
         matches!(
             self,
             Self::WorkerStopped | Self::NetworkCut | Self::NetworkOneWay | Self::NetworkReset
@@ -206,7 +206,7 @@ impl Fault {
     }
 
     /// The work has to go on under it.
-    pub(crate) fn is_borne(self) -> bool {
+    pub(crate) fn is_tolerated(self) -> bool {
         matches!(
             self,
             Self::PacketLoss
@@ -218,7 +218,7 @@ impl Fault {
     }
 
     /// The statement itself is the fault: nothing is done to anybody.
-    pub(crate) fn is_the_task(self) -> bool {
+    pub(crate) fn is_caused_by_task(self) -> bool {
         matches!(
             self,
             Self::NeverEnds
@@ -230,7 +230,7 @@ impl Fault {
     }
 
     /// It lasts this long, or if another worker can take over, until it has, and this long at most.
-    pub(crate) fn lasts(self, short: bool) -> Duration {
+    pub(crate) fn duration(self, short: bool) -> Duration {
         let seconds = match self {
             Self::WorkerStopped | Self::NetworkCut | Self::NetworkOneWay | Self::NetworkReset => 12,
             Self::BackendStoppedPastTimeout => 18,
@@ -247,7 +247,7 @@ impl Fault {
             | Self::WorkersLocked => 4,
             Self::DataDiskFull => 3,
             // Longer than the grace.
-            Self::GraceOver => 2,
+            Self::ShutdownTimeout => 2,
             Self::ServerKilled | Self::ServerImmediate | Self::WalDiskFull | Self::Sessions(_) => 1,
             _ => 0,
         };
@@ -276,12 +276,12 @@ impl fmt::Display for Fault {
             Self::WorkerKilled => "worker: SIGKILL",
             Self::WorkerStopped => "worker: SIGSTOP past the orphan timeout, SIGCONT",
             Self::Drain => "worker: SIGTERM",
-            Self::GraceOver => "worker: SIGTERM, grace over",
+            Self::ShutdownTimeout => "worker: SIGTERM, shutdown timeout",
             Self::TermThenKill => "worker: SIGTERM, then SIGKILL",
-            Self::OutOfMemory => "worker: killed for want of memory",
+            Self::OutOfMemory => "worker: out of memory, killed",
             Self::ClockAhead => "worker: clock jumps an hour ahead",
             Self::ClockBehind => "worker: clock jumps an hour back",
-            Self::BackendEnded => "task's backend: ended",
+            Self::BackendEnded => "task's backend: pg_terminate_backend",
             Self::BackendKilled => "task's backend: SIGKILL (the server restarts itself)",
             Self::BackendStopped => "task's backend: SIGSTOP, SIGCONT after 4 s",
             Self::BackendStoppedPastTimeout => "task's backend: SIGSTOP past the task's timeout",
@@ -289,25 +289,25 @@ impl fmt::Display for Fault {
             Self::ServerImmediate => "server: stop -m immediate, started after 1 s",
             Self::ServerRestart => "server: restart -m fast",
             Self::ServerFrozen => "server: SIGSTOP past the orphan timeout, SIGCONT",
-            Self::StandbyMissing => "server: its synchronous standby is missing for 4 s",
-            Self::Promotion => "server: SIGKILL, its synchronous standby promoted",
-            Self::Sessions("pgmill control") => "control sessions: ended",
-            Self::Sessions("pgmill claimer") => "claimers' sessions: ended",
-            Self::Sessions("pgmill listener") => "listeners' sessions: ended",
-            Self::Sessions(_) => "all sessions of the fleet: ended",
-            Self::Message(Cut::Before) => "connection: cut before the message arrives",
+            Self::StandbyMissing => "server: synchronous standby missing for 4 s",
+            Self::Promotion => "server: SIGKILL, synchronous standby promoted",
+            Self::Sessions("pgmill control") => "control sessions: terminated",
+            Self::Sessions("pgmill claimer") => "claimer sessions: terminated",
+            Self::Sessions("pgmill listener") => "listener sessions: terminated",
+            Self::Sessions(_) => "all fleet sessions: terminated",
+            Self::Message(Cut::Before) => "connection: cut before the request arrives",
             Self::Message(Cut::After) => "connection: cut before the answer arrives",
             Self::Message(Cut::Unseen) => "connection: cut before the answer, unseen by the server",
-            Self::NetworkCut => "network: nothing passes",
-            Self::NetworkOneWay => "network: answers are dropped",
+            Self::NetworkCut => "network: partition",
+            Self::NetworkOneWay => "network: one-way partition",
             Self::NetworkReset => "network: connections are reset",
-            Self::PacketLoss => "network: 10 % of the packets lost",
+            Self::PacketLoss => "network: 10 % packet loss",
             Self::SlowLink => "network: 1 Mbit/s",
-            Self::Latency => "network: answers 200 ms later",
+            Self::Latency => "network: 200 ms latency",
             Self::Refused => "server: connections refused for 4 s",
             Self::TooMany => "server: too many connections for 4 s",
-            Self::DataDiskFull => "disk of the data: full",
-            Self::WalDiskFull => "disk of the log: full (the server goes down)",
+            Self::DataDiskFull => "data disk: full",
+            Self::WalDiskFull => "WAL disk: full (the server goes down)",
             Self::TasksLocked => "mill.tasks: ACCESS EXCLUSIVE lock for 10 s",
             Self::WorkersLocked => "mill.workers: ACCESS EXCLUSIVE lock for 4 s",
             Self::NeverEnds => "statement: never ends, timeout 1 s",
@@ -325,9 +325,9 @@ impl fmt::Display for Moment {
             Self::Enqueue => "enqueue",
             Self::Claimed => "claimed",
             Self::Executing => "executing",
-            Self::AtEnd => "at its end",
+            Self::Completing => "completing",
             Self::CommitSent => "commit sent",
-            Self::Beat => "beat",
+            Self::Heartbeat => "heartbeat",
             Self::Idle => "idle",
         })
     }

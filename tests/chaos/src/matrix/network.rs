@@ -1,4 +1,4 @@
-//! A network namespace for one worker, with a link to the server and rules that spoil it.
+//! A network namespace for one worker, with a link to the server and rules that impair it.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use super::scratch::{name, run};
 
 /// How the link is spoiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spoiled {
+pub(crate) enum Impairment {
     /// Nothing passes.
     Cut,
     /// What the server sends is dropped.
@@ -74,17 +74,17 @@ impl Network {
     }
 
     /// Spoils the link.
-    pub(crate) fn spoil(&self, how: Spoiled) -> Result<()> {
+    pub(crate) fn impair(&self, how: Impairment) -> Result<()> {
         const LOSS: &str = "numgen random mod 10 == 0 drop";
         const RESET: &str = "meta l4proto tcp reject with tcp reset";
         const REFUSE: &str = "tcp flags & (syn | ack) == syn reject with tcp reset";
         let (incoming, outgoing) = match how {
-            Spoiled::Cut => ("drop", "drop"),
-            Spoiled::OneWay => ("drop", "accept"),
-            Spoiled::Reset => (RESET, RESET),
-            Spoiled::Refuse => ("accept", REFUSE),
-            Spoiled::Loss => (LOSS, LOSS),
-            Spoiled::Slow => return self.slow(),
+            Impairment::Cut => ("drop", "drop"),
+            Impairment::OneWay => ("drop", "accept"),
+            Impairment::Reset => (RESET, RESET),
+            Impairment::Refuse => ("accept", REFUSE),
+            Impairment::Loss => (LOSS, LOSS),
+            Impairment::Slow => return self.slow(),
         };
         // One transaction: no packet meets half of the rules.
         self.nft(&format!(

@@ -68,8 +68,8 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("cannot run {program}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{program} {}: {}", args.join(" "), said.trim());
+    let error_text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} {}: {}", args.join(" "), error_text.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

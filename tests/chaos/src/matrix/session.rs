@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Row};
 
 /// The longest that a statement of the suite's may take; those that wait for a fault say so.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A session, driven in the background until it is dropped.
 pub(crate) struct Session {
@@ -22,7 +22,7 @@ impl Session {
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let connecting = tokio_postgres::connect(url, NoTls);
         let (client, connection) =
-            timeout(PATIENCE, connecting).await.context("no answer from the server")??;
+            timeout(TIMEOUT, connecting).await.context("no answer from the server")??;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
             // Its end shows in the client.
@@ -37,7 +37,7 @@ impl Session {
     }
 
     /// Makes it anew, if it has ended.
-    pub(crate) async fn mend(&mut self) -> Result<()> {
+    pub(crate) async fn reconnect(&mut self) -> Result<()> {
         if self.client.is_closed() {
             *self = Self::open(&self.url).await?;
         }
@@ -46,13 +46,13 @@ impl Session {
 
     /// Statements that return nothing.
     pub(crate) async fn execute(&self, sql: &str) -> Result<()> {
-        let done = timeout(PATIENCE, self.client.batch_execute(sql)).await;
+        let done = timeout(TIMEOUT, self.client.batch_execute(sql)).await;
         done.context("no answer from the server")?.with_context(|| sql.to_owned())
     }
 
     /// Rows.
     pub(crate) async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let rows = timeout(PATIENCE, self.client.query(sql, params)).await;
+        let rows = timeout(TIMEOUT, self.client.query(sql, params)).await;
         rows.context("no answer from the server")?.with_context(|| sql.to_owned())
     }
 

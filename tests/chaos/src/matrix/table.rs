@@ -16,13 +16,13 @@ const END: &str = "<!-- the end of the matrix -->";
 
 /// What one cell has shown.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct CellResult {
     pub(crate) fault: String,
     pub(crate) moment: String,
     pub(crate) mode: String,
     pub(crate) tries: u32,
     pub(crate) lost: u32,
-    pub(crate) double: u32,
+    pub(crate) duplicates: u32,
     pub(crate) stuck: u32,
     pub(crate) unknown: u32,
     /// The longest of all tries, in seconds.
@@ -36,7 +36,7 @@ pub(crate) struct Shown {
     cell: Cell,
 }
 
-impl Shown {
+impl CellResult {
     /// Nothing so far.
     pub(crate) fn new(cell: Cell) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Shown {
             mode: cell.mode.to_string(),
             tries: 0,
             lost: 0,
-            double: 0,
+            duplicates: 0,
             stuck: 0,
             unknown: 0,
             recovery_seconds: None,
@@ -67,7 +67,7 @@ impl Shown {
     }
 
     /// One more try, which took this long to recover; `None`: it was stuck.
-    pub(crate) fn tried(&mut self, recovery: Option<Duration>) {
+    pub(crate) fn record_try(&mut self, recovery: Option<Duration>) {
         self.tries += 1;
         match recovery {
             Some(took) => {
@@ -79,50 +79,50 @@ impl Shown {
     }
 
     /// Whether what is promised was found.
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn passed(&self) -> bool {
         self.error.is_none()
             && self.lost == 0
             && self.stuck == 0
-            && (self.double == 0 || self.cell.may_double())
+            && (self.duplicates == 0 || self.cell.may_duplicate())
             && (self.unknown == 0 || self.cell.may_be_unknown())
     }
 
     fn row(&self) -> [String; 9] {
-        let Self { fault, moment, mode, tries, lost, double, stuck, .. } = self;
+        let Self { fault, moment, mode, tries, lost, duplicates, stuck, .. } = self;
         let head = [fault.clone(), moment.clone(), mode.clone()];
         let counts = match &self.skipped {
             Some(_) => ["0", "", "", "", ""].map(str::to_owned),
             None => [
                 tries.to_string(),
                 lost.to_string(),
-                double.to_string(),
+                duplicates.to_string(),
                 stuck.to_string(),
                 self.recovery_seconds.map_or(String::new(), |seconds| format!("{seconds:.1}")),
             ],
         };
-        let mut said = self.promised.clone();
+        let mut cell_text = self.promised.clone();
         if let Some(why) = &self.skipped {
-            said = format!("skipped: {why}");
+            cell_text = format!("skipped: {why}");
         } else if self.error.is_some() {
-            said = "ERROR".to_owned();
-        } else if !self.holds() {
-            said = format!("{said}: BROKEN");
+            cell_text = "ERROR".to_owned();
+        } else if !self.passed() {
+            cell_text = format!("{cell_text}: BROKEN");
         } else if self.unknown > 0 {
-            let _ = write!(said, ": {} unknown", self.unknown);
+            let _ = write!(cell_text, ": {} unknown", self.unknown);
         }
         let [fault, moment, mode] = head;
-        let [tries, lost, double, stuck, recovery] = counts;
-        [fault, moment, mode, tries, lost, double, stuck, recovery, said]
+        let [tries, lost, duplicates, stuck, recovery] = counts;
+        [fault, moment, mode, tries, lost, duplicates, stuck, recovery, cell_text]
     }
 }
 
 const HEAD: [&str; 9] =
-    ["fault", "moment", "mode", "tries", "lost", "double", "stuck", "recovery, s", "promised"];
+    ["fault", "moment", "mode", "tries", "lost", "duplicates", "stuck", "recovery, s", "promised"];
 
 /// As a table of Markdown, which is one for people too.
-pub(crate) fn table(shown: &[Shown]) -> String {
+pub(crate) fn table(shown: &[CellResult]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(shown.iter().map(Shown::row));
+    rows.extend(shown.iter().map(CellResult::row));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
@@ -149,14 +149,14 @@ pub(crate) fn table(shown: &[Shown]) -> String {
 }
 
 /// One line about all of them.
-pub(crate) fn sum(shown: &[Shown]) -> String {
-    let tried: Vec<&Shown> = shown.iter().filter(|shown| shown.skipped.is_none()).collect();
-    let total = |count: fn(&Shown) -> u32| tried.iter().map(|shown| count(shown)).sum::<u32>();
-    let broken = tried.iter().filter(|shown| !shown.holds()).count();
-    let promised_once = |shown: &&&Shown| !shown.cell.may_double();
-    let double: u32 = tried.iter().filter(promised_once).map(|shown| shown.double).sum();
+pub(crate) fn sum(shown: &[CellResult]) -> String {
+    let tried: Vec<&CellResult> = shown.iter().filter(|shown| shown.skipped.is_none()).collect();
+    let total = |count: fn(&CellResult) -> u32| tried.iter().map(|shown| count(shown)).sum::<u32>();
+    let broken = tried.iter().filter(|shown| !shown.passed()).count();
+    let promised_once = |shown: &&&CellResult| !shown.cell.may_duplicate();
+    let duplicates: u32 = tried.iter().filter(promised_once).map(|shown| shown.duplicates).sum();
     format!(
-        "{} cells, {} tries: {} lost, {double} doubled where once is promised, {} stuck; \
+        "{} cells, {} tries: {} lost, {duplicates} duplicated where once is promised, {} stuck; \
          {broken} cells broken, {} skipped",
         tried.len(),
         total(|shown| shown.tries),
@@ -167,7 +167,7 @@ pub(crate) fn sum(shown: &[Shown]) -> String {
 }
 
 /// Puts the table into a page, in the place of the one that is there.
-pub(crate) fn write(page: &Path, shown: &[Shown]) -> Result<()> {
+pub(crate) fn write(page: &Path, shown: &[CellResult]) -> Result<()> {
     let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
     let replaced = replace(&text, &format!("{}\n{}", table(shown), sum(shown)))
         .with_context(|| format!("{} has no lines {BEGIN} and {END}", page.display()))?;
@@ -185,22 +185,22 @@ mod tests {
     use super::super::cell::{Fault, Mode, Moment};
     use super::*;
 
-    fn shown(mode: Mode) -> Shown {
-        Shown::new(Cell { fault: Fault::WorkerKilled, moment: Moment::Executing, mode })
+    fn shown(mode: Mode) -> CellResult {
+        CellResult::new(Cell { fault: Fault::WorkerKilled, moment: Moment::Executing, mode })
     }
 
     #[test]
-    fn a_double_breaks_what_is_promised_once_only() {
+    fn a_duplicate_breaks_what_is_promised_once_only() {
         for (mode, holds) in
             [(Mode::Transaction, false), (Mode::AtLeastOnce, true), (Mode::AtMostOnce, false)]
         {
-            assert_eq!(Shown { double: 1, ..shown(mode) }.holds(), holds, "{mode}");
-            assert!(!Shown { lost: 1, ..shown(mode) }.holds(), "{mode}");
-            assert!(shown(mode).holds());
+            assert_eq!(CellResult { duplicates: 1, ..shown(mode) }.passed(), holds, "{mode}");
+            assert!(!CellResult { lost: 1, ..shown(mode) }.passed(), "{mode}");
+            assert!(shown(mode).passed());
         }
         let mut stuck = shown(Mode::AtLeastOnce);
-        stuck.tried(None);
-        assert!(!stuck.holds());
+        stuck.record_try(None);
+        assert!(!stuck.passed());
     }
 
     #[test]

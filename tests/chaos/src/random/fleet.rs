@@ -16,11 +16,19 @@ use tokio::time::timeout;
 
 /// As short as a worker takes them: faults come every second.
 pub(crate) const ORPHAN_TIMEOUT: Duration = Duration::from_secs(3);
-const FLAGS: &[&str] =
-    &["--beat", "1s", "--orphan-timeout", "3s", "--grace", "1s", "--readers", "8"];
+const FLAGS: &[&str] = &[
+    "--heartbeat-interval",
+    "1s",
+    "--orphan-timeout",
+    "3s",
+    "--shutdown-timeout",
+    "1s",
+    "--readers",
+    "8",
+];
 
 /// How long a worker may take to end after SIGTERM: the grace, and what cancels take.
-const PATIENCE: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// If this program itself is killed, nobody stops the workers: they end by themselves.
 const IDLE: &str = "--exit-when-idle=3m";
@@ -47,7 +55,7 @@ struct Worker {
 impl Fleet {
     /// Starts so many.
     pub(crate) fn start(url: &str, directory: PathBuf, count: usize) -> Result<Self> {
-        let program = cluster::beside("worker")?;
+        let program = cluster::sibling_program("worker")?;
         let (workers, leaving) = (Vec::new(), Vec::new());
         let mut fleet =
             Self { program, directory, url: url.to_owned(), workers, leaving, started: 0 };
@@ -85,7 +93,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// SIGSTOP for one, and SIGCONT later: see [`tend`](Self::tend).
+    /// SIGSTOP for one, and SIGCONT later: see [`supervise`](Self::supervise).
     pub(crate) fn stop(&mut self, draw: u32, time: Duration) -> Result<()> {
         let n = self.chosen(draw);
         let worker = &mut self.workers[n];
@@ -97,7 +105,7 @@ impl Fleet {
     /// SIGTERM for one, and a new one in its place at once, as in a deploy.
     pub(crate) fn replace(&mut self, draw: u32) -> Result<()> {
         let n = self.chosen(draw);
-        self.workers[n].go_on()?;
+        self.workers[n].resume()?;
         self.workers[n].signal(Signal::TERM)?;
         let new = self.spawn()?;
         self.leaving.push((Instant::now(), std::mem::replace(&mut self.workers[n], new)));
@@ -108,11 +116,11 @@ impl Fleet {
     ///
     /// # Errors
     /// A worker has ended that nobody told to, or has not ended that somebody did.
-    pub(crate) fn tend(&mut self) -> Result<()> {
+    pub(crate) fn supervise(&mut self) -> Result<()> {
         for n in 0..self.workers.len() {
             let worker = &mut self.workers[n];
             if worker.stopped_until.is_some_and(|until| until <= Instant::now()) {
-                worker.go_on()?;
+                worker.resume()?;
             }
             match worker.child.try_wait()? {
                 None => {}
@@ -134,9 +142,9 @@ impl Fleet {
                 false
             }
             _ => {
-                if since.elapsed() > PATIENCE {
+                if since.elapsed() > TIMEOUT {
                     late = Some(format!(
-                        "a worker still runs {PATIENCE:?} after SIGTERM{}",
+                        "a worker still runs {TIMEOUT:?} after SIGTERM{}",
                         worker.tail()
                     ));
                 }
@@ -147,8 +155,8 @@ impl Fleet {
     }
 
     /// Lets all go on that are stopped.
-    pub(crate) fn go_on(&mut self) -> Result<()> {
-        self.workers.iter_mut().try_for_each(Worker::go_on)
+    pub(crate) fn resume(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::resume)
     }
 
     /// SIGTERM for all, and their ends.
@@ -158,8 +166,8 @@ impl Fleet {
         }
         let leaving = self.leaving.drain(..).map(|(_, worker)| worker);
         for mut worker in self.workers.drain(..).chain(leaving) {
-            let Ok(status) = timeout(PATIENCE, worker.child.wait()).await else {
-                bail!("a worker still runs {PATIENCE:?} after SIGTERM{}", worker.tail());
+            let Ok(status) = timeout(TIMEOUT, worker.child.wait()).await else {
+                bail!("a worker still runs {TIMEOUT:?} after SIGTERM{}", worker.tail());
             };
             let status = status?;
             ensure!(
@@ -183,14 +191,14 @@ impl Fleet {
 
 impl Worker {
     fn signal(&self, signal: Signal) -> Result<()> {
-        // One that has ended is found by `tend`, which says how.
+        // One that has ended is found by `supervise`, which says how.
         if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
             kill_process(pid, signal).context("could not signal a worker")?;
         }
         Ok(())
     }
 
-    fn go_on(&mut self) -> Result<()> {
+    fn resume(&mut self) -> Result<()> {
         if self.stopped_until.take().is_some() { self.signal(Signal::CONT) } else { Ok(()) }
     }
 

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::item::{Item, KEYS, NARROW, SHARED};
+use super::work_item::{KEYS, LIMITED_QUEUE, SHARED, WorkItem};
 
 /// How much of each.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(crate) enum Fault {
 
 /// What an operator does.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Act {
+pub(crate) enum OperatorAction {
     Cancel {
         draw: u32,
     },
@@ -70,7 +70,7 @@ pub(crate) enum Act {
         name: &'static str,
         most: i32,
     },
-    Share {
+    ShareCommits {
         on: bool,
     },
 }
@@ -78,11 +78,11 @@ pub(crate) enum Act {
 /// One thing after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    Load(Vec<Item>),
+    Load(Vec<WorkItem>),
     Break(Fault),
-    Act(Act),
+    OperatorAction(OperatorAction),
     /// Milliseconds in which the fleet works.
-    Rest(u64),
+    Wait(u64),
 }
 
 /// All of it.
@@ -117,7 +117,7 @@ impl Plan {
                 Step::Break(_) => 50..700,
                 _ => 0..200,
             };
-            steps.extend([event, Step::Rest(random.random_range(rest))]);
+            steps.extend([event, Step::Wait(random.random_range(rest))]);
         }
         Self { seed, steps }
     }
@@ -136,7 +136,7 @@ fn events(size: Size, random: &mut StdRng) -> Vec<Step> {
         let count = random.random_range(1..8);
         events.push(Step::Break(Fault::EndSessions { count }));
     }
-    events.extend((0..size.tasks.div_ceil(100)).map(|_| Step::Act(act(random))));
+    events.extend((0..size.tasks.div_ceil(100)).map(|_| Step::OperatorAction(act(random))));
     events.shuffle(random);
     if size.promote {
         let place = random.random_range(events.len() * 2 / 3..=events.len());
@@ -145,36 +145,36 @@ fn events(size: Size, random: &mut StdRng) -> Vec<Step> {
     events
 }
 
-fn act(random: &mut StdRng) -> Act {
+fn act(random: &mut StdRng) -> OperatorAction {
     let draw = random.random();
-    let queue = ["default", SHARED, NARROW.0][random.random_range(0..3)];
+    let queue = ["default", SHARED, LIMITED_QUEUE.0][random.random_range(0..3)];
     match random.random_range(0..100) {
-        0..=19 => Act::Cancel { draw },
-        20..=24 => Act::CancelMany { queue, count: random.random_range(1..30) },
-        25..=44 => Act::Retry { draw },
-        45..=52 => Act::CancelRun { draw, kill: random.random() },
-        53..=60 => Act::RestartRun { draw },
-        61..=64 => Act::Pause { queue },
-        65..=72 => Act::Resume,
-        73..=75 => Act::Drain,
-        76..=80 => Act::Undrain,
-        81..=86 => Act::Deploy { draw },
+        0..=19 => OperatorAction::Cancel { draw },
+        20..=24 => OperatorAction::CancelMany { queue, count: random.random_range(1..30) },
+        25..=44 => OperatorAction::Retry { draw },
+        45..=52 => OperatorAction::CancelRun { draw, kill: random.random() },
+        53..=60 => OperatorAction::RestartRun { draw },
+        61..=64 => OperatorAction::Pause { queue },
+        65..=72 => OperatorAction::Resume,
+        73..=75 => OperatorAction::Drain,
+        76..=80 => OperatorAction::Undrain,
+        81..=86 => OperatorAction::Deploy { draw },
         87..=96 => {
             let (kind, (name, most)) = match random.random_range(0..=KEYS.len()) {
                 n if n < KEYS.len() => ("key", KEYS[n]),
-                _ => ("queue", NARROW),
+                _ => ("queue", LIMITED_QUEUE),
             };
-            Act::Limit { kind, name, most: random.random_range(1..=most) }
+            OperatorAction::Limit { kind, name, most: random.random_range(1..=most) }
         }
-        _ => Act::Share { on: random.random() },
+        _ => OperatorAction::ShareCommits { on: random.random() },
     }
 }
 
-fn items(tasks: usize, random: &mut StdRng) -> Vec<Item> {
+fn items(tasks: usize, random: &mut StdRng) -> Vec<WorkItem> {
     let mut items = Vec::new();
     let mut asked = 0;
     while asked < tasks {
-        let item = Item::draw(items.len(), random);
+        let item = WorkItem::draw(items.len(), random);
         asked += item.tasks();
         items.push(item);
     }
@@ -192,8 +192,8 @@ impl Display for Plan {
                     }
                 }
                 Step::Break(fault) => writeln!(f, "break {fault:?}")?,
-                Step::Act(act) => writeln!(f, "act {act:?}")?,
-                Step::Rest(ms) => writeln!(f, "rest {ms} ms")?,
+                Step::OperatorAction(act) => writeln!(f, "act {act:?}")?,
+                Step::Wait(ms) => writeln!(f, "wait {ms} ms")?,
             }
         }
         Ok(())
@@ -229,7 +229,7 @@ mod tests {
                 .steps
                 .iter()
                 .filter_map(|step| match step {
-                    Step::Load(items) => Some(items.iter().map(Item::tasks).sum::<usize>()),
+                    Step::Load(items) => Some(items.iter().map(WorkItem::tasks).sum::<usize>()),
                     _ => None,
                 })
                 .sum();

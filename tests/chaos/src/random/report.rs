@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use anyhow::Result;
-use checker::{Answer, Finding, Op, What};
+use checker::{Answer, Finding, Op, OpKind};
 use serde::Serialize;
 
 use super::session::Session;
@@ -12,13 +12,13 @@ use super::session::Session;
 /// How often each thing happened.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Counts {
-    pub(crate) tasks_asked_for: usize,
+    pub(crate) tasks_requested: usize,
     pub(crate) operations: usize,
     pub(crate) operations_refused: usize,
     pub(crate) operations_unknown: usize,
     /// Of the enqueues that were refused: why the first one was.
     pub(crate) refusal: Option<String>,
-    pub(crate) acts: usize,
+    pub(crate) operator_actions: usize,
     pub(crate) kills: usize,
     pub(crate) stops: usize,
     pub(crate) deploys: usize,
@@ -39,14 +39,14 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// What the load and the operator were answered.
-    pub(crate) fn take_in(&mut self, ops: &[Op]) {
+    pub(crate) fn add_operations(&mut self, ops: &[Op]) {
         let answered = |answer| ops.iter().filter(move |op| op.answer == answer);
         self.operations = ops.len();
         self.operations_refused = answered(Answer::Refused).count();
         self.operations_unknown = answered(Answer::Unknown).count();
         self.refusal = answered(Answer::Refused)
-            .find(|op| matches!(op.what, What::Enqueue | What::StartRun))
-            .and_then(|op| op.said.clone());
+            .find(|op| matches!(op.what, OpKind::Enqueue | OpKind::StartRun))
+            .and_then(|op| op.reply.clone());
     }
 }
 
@@ -90,7 +90,7 @@ impl Display for Report {
         writeln!(
             f,
             "asked for {} tasks in {} operations, {} refused, {} without an answer",
-            c.tasks_asked_for, c.operations, c.operations_refused, c.operations_unknown
+            c.tasks_requested, c.operations, c.operations_refused, c.operations_unknown
         )?;
         if let Some(refusal) = &c.refusal {
             writeln!(f, "an enqueue was refused: {refusal}")?;
@@ -104,7 +104,7 @@ impl Display for Report {
         writeln!(
             f,
             "{} acts of operators, {} deploys, {} workers started",
-            c.acts, c.deploys, c.workers_started
+            c.operator_actions, c.deploys, c.workers_started
         )?;
         let words = |counts: &BTreeMap<String, i64>| {
             let words = counts.iter().map(|(word, count)| format!("{count} {word}"));

@@ -9,10 +9,10 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Error, Row};
 
 /// Longer than any fault lasts.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What came back.
-pub(crate) enum Asked {
+pub(crate) enum Reply {
     /// It happened.
     Rows(Vec<Row>),
     /// The server refused it: it did not happen.
@@ -59,7 +59,7 @@ impl Session {
                     });
                     return Ok((client, driver));
                 }
-                Err(error) if begun.elapsed() > PATIENCE => {
+                Err(error) if begun.elapsed() > TIMEOUT => {
                     return Err(error).context("no server for a minute");
                 }
                 Err(_) => sleep(Duration::from_millis(50)).await,
@@ -71,19 +71,19 @@ impl Session {
     ///
     /// # Errors
     /// No server for a minute.
-    pub(crate) async fn ask(&mut self, sql: &str) -> Result<Asked> {
+    pub(crate) async fn query(&mut self, sql: &str) -> Result<Reply> {
         let client = self.client().await?;
-        let answer = timeout(PATIENCE, client.query_typed(sql, &[])).await;
+        let answer = timeout(TIMEOUT, client.query_typed(sql, &[])).await;
         Ok(match answer {
-            Ok(Ok(rows)) => Asked::Rows(rows),
+            Ok(Ok(rows)) => Reply::Rows(rows),
             Ok(Err(error)) if !lost(&error) => {
                 let message =
                     error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string);
-                Asked::Refused(message)
+                Reply::Refused(message)
             }
             Ok(Err(_)) | Err(_) => {
                 self.open = None;
-                Asked::Unknown
+                Reply::Unknown
             }
         })
     }
@@ -95,11 +95,11 @@ impl Session {
     pub(crate) async fn rows(&mut self, sql: &str) -> Result<Vec<Row>> {
         let begun = Instant::now();
         loop {
-            match self.ask(sql).await? {
-                Asked::Rows(rows) => return Ok(rows),
-                Asked::Refused(message) => anyhow::bail!("{message} in {sql}"),
-                Asked::Unknown if begun.elapsed() > PATIENCE => anyhow::bail!("no answer to {sql}"),
-                Asked::Unknown => {}
+            match self.query(sql).await? {
+                Reply::Rows(rows) => return Ok(rows),
+                Reply::Refused(message) => anyhow::bail!("{message} in {sql}"),
+                Reply::Unknown if begun.elapsed() > TIMEOUT => anyhow::bail!("no answer to {sql}"),
+                Reply::Unknown => {}
             }
         }
     }

@@ -1,0 +1,217 @@
+//! How many tasks waited at the end of each minute, added up from the changes that
+//! [`queue::insight::backlog_history`] reads.
+//!
+//! Who waits at the end of a minute either waits still, runs, or ended later. So the number is known
+//! once every minute behind it has been read, which is why the newest are read first. It is a lower
+//! bound ("at least") where a later minute was left out, and from the minute in which the reading of
+//! what waits now ended.
+//!
+//! Changes of minutes that are over are kept by the minute in which they happen, not by that of the end of
+//! their attempts: once all minutes of a wait have gone by, +1 and −1 cancel out in what stands at the
+//! oldest minute.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use queue::insight::backlog_history::BacklogChange;
+
+use crate::throughput_cache::{last_minutes, later};
+
+/// By queue and minute.
+type Changes = BTreeMap<String, BTreeMap<Timestamp, i64>>;
+
+/// Tasks at the end of a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BacklogPoint {
+    pub(crate) tasks: i64,
+    /// There may have been more.
+    pub(crate) at_least: bool,
+}
+
+/// Whose, and when.
+pub(crate) struct BacklogQuery<'a> {
+    /// Empty: of all.
+    pub(crate) queue: &'a str,
+    pub(crate) now: Timestamp,
+    /// So many minutes.
+    pub(crate) last: i64,
+}
+
+/// What was read.
+#[derive(Default)]
+pub(crate) struct BacklogHistory {
+    /// By attempts that ended in minutes that are over.
+    closed: Changes,
+    /// By attempts that ended since, and by what is live.
+    open: Changes,
+    cut: BTreeMap<String, Timestamp>,
+    cut_everywhere: bool,
+    /// The first minute that is not over, and the one in which it was looked.
+    open_minutes: Option<(Timestamp, Timestamp)>,
+}
+
+fn add(changes: &mut Changes, moves: Vec<BacklogChange>) {
+    for one in moves {
+        *changes.entry(one.queue).or_default().entry(one.at).or_default() += one.change;
+    }
+}
+
+impl BacklogHistory {
+    /// In place of what was read last time of the minutes that are not over and of what is live.
+    pub(crate) fn replace_open(
+        &mut self,
+        read_at: (Timestamp, Timestamp),
+        moves: Vec<BacklogChange>,
+        (cut, cut_everywhere): (BTreeMap<String, Timestamp>, bool),
+    ) {
+        self.open.clear();
+        add(&mut self.open, moves);
+        (self.cut, self.cut_everywhere, self.open_minutes) = (cut, cut_everywhere, Some(read_at));
+    }
+
+    /// Of minutes that are over.
+    pub(crate) fn add_closed(&mut self, moves: Vec<BacklogChange>) {
+        add(&mut self.closed, moves);
+    }
+
+    /// What was before is put together in the oldest minute.
+    pub(crate) fn evict(&mut self, oldest: Timestamp) {
+        for changes in self.closed.values_mut() {
+            let kept = changes.split_off(&oldest);
+            let before: i64 = std::mem::replace(changes, kept).into_values().sum();
+            *changes.entry(oldest).or_default() += before;
+            changes.retain(|_, change| *change != 0);
+        }
+        self.closed.retain(|_, changes| !changes.is_empty());
+    }
+
+    /// Whether this was the first minute that was not over.
+    pub(crate) fn open_from(&self, current: Timestamp) -> bool {
+        self.open_minutes.is_some_and(|(first, _)| first == current)
+    }
+
+    /// Whether it is one that is not over, and was looked at.
+    pub(crate) fn is_open(&self, at: Timestamp) -> bool {
+        self.open_minutes.is_some_and(|(first, last)| first <= at && at <= last)
+    }
+
+    /// Those with any change.
+    pub(crate) fn queues(&self) -> BTreeSet<String> {
+        self.closed.keys().chain(self.open.keys()).cloned().collect()
+    }
+
+    /// For each of the minutes, the oldest first; `None`: not known, or not yet.
+    pub(crate) fn points(
+        &self,
+        query: &BacklogQuery<'_>,
+        read: &BTreeSet<Timestamp>,
+        skipped: &BTreeSet<Timestamp>,
+    ) -> Vec<Option<BacklogPoint>> {
+        let minutes: Vec<Timestamp> = last_minutes(query.now, query.last).collect();
+        let Some((first_current, read_at)) = self.open_minutes else {
+            return vec![None; minutes.len()];
+        };
+        let cut = match query.queue {
+            "" => self.cut.values().min(),
+            queue => self.cut.get(queue),
+        };
+        let known_from = known_from(first_current, read);
+        let gap = skipped.last();
+        let mut tasks = 0;
+        let mut changes = self.changes(query.queue).into_iter().peekable();
+        let waited = |at: Timestamp| {
+            while let Some((_, change)) = changes.next_if(|(changed, _)| *changed <= at) {
+                tasks += change;
+            }
+            let at_least = self.cut_everywhere
+                || gap.is_some_and(|gap| *gap > at)
+                || cut.is_some_and(|cut| *cut <= at);
+            (known_from <= at && at <= read_at).then_some(BacklogPoint { tasks, at_least })
+        };
+        minutes.into_iter().map(waited).collect()
+    }
+
+    /// Of a queue, or of all.
+    fn changes(&self, queue: &str) -> BTreeMap<Timestamp, i64> {
+        let mut sum = BTreeMap::new();
+        for part in [&self.closed, &self.open] {
+            let of_queue: Vec<&BTreeMap<Timestamp, i64>> = match queue {
+                "" => part.values().collect(),
+                queue => part.get(queue).into_iter().collect(),
+            };
+            for (at, change) in of_queue.into_iter().flatten() {
+                *sum.entry(*at).or_default() += change;
+            }
+        }
+        sum
+    }
+}
+
+/// The minute behind which all were read.
+fn known_from(first_current: Timestamp, read: &BTreeSet<Timestamp>) -> Timestamp {
+    let mut from = later(first_current, -1);
+    while read.contains(&from) {
+        from = later(from, -1);
+    }
+    from
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minute(number: i64) -> Timestamp {
+        Timestamp::from_second(number * 60).unwrap()
+    }
+
+    fn a_move(queue: &str, at: i64, change: i64) -> BacklogChange {
+        BacklogChange { queue: queue.to_owned(), at: minute(at), change }
+    }
+
+    fn minutes(numbers: &[i64]) -> BTreeSet<Timestamp> {
+        numbers.iter().copied().map(minute).collect()
+    }
+
+    fn shown(waits: &BacklogHistory, queue: &str, read: &[i64], skipped: &[i64]) -> Vec<String> {
+        let query = BacklogQuery { queue, now: minute(10), last: 5 };
+        let waited = waits.points(&query, &minutes(read), &minutes(skipped));
+        let shown = |it: &Option<BacklogPoint>| match it {
+            None => "?".to_owned(),
+            Some(it) => format!("{}{}", it.tasks, if it.at_least { "+" } else { "" }),
+        };
+        waited.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn changes_add_up_where_all_that_is_newer_was_read() {
+        let mut waits = BacklogHistory::default();
+        assert_eq!(shown(&waits, "", &[], &[]), ["?"; 5]);
+        // Two waited from minute 3 on, one of them until 8; another one in minute 9 for a moment.
+        waits.add_closed(vec![a_move("a", 3, 1), a_move("a", 8, -1), a_move("b", 7, 4)]);
+        let live = vec![a_move("a", 3, 1), a_move("b", 9, -1), a_move("b", 10, 1)];
+        waits.replace_open((minute(10), minute(10)), live, (BTreeMap::new(), false));
+        assert_eq!(shown(&waits, "", &[9, 8, 7, 6], &[]), ["2", "6", "5", "4", "5"]);
+        assert_eq!(shown(&waits, "a", &[9, 8, 7, 6], &[]), ["2", "2", "1", "1", "1"]);
+        assert_eq!(shown(&waits, "a", &[9, 8, 6], &[]), ["?", "2", "1", "1", "1"]);
+        assert_eq!(shown(&waits, "a", &[9, 8, 7, 6], &[8]), ["2+", "2+", "1", "1", "1"]);
+        let before = shown(&waits, "", &[9, 8, 7, 6], &[]);
+        waits.evict(minute(6));
+        assert_eq!(shown(&waits, "", &[9, 8, 7, 6], &[]), before);
+        waits.evict(minute(20));
+        assert_eq!(waits.queues().len(), 2, "what is live stays");
+    }
+
+    #[test]
+    fn what_was_not_counted_to_the_end_is_at_least_that() {
+        let mut waits = BacklogHistory::default();
+        let moves = || vec![a_move("a", 7, 5), a_move("b", 8, 1)];
+        let cut = BTreeMap::from([("a".to_owned(), minute(8))]);
+        waits.replace_open((minute(9), minute(10)), moves(), (cut, false));
+        let read = [8, 7, 6, 5];
+        assert_eq!(shown(&waits, "a", &read, &[]), ["0", "5", "5+", "5+", "5+"]);
+        assert_eq!(shown(&waits, "b", &read, &[]), ["0", "0", "1", "1", "1"]);
+        assert_eq!(shown(&waits, "", &read, &[]), ["0", "5", "6+", "6+", "6+"]);
+        waits.replace_open((minute(9), minute(10)), moves(), (BTreeMap::new(), true));
+        assert_eq!(shown(&waits, "b", &read, &[]), ["0+", "0+", "1+", "1+", "1+"]);
+    }
+}

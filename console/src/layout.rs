@@ -1,0 +1,120 @@
+//! The frame around every screen.
+
+use std::fmt::{self, Write};
+
+use askama::Template;
+use askama::filters::{Escaper, Safe};
+use axum::response::{Html, IntoResponse, Response};
+use queue::insight::viewer::Viewer;
+use terminal::is_invisible;
+
+use crate::http_error::HttpError;
+use crate::screens::{NAV_ITEMS, NavItem};
+
+/// HTML that was put together here, every foreign text in it escaped.
+pub(crate) type Markup = Safe<String>;
+
+/// Its constructor.
+#[expect(non_snake_case, reason = "it stands for that of a tuple struct")]
+pub(crate) fn Markup(html: String) -> Markup {
+    Safe(html)
+}
+
+/// A longer text is cut, in characters: nobody reads it on a page, and what has it whole is named there.
+pub(crate) const MAX_TEXT_CHARS: usize = 5_000;
+
+/// The rule for every text that a template or a picture shows: what means something in HTML is written as a
+/// reference, also inside of quotes; what is unseen is written out, as in a terminal, so that nothing turns
+/// the direction of what stands beside it; and it is cut.
+#[derive(Clone, Copy)]
+pub(crate) struct HtmlEscaper;
+
+impl Escaper for HtmlEscaper {
+    fn write_escaped_str<W: Write>(&self, mut to: W, text: &str) -> fmt::Result {
+        let cut = text.char_indices().nth(MAX_TEXT_CHARS).map(|(at, _)| text.split_at(at));
+        let (shown, rest) = cut.unwrap_or((text, ""));
+        for c in shown.chars() {
+            if is_invisible(c) {
+                write!(to, "{}", c.escape_default())?;
+            } else {
+                write_reference(&mut to, c)?;
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { write!(to, "… and {} bytes more", rest.len()) }
+    }
+}
+
+fn write_reference(to: &mut impl Write, c: char) -> fmt::Result {
+    match c {
+        '&' | '<' | '>' | '"' | '\'' => write!(to, "&#{};", u32::from(c)),
+        other => to.write_char(other),
+    }
+}
+
+/// The same outside of a template.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    // Writing to a string does not fail.
+    let _ = HtmlEscaper.write_escaped_str(&mut out, text);
+    out
+}
+
+/// For the value of a field, which comes back as it was: nothing is written out or cut.
+pub(crate) fn attribute_value(text: impl AsRef<str>) -> Markup {
+    let text = text.as_ref();
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Raw, a parser would make a line feed of it.
+        let _ = if c == '\r' { out.write_str("&#13;") } else { write_reference(&mut out, c) };
+    }
+    Markup(out)
+}
+
+/// What the frame shows.
+pub(crate) struct Layout {
+    pub(crate) title: String,
+    pub(crate) base: String,
+    /// Path and query of this page, without the base path.
+    pub(crate) current_path: String,
+    pub(crate) read_only: bool,
+    pub(crate) csrf: String,
+    pub(crate) name: Option<String>,
+    pub(crate) signed_in: bool,
+    pub(crate) viewer: Viewer,
+}
+
+impl Layout {
+    /// Screens of the navigation.
+    pub(crate) fn nav_items(&self) -> &'static [NavItem] {
+        NAV_ITEMS
+    }
+
+    /// Whether this page belongs to the screen.
+    pub(crate) fn is_current(&self, screen: &&NavItem) -> bool {
+        let path = self.current_path.split('?').next().unwrap_or_default();
+        if screen.path == "/" { path == "/" } else { path.starts_with(screen.path) }
+    }
+}
+
+/// A template as an answer.
+pub(crate) fn render(template: &impl Template) -> Result<Response, HttpError> {
+    Ok(Html(template.render()?).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_within_itself() {
+        assert_eq!(escaped("<a b='\"&'>"), "&#60;a b=&#39;&#34;&#38;&#39;&#62;");
+        assert_eq!(escaped("a\u{202e}\u{1b}b\n"), "a\\u{202e}\\u{1b}b\n");
+        assert_eq!(attribute_value("\u{202e}\"\r\n").0, "\u{202e}&#34;&#13;\n");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        let long = escaped(&"é".repeat(MAX_TEXT_CHARS + 2));
+        assert_eq!(long, format!("{}… and 4 bytes more", "é".repeat(MAX_TEXT_CHARS)));
+    }
+}

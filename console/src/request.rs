@@ -1,0 +1,172 @@
+//! One context: who asks, from which page, and what a form of theirs brings along.
+
+use std::convert::Infallible;
+
+use axum::extract::{Form, FromRequest, FromRequestParts, OriginalUri, Request};
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Redirect, Response};
+use deadpool_postgres::Transaction;
+use queue::QueueError;
+use queue::insight::viewer::{self, Viewer};
+use subtle::ConstantTimeEq;
+
+use crate::access_control::Identity;
+use crate::app::App;
+use crate::database::Session;
+use crate::http_error::HttpError;
+use crate::layout::Layout;
+
+/// Who asks, and for what.
+pub(crate) struct RequestContext {
+    pub(crate) app: App,
+    pub(crate) identity: Identity,
+    /// Path and query, without the base path.
+    pub(crate) current_path: String,
+}
+
+impl RequestContext {
+    /// A session for this request.
+    pub(crate) async fn session(&self) -> Result<Session, QueueError> {
+        self.app.throughput.mark_used();
+        self.app.database.session().await
+    }
+
+    /// What the login may do here and now, less what nobody may here.
+    pub(crate) async fn viewer(&self, tx: &Transaction<'_>) -> Result<Viewer, QueueError> {
+        let viewer = viewer::viewer(&**tx).await?;
+        Ok(Viewer { may_act: viewer.may_act && !self.app.read_only, ..viewer })
+    }
+
+    /// The frame of a screen.
+    pub(crate) fn layout(&self, title: impl Into<String>, viewer: Viewer) -> Layout {
+        Layout {
+            title: title.into(),
+            base: self.app.base.clone(),
+            current_path: self.current_path.clone(),
+            read_only: self.app.read_only,
+            csrf: self.identity.csrf.clone(),
+            name: self.identity.name.clone(),
+            signed_in: self.identity.signed_in,
+            viewer,
+        }
+    }
+}
+
+impl FromRequestParts<App> for RequestContext {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        let identity = parts.extensions.get::<Identity>().cloned().unwrap_or_else(|| Identity {
+            name: None,
+            // Nobody's: no form can bring it.
+            csrf: uuid::Uuid::new_v4().to_string(),
+            signed_in: false,
+        });
+        let uri =
+            OriginalUri::from_request_parts(parts, app).await.map_or(parts.uri.clone(), |it| it.0);
+        let whole = uri.path_and_query().map_or("/", |it| it.as_str());
+        let current_path = whole.strip_prefix(app.base.as_str()).unwrap_or(whole).to_owned();
+        Ok(Self { app: App::clone(app), identity, current_path })
+    }
+}
+
+/// A form that somebody sent from a page of this console.
+pub(crate) struct FormRequest {
+    pub(crate) context: RequestContext,
+    fields: Vec<(String, String)>,
+}
+
+impl FormRequest {
+    /// The value of a field; empty if there is none.
+    pub(crate) fn field(&self, name: &str) -> &str {
+        self.fields.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.trim())
+    }
+
+    /// The same as what was meant by it.
+    pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str) -> Result<T, HttpError> {
+        let value = self.field(name);
+        value
+            .parse()
+            .map_err(|_| HttpError::bad_request(format!("\"{value}\" is no value for {name}")))
+    }
+
+    /// As [`Self::parsed`]; an empty field is `None`.
+    pub(crate) fn optional<T: std::str::FromStr>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, HttpError> {
+        if self.field(name).is_empty() { Ok(None) } else { self.parsed(name).map(Some) }
+    }
+
+    /// A transaction in the name of who sent it. Without the right to act, the database refuses.
+    pub(crate) async fn begin<'a>(
+        &self,
+        session: &'a mut Session,
+    ) -> Result<Transaction<'a>, HttpError> {
+        if self.context.app.read_only {
+            return Err(HttpError::forbidden("this console is read-only"));
+        }
+        Ok(session.begin_write(&self.actor()).await?)
+    }
+
+    /// Who is said to have done it.
+    fn actor(&self) -> String {
+        match &self.context.identity.name {
+            Some(name) => format!("console: {name}"),
+            None => "console".to_owned(),
+        }
+    }
+
+    /// Back to the page with the form, or where it says.
+    pub(crate) fn redirect_back(&self, default: &str) -> Response {
+        let to = Some(self.field("return_to")).filter(|to| is_local_path(to)).unwrap_or(default);
+        Redirect::to(&format!("{}{to}", self.context.app.base)).into_response()
+    }
+}
+
+/// A path of this console, and nothing that a browser would take for another host.
+fn is_local_path(path: &str) -> bool {
+    let foreign = |c: char| c == '\\' || c.is_control();
+    path.starts_with('/') && !path.starts_with("//") && !path.contains(foreign)
+}
+
+impl FromRequest<App> for FormRequest {
+    type Rejection = HttpError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, HttpError> {
+        let (mut parts, body) = request.into_parts();
+        let Ok(context) = RequestContext::from_request_parts(&mut parts, app).await;
+        let request = Request::from_parts(parts, body);
+        let fields = Form::<Vec<(String, String)>>::from_request(request, app)
+            .await
+            .map_err(|_| HttpError::bad_request("this is no form of this console"))?
+            .0;
+        let form = Self { context, fields };
+        if !bool::from(form.field("csrf").as_bytes().ct_eq(form.context.identity.csrf.as_bytes())) {
+            return Err(HttpError::forbidden("this form is out of date")
+                .hint("the console was restarted, or you signed in anew: go back and reload"));
+        }
+        Ok(form)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local_path;
+
+    #[test]
+    fn nobody_is_sent_elsewhere() {
+        assert!(is_local_path("/tasks?q=state%3Apending"));
+        for path in [
+            "",
+            "tasks",
+            "//evil.example",
+            "/\\evil.example",
+            "https://evil.example",
+            "/\u{1}",
+            "/\r\n",
+        ] {
+            assert!(!is_local_path(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The tasks of a run beside what they were in earlier runs of the same jobs.
+
+use std::collections::HashMap;
+
+use deadpool_postgres::Transaction;
+use queue::QueueError;
+use queue::insight::runs::{self, GridCell, Sibling};
+use queue::run::RunId;
+use queue::run_queries::RunTask;
+
+use crate::format;
+
+/// Runs beside each other.
+const COLUMNS: i64 = 14;
+
+/// Tasks below each other.
+const ROWS: usize = 100;
+
+/// Runs from left to right, the newest last.
+pub(crate) struct RunComparison {
+    pub(crate) runs: Vec<Sibling>,
+    pub(crate) rows: Vec<ComparisonRow>,
+    /// Tasks that have no line.
+    pub(crate) left_out: usize,
+}
+
+/// A task.
+pub(crate) struct ComparisonRow {
+    pub(crate) name: String,
+    /// One for each run; `None`: that run did not have it.
+    pub(crate) cells: Vec<Option<GridCell>>,
+}
+
+/// Nothing to compare with: no grid.
+pub(crate) async fn compare_runs(
+    tx: &Transaction<'_>,
+    run: RunId,
+    tasks: &[RunTask],
+) -> Result<Option<RunComparison>, QueueError> {
+    let mut runs = runs::siblings(&**tx, run, COLUMNS).await?;
+    if runs.len() < 2 {
+        return Ok(None);
+    }
+    runs.reverse();
+    let ids: Vec<i64> = runs.iter().map(|it| it.id.0).collect();
+    let names: Vec<&str> = tasks.iter().take(ROWS).map(|task| task.name.as_str()).collect();
+    let mut cells: HashMap<(String, i64), GridCell> = HashMap::new();
+    for cell in runs::grid_cells(&**tx, &ids, &names).await? {
+        cells.insert((cell.name.clone(), cell.run.0), cell);
+    }
+    let mut line = |name: &&str| ComparisonRow {
+        name: (*name).to_owned(),
+        cells: ids.iter().map(|id| cells.remove(&((*name).to_owned(), *id))).collect(),
+    };
+    let rows = names.iter().map(&mut line).collect();
+    Ok(Some(RunComparison { runs, rows, left_out: tasks.len().saturating_sub(ROWS) }))
+}
+
+impl RunComparison {
+    /// A letter for a state: the word is its title.
+    pub(crate) fn letter(&self, state: impl AsRef<str>) -> &'static str {
+        match state.as_ref() {
+            "succeeded" => "s",
+            "failed" => "F",
+            "ignored" => "f",
+            "cancelled" => "c",
+            "upstream_failed" => "u",
+            "released" | "running" => "r",
+            _ => "w",
+        }
+    }
+
+    /// What a cell says when somebody asks.
+    pub(crate) fn cell_title(&self, name: &str, cell: &GridCell) -> String {
+        let took = cell.duration_seconds.map(|it| format!(", {}", format::span(it)));
+        format!("{name} in run {}: {}{}", cell.run, cell.state, took.unwrap_or_default())
+    }
+}

@@ -1,0 +1,111 @@
+//! The plan that was kept of a task, as a tree, and whether it is another one than before.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::header;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use queue::{QueueError, TaskId, insight};
+use serde::Serialize;
+use serde_json::Value;
+use terminal::{PlanNode, PlanTotals, plan_changes, plan_nodes, plan_shape, plan_totals};
+
+use super::HandlerResult;
+use super::task::task_id;
+use crate::app::App;
+use crate::http_error::HttpError;
+use crate::request::RequestContext;
+
+/// More nodes are in the JSON.
+const MAX_NODES: usize = 300;
+
+/// The plan before, of a task of the same queue and name.
+#[derive(Debug, Serialize)]
+pub(crate) struct PreviousPlan {
+    pub(crate) task_id: TaskId,
+    pub(crate) finished_at: Timestamp,
+    pub(crate) shape: String,
+}
+
+/// A plan and what is known of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct SavedPlan {
+    pub(crate) attempt: i32,
+    pub(crate) finished_at: Timestamp,
+    /// The same for plans that differ in numbers only.
+    pub(crate) shape: String,
+    pub(crate) nodes: Vec<PlanNode>,
+    pub(crate) totals: PlanTotals,
+    pub(crate) previous: Option<PreviousPlan>,
+    /// Lines that are gone (`-`) and new (`+`) since then; empty: it is the same plan.
+    pub(crate) changes: Vec<(char, String)>,
+    /// Nodes have the same parts in another order.
+    pub(crate) changed: Option<bool>,
+    /// As EXPLAIN (FORMAT JSON) told it.
+    pub(crate) plan: Value,
+}
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/tasks/{id}/plan.json", get(raw))
+}
+
+impl SavedPlan {
+    /// The first ones.
+    pub(crate) fn visible_nodes(&self) -> &[PlanNode] {
+        &self.nodes[..self.nodes.len().min(MAX_NODES)]
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.nodes.len() > MAX_NODES
+    }
+
+    /// Width of the bar of a node: its share of the time of all, in percent.
+    pub(crate) fn share(&self, node: &PlanNode) -> String {
+        let all: f64 = self.nodes.iter().map(|it| it.self_seconds).sum();
+        let share = if all > 0.0 { node.self_seconds / all * 100.0 } else { 0.0 };
+        format!("{share:.1}")
+    }
+}
+
+/// Of the last attempt that has one; `None`: none has, or it is hidden.
+pub(crate) async fn data(
+    tx: &Transaction<'_>,
+    id: TaskId,
+) -> Result<Option<SavedPlan>, QueueError> {
+    let Some(kept) = insight::saved_plan(&**tx, id).await? else { return Ok(None) };
+    let before = insight::previous_plan(&**tx, &kept).await?;
+    let shape = plan_shape(&kept.plan);
+    let changes =
+        before.as_ref().map(|before| plan_changes(&before.plan, &kept.plan)).unwrap_or_default();
+    let before = before.map(|before| PreviousPlan {
+        task_id: before.task_id,
+        finished_at: before.finished_at,
+        shape: plan_shape(&before.plan),
+    });
+    Ok(Some(SavedPlan {
+        attempt: kept.attempt,
+        finished_at: kept.finished_at,
+        nodes: plan_nodes(&kept.plan),
+        totals: plan_totals(&kept.plan),
+        changed: before.as_ref().map(|before| before.shape != shape),
+        shape,
+        previous: before,
+        changes,
+        plan: kept.plan,
+    }))
+}
+
+/// As other programs that draw plans take it.
+async fn raw(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
+    let id = task_id(&id)?;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let kept = insight::saved_plan(&*tx, id).await?.ok_or_else(|| {
+        HttpError::not_found(format!("no plan of task {id} was kept, or it is hidden"))
+            .hint("enqueue --explain keeps the plan of a task, once it has run")
+    })?;
+    let body = Value::Array(vec![kept.plan]).to_string();
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}

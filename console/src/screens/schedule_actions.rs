@@ -1,0 +1,61 @@
+//! What is done with a schedule: run now, enabled, disabled, and a tick that fires nothing.
+
+use axum::Router;
+use axum::response::Response;
+use axum::routing::post;
+use schedule::declare;
+
+use super::HandlerResult;
+use super::schedule::{data, dry_run, no_such_schedule, render_page};
+use crate::app::App;
+use crate::format;
+use crate::http_error::HttpError;
+use crate::request::FormRequest;
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new()
+        .route("/schedules/run-now", post(run_now))
+        .route("/schedules/enable", post(enable))
+        .route("/schedules/test", post(test))
+}
+
+async fn run_now(form: FormRequest) -> Result<Response, HttpError> {
+    let name = form.field("name");
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let started = declare::run_now(&*tx, name, form.field("force") == "true").await?;
+    let run = started.ok_or_else(|| no_such_schedule(name))?;
+    tx.commit().await?;
+    session.notify_workers().await;
+    Ok(form.redirect_back(&format!("/runs/{run}")))
+}
+
+async fn enable(form: FormRequest) -> Result<Response, HttpError> {
+    let name = form.field("name");
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    if !declare::enable(&*tx, name, form.parsed("enabled")?).await? {
+        return Err(no_such_schedule(name));
+    }
+    tx.commit().await?;
+    Ok(form.redirect_back(&format!("/schedules/detail?name={}", format::url_encode(name))))
+}
+
+/// It only looks, but runs the SQL of whoever declared the schedule, with the rights of this login: so
+/// somebody who may act has to press a button of this console.
+async fn test(form: FormRequest) -> HandlerResult {
+    let name = form.field("name").to_owned();
+    let mut session = form.context.session().await?;
+    let (known, viewer) = {
+        let tx = session.begin_read().await?;
+        let viewer = form.context.viewer(&tx).await?;
+        if !viewer.may_act {
+            return Err(HttpError::forbidden("this login, or this console, may only look"));
+        }
+        (data(&tx, &name).await?, viewer)
+    };
+    let tx = session.begin_read().await?;
+    let test = dry_run(&tx, &name).await?;
+    drop(tx);
+    render_page(&form.context, viewer, known, (test, true))
+}

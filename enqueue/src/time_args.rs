@@ -1,0 +1,214 @@
+//! What people write for a time or a span.
+//!
+//! Pure: the clock comes in as an argument, and it is the database's.
+
+use std::time::Duration;
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Span, SpanRelativeTo, Timestamp, Zoned};
+
+/// The longest span an option takes: the schema's limit.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+const FORMS: &str = "write \"2026-12-01 03:00\" (local time), the same with a zone or offset, \
+                     \"03:00\", \"tomorrow 03:00\" or RFC 3339";
+
+/// Why a text is no time, or no time to run a task at.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each says itself what it is")]
+pub enum TimeError {
+    #[error("it is not a time: {FORMS}")]
+    NotATime,
+    #[error("it is a span, not a time: write --in \"{0}\"")]
+    DurationForTime(String),
+    #[error("it is a time, not a span: write --at \"{0}\"")]
+    TimeForDuration(String),
+    #[error("the time of day is missing: write \"{0} 03:00\"")]
+    NoTimeOfDay(String),
+    #[error("unknown time zone \"{0}\": write a name such as Europe/Berlin, or an offset")]
+    UnknownZone(String),
+    #[error("it is not a span: write \"90s\", \"1h 30m\" or \"2 days\"")]
+    NotADuration,
+    #[error("the unit is missing: write \"{0}s\", \"{0}m\", \"{0}h\" or \"{0} days\"")]
+    NoUnit(String),
+    #[error("months and years differ in length: write days")]
+    Calendar,
+    #[error("it is negative")]
+    Negative,
+    #[error("it must be longer than nothing")]
+    Zero,
+    #[error("it is longer than 365 days")]
+    TooLong,
+    #[error("{at} is in the past: the database's clock shows {now}")]
+    Past { at: String, now: String },
+    #[error("no such time exists in this calendar")]
+    OutOfRange,
+}
+
+/// A time as it was written; which instant it is depends on the clock and the zone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Moment {
+    /// With zone or offset.
+    Instant(Timestamp),
+    /// Date and time on the wall clock.
+    Local(DateTime),
+    /// The next time the wall clock shows this.
+    Next(Time),
+    /// So many days from today.
+    Day {
+        /// 0 or 1.
+        ahead: i8,
+        /// On that day.
+        time: Time,
+    },
+}
+
+impl std::str::FromStr for Moment {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        let text = text.trim();
+        let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let ahead = match first.to_ascii_lowercase().as_str() {
+            "today" => Some(0),
+            "tomorrow" => Some(1),
+            _ => None,
+        };
+        if let Some(ahead) = ahead {
+            if rest.trim().is_empty() {
+                return Err(TimeError::NoTimeOfDay(first.to_owned()));
+            }
+            let time = time_of_day(rest).ok_or(TimeError::NotATime)?;
+            return Ok(Self::Day { ahead, time });
+        }
+        if let Some(time) = time_of_day(text) {
+            return Ok(Self::Next(time));
+        }
+        if let Ok(zoned) = text.parse::<Zoned>() {
+            return Ok(Self::Instant(zoned.timestamp()));
+        }
+        if let Ok(instant) = text.parse::<Timestamp>() {
+            return Ok(Self::Instant(instant));
+        }
+        if let Some(local) = date_and_time(text) {
+            return Ok(Self::Local(local));
+        }
+        if text.parse::<Date>().is_ok() {
+            return Err(TimeError::NoTimeOfDay(text.to_owned()));
+        }
+        if text.parse::<Span>().is_ok() {
+            return Err(TimeError::DurationForTime(text.to_owned()));
+        }
+        with_zone_behind(text)
+    }
+}
+
+/// `2026-12-01 03:00 Europe/Berlin`, `… +01:00`, `… UTC`.
+fn with_zone_behind(text: &str) -> Result<Moment, TimeError> {
+    let (front, zone) = text.rsplit_once(char::is_whitespace).ok_or(TimeError::NotATime)?;
+    let local = date_and_time(front.trim_end()).ok_or(TimeError::NotATime)?;
+    if let Ok(instant) = format!("{local}{zone}").parse::<Timestamp>() {
+        return Ok(Moment::Instant(instant));
+    }
+    let zone = TimeZone::get(zone).map_err(|_| TimeError::UnknownZone(zone.to_owned()))?;
+    let instant = zone.to_timestamp(local).map_err(|_| TimeError::OutOfRange)?;
+    Ok(Moment::Instant(instant))
+}
+
+/// Both are required: a date alone would mean midnight, which few who write it want.
+fn date_and_time(text: &str) -> Option<DateTime> {
+    let (date, time) = text.split_once(['T', 't']).or_else(|| text.split_once(' '))?;
+    Some(date.parse::<Date>().ok()?.to_datetime(time_of_day(time)?))
+}
+
+/// `3:00`, `03:00` or `03:00:15`.
+fn time_of_day(text: &str) -> Option<Time> {
+    let mut numbers = [0_i8; 3];
+    let mut parts = 0;
+    for part in text.trim().split(':') {
+        let valid = (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+        *numbers.get_mut(parts).filter(|_| valid)? = part.parse().ok()?;
+        parts += 1;
+    }
+    (parts >= 2).then(|| Time::new(numbers[0], numbers[1], numbers[2], 0).ok()).flatten()
+}
+
+impl Moment {
+    /// The instant, which is never before `now`. The zone of `now` is that of the wall clock; a time
+    /// that the clock skips is taken after the gap, one that it shows twice is the first.
+    ///
+    /// # Errors
+    /// A time in the past; a time outside of the calendar.
+    pub fn resolve(&self, now: &Zoned) -> Result<Timestamp, TimeError> {
+        let zone = now.time_zone();
+        let on = |date: Date, time: Time| {
+            zone.to_zoned(date.to_datetime(time)).map_err(|_| TimeError::OutOfRange)
+        };
+        let tomorrow = || now.date().tomorrow().map_err(|_| TimeError::OutOfRange);
+        let at = match self {
+            Self::Instant(instant) => instant.to_zoned(zone.clone()),
+            Self::Local(local) => on(local.date(), local.time())?,
+            Self::Day { ahead: 0, time } => on(now.date(), *time)?,
+            Self::Day { time, .. } => on(tomorrow()?, *time)?,
+            Self::Next(time) => {
+                let twice = zone.to_ambiguous_zoned(now.date().to_datetime(*time));
+                let second = twice.later().map_err(|_| TimeError::OutOfRange)?;
+                [on(now.date(), *time)?, second]
+                    .into_iter()
+                    .find(|today| today > now)
+                    .map_or_else(|| on(tomorrow()?, *time), Ok)?
+            }
+        };
+        if at < *now {
+            return Err(TimeError::Past { at: local_text(&at), now: local_text(now) });
+        }
+        Ok(at.timestamp())
+    }
+}
+
+/// To the second, with the zone's name and its offset.
+pub fn local_text(at: &Zoned) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S %Z (%:z)").to_string()
+}
+
+/// A span of at most 365 days. Days have 24 hours here.
+///
+/// # Errors
+/// Everything else, with what to write instead.
+pub fn duration(text: &str) -> Result<Duration, TimeError> {
+    let text = text.trim();
+    if text.parse::<f64>().is_ok() {
+        return Err(TimeError::NoUnit(text.to_owned()));
+    }
+    let Ok(span) = text.parse::<Span>() else {
+        return Err(match text.parse::<Moment>() {
+            Ok(_) => TimeError::TimeForDuration(text.to_owned()),
+            Err(_) => TimeError::NotADuration,
+        });
+    };
+    if span.get_years() != 0 || span.get_months() != 0 {
+        return Err(TimeError::Calendar);
+    }
+    let signed =
+        span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| TimeError::TooLong)?;
+    let span = Duration::try_from(signed).map_err(|_| TimeError::Negative)?;
+    if span > LONGEST {
+        return Err(TimeError::TooLong);
+    }
+    Ok(span)
+}
+
+/// As [`duration`], but at least a microsecond, the database's smallest.
+///
+/// # Errors
+/// As [`duration`].
+pub fn positive_duration(text: &str) -> Result<Duration, TimeError> {
+    match duration(text)? {
+        span if span < Duration::from_micros(1) => Err(TimeError::Zero),
+        span => Ok(span),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! How fast tasks are submitted: each in a transaction of its own from one connection and from ten,
+//! and many at once in the fastest way that each queue has for that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
+use tokio::task::JoinSet;
+
+use super::adapter::{Adapter, Place, TIMEOUT, Took};
+use super::catalog::Variant;
+use super::turns::{Candidate, Entry, into_scenario, take_turns};
+use super::{Participants, set_up};
+use crate::context::RunContext;
+use crate::database::{Database, EFFECT};
+use crate::result::{Case, Scenario};
+use crate::rounds::rate;
+
+/// Tasks in one call of a bulk, for pgmill and peers alike.
+const AT_ONCE: i64 = 10_000;
+
+/// Connections, tasks.
+const SINGLE: [(i64, i64); 2] = [(1, 1_000), (10, 4_000)];
+
+/// Twice the best peer in bulk; single ones are shown beside them.
+const GOAL: f64 = 2.0;
+
+/// Without the notification, idle workers notice a task at their next look.
+const OWN: [(&str, bool); 2] = [("pgmill", false), ("pgmill, with notify", true)];
+
+pub(super) async fn run(
+    context: &RunContext,
+    participants: &Participants,
+    tasks: i64,
+) -> Result<Scenario> {
+    let mut entries = entries(participants);
+    take_turns(context, "peers-enqueue", &mut entries, async |database, _, candidate, _| {
+        match candidate {
+            Candidate::Own(way) => own_round(context, database, OWN[way].1, tasks).await,
+            Candidate::Peer(adapter, variant) => {
+                peer_round(context, database, (adapter, variant), tasks).await
+            }
+        }
+    })
+    .await?;
+    let mut scenario = into_scenario(entries);
+    scenario.notes.push(format!(
+        "bulk: {tasks} tasks, {AT_ONCE} a call; clients are in the peer's own language; the notification is \
+         the NOTIFY that wakes idle workers, sent by pgmill after the commit, by most peers in it"
+    ));
+    Ok(scenario)
+}
+
+fn entries(participants: &Participants) -> Vec<Entry<'_>> {
+    let mut entries = Vec::new();
+    for (way, (name, _)) in OWN.into_iter().enumerate() {
+        let mut cases = cases(name);
+        cases[2].goal = Some(GOAL);
+        entries.push(Entry::own(way, name, cases));
+    }
+    for adapter in &participants.adapters {
+        entries.extend(adapter.peer.submit.iter().map(|it| Entry::peer(adapter, it, cases)));
+    }
+    entries
+}
+
+fn cases(name: &str) -> Vec<Case> {
+    ["1 connection", "10 connections", "bulk"].map(|how| rate(format!("{name}, {how}"))).to_vec()
+}
+
+/// Tasks per second.
+#[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+fn per_second(tasks: i64, seconds: f64) -> f64 {
+    tasks as f64 / seconds.max(f64::EPSILON)
+}
+
+async fn peer_round(
+    context: &RunContext,
+    database: &Database,
+    (adapter, variant): (&Adapter, &'static Variant),
+    tasks: i64,
+) -> Result<Vec<f64>> {
+    set_up(database, adapter, variant).await?;
+    let place = Place { url: database.url(), settings: variant.settings };
+    let mut rates = Vec::new();
+    for (connections, count) in SINGLE {
+        let count = context.size(count, count / 5);
+        let words = format!("enqueue-single 1 {count} {connections}");
+        let took: Took = adapter.step(place, &words, TIMEOUT).await?;
+        rates.push(per_second(count, took.seconds));
+    }
+    let took: Took = adapter.step(place, &format!("enqueue 1 {tasks}"), TIMEOUT).await?;
+    rates.push(per_second(tasks, took.seconds));
+    Ok(rates)
+}
+
+async fn own_round(
+    context: &RunContext,
+    database: &Database,
+    with_notify: bool,
+    tasks: i64,
+) -> Result<Vec<f64>> {
+    let mut rates = Vec::new();
+    for (connections, count) in SINGLE {
+        let count = context.size(count, count / 5);
+        let seconds = singly(context, database, connections, count, with_notify).await?;
+        rates.push(per_second(count, seconds));
+    }
+    let session = context.connect(database.url()).await?;
+    let begun = Instant::now();
+    let mut from = 1;
+    while from <= tasks {
+        let to = tasks.min(from + AT_ONCE - 1);
+        let chunk: Vec<NewTask> = (from..=to).map(task).collect();
+        enqueue_many(&*session, &chunk, &TaskOptions::default()).await?;
+        from = to + 1;
+    }
+    if with_notify {
+        notify(&*session).await?;
+    }
+    rates.push(per_second(tasks, begun.elapsed().as_secs_f64()));
+    Ok(rates)
+}
+
+/// Seconds for so many tasks from so many connections.
+async fn singly(
+    context: &RunContext,
+    database: &Database,
+    connections: i64,
+    count: i64,
+    with_notify: bool,
+) -> Result<f64> {
+    let mut sessions = Vec::new();
+    for _ in 0..connections {
+        sessions.push(context.connect(database.url()).await?);
+    }
+    let next = Arc::new(AtomicI64::new(1));
+    let mut lanes: JoinSet<Result<()>> = JoinSet::new();
+    let begun = Instant::now();
+    for session in sessions {
+        let next = Arc::clone(&next);
+        lanes.spawn(async move {
+            loop {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                if n > count {
+                    return Ok(());
+                }
+                enqueue(&*session, &task(n), &TaskOptions::default(), None).await?;
+                if with_notify {
+                    notify(&*session).await?;
+                }
+            }
+        });
+    }
+    while let Some(lane) = lanes.join_next().await {
+        lane??;
+    }
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+fn task(n: i64) -> NewTask {
+    NewTask { statement: EFFECT.replace("%s", &n.to_string()), ..NewTask::default() }
+}

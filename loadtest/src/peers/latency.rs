@@ -1,0 +1,244 @@
+//! From the reply to the enqueue's commit to the start of the statement in the server, one task at a
+//! time, on a worker that waits.
+//!
+//! Who enqueues is a process of its own. When the reply came is its wall clock, when the statement
+//! started is the server's: the two are one, for both run on this machine. Of peers the start of the
+//! handler is told too, which comes before that of its statement; pgmill has no handlers.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, notify};
+use tokio::time::sleep;
+
+use super::adapter::{Adapter, Committed, Place, Step, TIMEOUT, Worked};
+use super::catalog::Variant;
+use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
+use super::{Participants, set_up};
+use crate::context::RunContext;
+use crate::database::Database;
+use crate::fleet::{Fleet, FleetSpec};
+use crate::latency::LatencyHistogram;
+use crate::result::{Better, Case, Scenario};
+use crate::rounds::case;
+
+/// Between two tasks: three to five quarters of it.
+const GAP_MS: i64 = 25;
+
+/// Of a round, not counted: connections, caches and runtimes warm up.
+const WARM_UP: i64 = 20;
+
+/// A worker whose connections have not changed for this long is ready. Not earlier: with a task that
+/// came while its worker was starting, awa went on without LISTEN and looked five times a second.
+const READY: Duration = Duration::from_secs(2);
+
+/// What the peers' adapters do, without a handler.
+const START: &str =
+    "INSERT INTO loadtest.starts (task, statement_at) VALUES (%s, clock_timestamp())";
+
+const READ: &str = "/* loadtest.peer_starts */
+SELECT s.task, extract(epoch FROM s.statement_at)::float8,
+    extract(epoch FROM coalesce(s.handler_at, s.statement_at))::float8
+FROM loadtest.starts s ORDER BY s.task";
+
+const FIRST: &str =
+    "/* loadtest.first_start */ SELECT count(*) FROM loadtest.starts s WHERE s.task = 0";
+
+const SESSIONS: &str = "/* loadtest.peer_sessions */
+SELECT count(*) FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.backend_type = 'client backend'
+    AND a.pid <> pg_backend_pid()";
+
+/// Seconds that a peer's worker may take for a round; five are enough.
+const LIMIT: u64 = 60;
+
+/// Not above the best peer.
+const GOAL: f64 = 1.0;
+
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+pub(super) async fn run(context: &RunContext, participants: &Participants) -> Result<Scenario> {
+    let fleet_spec = FleetSpec::from_options(context);
+    let count = WARM_UP + context.size(200, 50);
+    let mut entries = entries(participants);
+    let mut waits: Vec<Waits> = Vec::new();
+    for _ in &entries {
+        waits.push(Waits::new()?);
+    }
+    take_turns(context, "peers-latency", &mut entries, async |database, n, candidate, _| {
+        let committed_at = match candidate {
+            Candidate::Own(way) => {
+                choose_way(database, way).await?;
+                own_round(context, database, &fleet_spec, count).await?
+            }
+            Candidate::Peer(adapter, variant) => {
+                peer_round(database, adapter, variant, count).await?
+            }
+        };
+        let found = Waits::of(database, &committed_at).await?;
+        waits[n].merge(&found)?;
+        Ok(found.both().map(|times| times.at(50.0)).to_vec())
+    })
+    .await?;
+    for (entry, waits) in entries.iter_mut().zip(&waits) {
+        // None without a round.
+        for (case, times) in entry.cases.iter_mut().zip(waits.both()) {
+            case.percentiles = case.median().map(|_| times.percentiles());
+        }
+    }
+    let mut scenario = into_scenario(entries);
+    scenario.notes.push(format!(
+        "pgmill: {}; {} tasks a round, one every {GAP_MS} ms, enqueued by another process; the first \
+         {WARM_UP} do not count; a round's value is its median",
+        fleet_spec.describe(),
+        count - WARM_UP
+    ));
+    Ok(scenario)
+}
+
+fn entries(participants: &Participants) -> Vec<Entry<'_>> {
+    let new = |name: String| case(name, "ms", Better::Lower);
+    let mut entries = Vec::new();
+    for (way, (name, _)) in OWN.into_iter().enumerate() {
+        let case = Case { goal: Some(GOAL), ..new(name.to_owned()) };
+        entries.push(Entry::own(way, name, vec![case]));
+    }
+    for adapter in &participants.adapters {
+        for variant in adapter.peer.pickup {
+            entries.push(Entry::peer(adapter, variant, |name| {
+                vec![new(name.to_owned()), new(format!("{name}, to its handler"))]
+            }));
+        }
+    }
+    entries
+}
+
+async fn own_round(
+    context: &RunContext,
+    database: &Database,
+    fleet_spec: &FleetSpec,
+    count: i64,
+) -> Result<Vec<f64>> {
+    let mut fleet = Fleet::start(context, database, fleet_spec).await?;
+    let session = context.connect(database.url()).await?;
+    let mut committed_at = Vec::new();
+    for n in 0..=count {
+        let task = NewTask { statement: START.replace("%s", &n.to_string()), ..NewTask::default() };
+        enqueue(&*session, &task, &TaskOptions::default(), None).await?;
+        committed_at.push(wall_clock());
+        notify(&*session).await?;
+        while n == 0 && !first_has_started(database).await? {
+            fleet.check()?;
+            sleep(POLL_INTERVAL).await;
+        }
+        // As the adapters: sixteenths of the gap, in no order that repeats soon.
+        let sixteenths = 12 + (n * 7 + n / 5) % 9;
+        sleep(Duration::from_millis(u64::try_from(GAP_MS * sixteenths / 16)?)).await;
+    }
+    committed_at.remove(0);
+    all_have_started(database, count).await?;
+    fleet.stop().await?;
+    Ok(committed_at)
+}
+
+async fn peer_round(
+    database: &Database,
+    adapter: &Adapter,
+    variant: &'static Variant,
+    count: i64,
+) -> Result<Vec<f64>> {
+    set_up(database, adapter, variant).await?;
+    let place = Place { url: database.url(), settings: variant.settings };
+    let mut worker = adapter.start(place, &format!("work starts {} {LIMIT}", count + 1))?;
+    ready(database, &mut worker).await?;
+    let _: Committed = adapter.step(place, "enqueue-paced 0 1 0", TIMEOUT).await?;
+    while !first_has_started(database).await? {
+        worker.check().await?;
+        sleep(POLL_INTERVAL).await;
+    }
+    let words = format!("enqueue-paced 1 {count} {GAP_MS}");
+    let committed: Committed = adapter.step(place, &words, TIMEOUT).await?;
+    let worked: Worked = worker.end(TIMEOUT * 2).await?;
+    ensure!(worked.done > count, "{} of {} jobs were run", worked.done, count + 1);
+    Ok(committed.committed_at)
+}
+
+/// Returns when the worker has connected, and seems to wait for work.
+async fn ready(database: &Database, worker: &mut Step) -> Result<()> {
+    let begun = Instant::now();
+    let (mut sessions, mut since) = (0, begun);
+    while sessions == 0 || since.elapsed() < READY {
+        worker.check().await?;
+        ensure!(begun.elapsed() < TIMEOUT, "the worker is not ready after {TIMEOUT:?}");
+        sleep(POLL_INTERVAL).await;
+        let now: i64 = database.session.query_typed(SESSIONS, &[]).await?[0].get(0);
+        if now != sessions {
+            (sessions, since) = (now, Instant::now());
+        }
+    }
+    Ok(())
+}
+
+async fn first_has_started(database: &Database) -> Result<bool> {
+    Ok(database.session.query_typed(FIRST, &[]).await?[0].get::<_, i64>(0) > 0)
+}
+
+/// pgmill's tasks are stopped with their worker; the peers' adapters wait for theirs.
+async fn all_have_started(database: &Database, count: i64) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let started = database.session.query(READ, &[]).await?.len();
+        if i64::try_from(started)? > count {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < TIMEOUT, "{started} of {} tasks started", count + 1);
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// From the commit to the start of the statement, and of the handler before it.
+struct Waits {
+    statement: LatencyHistogram,
+    handler: LatencyHistogram,
+}
+
+impl Waits {
+    fn new() -> Result<Self> {
+        Ok(Self { statement: LatencyHistogram::new()?, handler: LatencyHistogram::new()? })
+    }
+
+    /// Of each task that counts. `committed_at` begins with task 1.
+    async fn of(database: &Database, committed_at: &[f64]) -> Result<Self> {
+        let rows = database.session.query(READ, &[]).await?;
+        let mut waits = Self::new()?;
+        for row in rows.iter().filter(|row| row.get::<_, i64>(0) > WARM_UP) {
+            let place = usize::try_from(row.get::<_, i64>(0) - 1)?;
+            let committed_at = committed_at.get(place).context("a task that nobody enqueued")?;
+            waits.statement.add((row.get::<_, f64>(1) - committed_at) * 1000.0);
+            waits.handler.add((row.get::<_, f64>(2) - committed_at) * 1000.0);
+        }
+        let wanted = committed_at.len() as u64 - WARM_UP.cast_unsigned();
+        let timed = waits.statement.percentiles().count;
+        ensure!(timed == wanted, "{timed} starts of {wanted} tasks");
+        Ok(waits)
+    }
+
+    fn both(&self) -> [&LatencyHistogram; 2] {
+        [&self.statement, &self.handler]
+    }
+
+    fn merge(&mut self, other: &Self) -> Result<()> {
+        self.statement.merge(&other.statement)?;
+        self.handler.merge(&other.handler)
+    }
+}
+
+/// Seconds since the epoch, by the clock that the server reads too.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the moment a reply arrives is known here only; the server is on this machine"
+)]
+fn wall_clock() -> f64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap_or_default().as_secs_f64()
+}

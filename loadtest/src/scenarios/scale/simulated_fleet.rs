@@ -1,0 +1,232 @@
+//! A fleet that is on the list and holds its locks and its tasks, without a process behind it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use queue::claim::{CLAIM, SESSION_SETTINGS};
+use queue::heartbeat::{WorkerRegistration, heartbeat, register};
+use queue::poll::{PollOptions, poll};
+use queue::priority::set_reserved_capacity;
+use queue::{ReservedCapacity, TaskId, Token, WorkerId};
+use tokio_postgres::Statement;
+use tokio_postgres::types::Type;
+
+use super::super::runs::FORGET;
+use crate::context::RunContext;
+use crate::database::{Database, QUEUE};
+use crate::latency::LatencyHistogram;
+use crate::session::Session;
+
+/// Locks that one session holds for as many workers.
+const LOCKS_PER_SESSION: u32 = 50;
+
+/// The oldest tasks, to workers that have none.
+const ASSIGN_TASKS: &str = "/* loadtest.assign_tasks */
+WITH idle AS (
+    SELECT w.id, row_number() OVER (ORDER BY w.id) AS n FROM mill.workers w
+    WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id)
+), oldest AS (
+    SELECT t.id, row_number() OVER (ORDER BY t.id) AS n FROM mill.tasks t WHERE t.state = 'pending'
+    ORDER BY t.id LIMIT $1::bigint * (SELECT count(*) FROM idle)
+)
+UPDATE mill.tasks t SET state = 'running', attempt = 1, claimed_at = clock_timestamp(), claimed_by = idle.id,
+    token = gen_random_uuid(), session_pid = 1, session_started_at = now()
+FROM oldest JOIN idle ON idle.n = (oldest.n - 1) / $1::bigint + 1 WHERE t.id = oldest.id";
+
+const NEXT: &str = "/* loadtest.next_pending */
+SELECT coalesce(min(t.id), 1) - 1 FROM mill.tasks t WHERE t.state = 'pending'";
+
+const VACUUM: &str = "/* loadtest.vacuum_fleet */ VACUUM (ANALYZE) mill.tasks, mill.workers";
+
+const COST: &str = r"/* loadtest.statement_cost */
+SELECT sum(s.shared_blks_hit + s.shared_blks_read)::float8 / sum(s.calls)
+FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+WHERE d.datname = current_database() AND s.query LIKE $1";
+
+/// The first of a session plan, and fill its caches.
+const FIRST: usize = 10;
+
+/// What every worker sends, how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Every 5 s.
+    Heartbeat,
+    /// The same while readers are kept for reserved tasks.
+    HeartbeatWithReservation,
+    /// Every 1.3 s of an idle worker, and of a busy one.
+    Poll,
+    /// Now and then with the other workers in it.
+    PollPeers,
+    /// Of some of the workers also with those that hold claims and are not registered.
+    PollUnregistered,
+    /// As readers become idle; of 8 tasks.
+    Claim,
+}
+
+pub(super) const MEASURED: [Operation; 6] = [
+    Operation::Heartbeat,
+    Operation::HeartbeatWithReservation,
+    Operation::Poll,
+    Operation::PollPeers,
+    Operation::PollUnregistered,
+    Operation::Claim,
+];
+
+impl Operation {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Heartbeat => "a heartbeat",
+            Self::HeartbeatWithReservation => "a heartbeat with reserved readers",
+            Self::Poll => "a poll",
+            Self::PollPeers => "a poll of the peers",
+            Self::PollUnregistered => "a poll for unregistered peers",
+            Self::Claim => "a claim of 8",
+        }
+    }
+
+    fn statement(self) -> &'static str {
+        match self {
+            Self::Heartbeat | Self::HeartbeatWithReservation => "queue.heartbeat",
+            Self::Poll | Self::PollPeers | Self::PollUnregistered => "queue.poll",
+            Self::Claim => "queue.claim",
+        }
+    }
+}
+
+/// Of one call.
+pub(super) struct Cost {
+    /// Median, with the round trip.
+    pub(super) ms: f64,
+    /// Average.
+    pub(super) buffers: f64,
+}
+
+pub(super) struct SimulatedFleet<'a> {
+    context: &'a RunContext,
+    database: &'a Database,
+    workers: Vec<WorkerId>,
+    /// They hold the locks.
+    holders: Vec<Session>,
+    session: Session,
+    claimer: Session,
+    claim: Statement,
+}
+
+impl<'a> SimulatedFleet<'a> {
+    pub(super) async fn new(
+        context: &'a RunContext,
+        database: &'a Database,
+    ) -> Result<SimulatedFleet<'a>> {
+        let session = context.connect(database.url()).await?;
+        let claimer = context.connect(database.url()).await?;
+        claimer.batch_execute(SESSION_SETTINGS).await?;
+        let claim = claimer.prepare(CLAIM).await.context("could not prepare the claim")?;
+        let (workers, holders) = (Vec::new(), Vec::new());
+        Ok(Self { context, database, workers, holders, session, claimer, claim })
+    }
+
+    /// Registers workers until there are so many, each with its readers busy.
+    pub(super) async fn grow(&mut self, size: u32, readers: u32) -> Result<()> {
+        while self.workers.len() < size as usize {
+            if self.workers.len() >= self.holders.len() * LOCKS_PER_SESSION as usize {
+                self.holders.push(self.context.connect(self.database.url()).await?);
+            }
+            let worker = WorkerId::random();
+            let registration = WorkerRegistration {
+                worker,
+                pid: 1,
+                host: "simulated_fleet".to_owned(),
+                version: "0",
+                readers,
+                profiles: BTreeMap::from([(String::new(), readers)]),
+                queues: None,
+                heartbeat_interval: Duration::from_secs(5),
+                orphan_timeout: Duration::from_secs(3600),
+            };
+            let holder = self.holders.last().context("a session was made")?;
+            register(&**holder, &registration).await?;
+            self.workers.push(worker);
+        }
+        self.database.session.execute(ASSIGN_TASKS, &[&i64::from(readers)]).await?;
+        self.database.session.batch_execute(VACUUM).await?;
+        // Rows as they are while workers beat: each with a dead one beside it.
+        for worker in &self.workers {
+            heartbeat(&*self.session, *worker, readers as usize, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes all of them off the list; their locks go with the sessions.
+    pub(super) async fn deregister(self) -> Result<()> {
+        for worker in &self.workers {
+            queue::heartbeat::deregister(&*self.session, *worker).await?;
+        }
+        Ok(())
+    }
+
+    /// What one of these statements costs in the fleet as it is.
+    pub(super) async fn cost(&self, what: Operation, calls: usize) -> Result<Cost> {
+        let kept = if what == Operation::HeartbeatWithReservation { "high" } else { "none" };
+        let kept: ReservedCapacity = kept.parse().ok().context("a reserved capacity")?;
+        set_reserved_capacity(&*self.session, kept).await?;
+        let mut last: i64 = self.session.query_typed(NEXT, &[]).await?[0].get(0);
+        let mut times = LatencyHistogram::new()?;
+        for n in 0..FIRST + calls {
+            if n == FIRST {
+                self.database.session.query_typed(FORGET, &[]).await?;
+            }
+            let begun = Instant::now();
+            self.call(what, self.workers[n % self.workers.len()], &mut last).await?;
+            if n >= FIRST {
+                times.add(begun.elapsed().as_secs_f64() * 1000.0);
+            }
+        }
+        let like = format!("/* {} */%", what.statement());
+        let like = [(&like as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT)];
+        let buffers = self.database.session.query_typed(COST, &like).await?[0].get(0);
+        Ok(Cost { ms: times.at(50.0), buffers })
+    }
+
+    async fn call(&self, what: Operation, worker: WorkerId, last: &mut i64) -> Result<()> {
+        match what {
+            Operation::Heartbeat | Operation::HeartbeatWithReservation => {
+                let held: Vec<(TaskId, Token)> =
+                    (1..=8).map(|id| (TaskId(id), Token::stale())).collect();
+                let orders = heartbeat(&*self.session, worker, 8, &held).await?;
+                ensure!(
+                    orders.is_some(),
+                    "the fleet does not know a worker of the simulated_fleet"
+                );
+            }
+            Operation::Poll | Operation::PollPeers | Operation::PollUnregistered => {
+                let unregistered = what == Operation::PollUnregistered;
+                let peers = unregistered || what == Operation::PollPeers;
+                let wanted = PollOptions { peers, unregistered, pending: true };
+                poll(&*self.session, worker, None, wanted).await?;
+            }
+            Operation::Claim => *last = self.claim(worker, *last).await?,
+        }
+        Ok(())
+    }
+
+    /// As a worker claims that goes on from its watermark; returns the next one.
+    async fn claim(&self, worker: WorkerId, after: i64) -> Result<i64> {
+        let (pids, started, after) = ([1_i32; 8], [Timestamp::UNIX_EPOCH; 8], [after]);
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
+            &[QUEUE].as_slice(),
+            &["normal"].as_slice(),
+            &after.as_slice(),
+            &8_i64,
+            &worker.0,
+            &pids.as_slice(),
+            &started.as_slice(),
+            &[i64::MAX].as_slice(),
+            &[""].as_slice(),
+        ];
+        let rows = self.claimer.query(&self.claim, &params).await?;
+        ensure!(rows.len() == 8, "{} tasks claimed", rows.len());
+        Ok(rows.iter().map(|row| row.get::<_, i64>(1)).max().unwrap_or(after[0]))
+    }
+}

@@ -1,0 +1,49 @@
+//! Spans, times and statements as people read them.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use queue::{Outcome, State};
+
+pub(crate) use terminal::{counted, one_line, span};
+
+use crate::output::Tone;
+
+/// On the wall clock of the reader.
+pub(crate) fn local_time(time: Timestamp) -> String {
+    time.to_zoned(TimeZone::system()).strftime("%F %T %Z").to_string()
+}
+
+/// How long ago, or in how long.
+pub(crate) fn relative_time(time: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(time).as_secs_f64();
+    if seconds < 0.0 { format!("in {}", span(-seconds)) } else { format!("{} ago", span(seconds)) }
+}
+
+pub(crate) fn state_tone(state: State) -> Tone {
+    match state {
+        State::Running => Tone::Success,
+        State::Blocked => Tone::Warning,
+        State::Scheduled | State::Pending => Tone::Plain,
+    }
+}
+
+pub(crate) fn outcome_tone(outcome: Outcome) -> Tone {
+    match outcome {
+        Outcome::Succeeded => Tone::Success,
+        Outcome::Cancelled => Tone::Warning,
+        Outcome::Failed | Outcome::TimedOut | Outcome::Lost | Outcome::Unknown => Tone::Error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_future_is_told_from_the_past() {
+        let now: Timestamp = "2026-12-01T03:00:00Z".parse().unwrap();
+        let then: Timestamp = "2026-12-01T02:00:00Z".parse().unwrap();
+        assert_eq!(relative_time(then, now), "1h 0m ago");
+        assert_eq!(relative_time(now, then), "in 1h 0m");
+    }
+}

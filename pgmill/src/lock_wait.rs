@@ -1,0 +1,112 @@
+//! A command that waits for somebody else's lock says so, and does not wait for ever.
+//!
+//! The end of a task that waits for a synchronous standby holds the task's row for as long as the standby
+//! is away. A second session looks at what the first one waits for, and cancels it in the end.
+
+use std::time::Duration;
+
+use queue::lock_wait::{LockWait, backend_pid, lock_wait};
+use queue::{connect, exit};
+use terminal::print_stderr;
+use tokio::time::{Instant, sleep};
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Most commands are over by then, and need no second session.
+const MONITOR_DELAY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// For the same wait.
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
+
+/// Looks at one session from another.
+pub(crate) struct LockWaitMonitor {
+    target: connect::Target,
+    backend: i32,
+    cancel: tokio_postgres::CancelToken,
+}
+
+impl LockWaitMonitor {
+    /// For what is done on this session.
+    ///
+    /// # Errors
+    /// Database trouble.
+    pub(crate) async fn with(session: &Session) -> Result<Self, Failure> {
+        Ok(Self {
+            target: session.target().clone(),
+            backend: backend_pid(&session.client).await?,
+            cancel: session.client.cancel_token(),
+        })
+    }
+
+    /// Runs the command; while it waits for a lock, says for whose, and gives up in the end.
+    ///
+    /// # Errors
+    /// The command's own; that it waited for too long.
+    pub(crate) async fn run(
+        self,
+        command: impl Future<Output = Result<u8, Failure>>,
+    ) -> Result<u8, Failure> {
+        let mut command = std::pin::pin!(command);
+        let gave_up = tokio::select! {
+            done = &mut command => return done,
+            wait = self.cancel_on_timeout() => wait,
+        };
+        // What it answers to the cancel request is not news.
+        match tokio::time::timeout(MONITOR_DELAY, command).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(_)) | Err(_) => Err(Failure::new(
+                exit::UNREACHABLE,
+                format!("gave up after {} s: {}", MAX_LOCK_WAIT.as_secs(), gave_up),
+            )
+            .hint("nothing was changed; try again later, or end that session: SELECT pg_terminate_backend(PID)")),
+        }
+    }
+
+    /// Resolves when the command was cancelled, because it waited for too long. Without a second session
+    /// nobody can tell.
+    async fn cancel_on_timeout(&self) -> String {
+        sleep(MONITOR_DELAY).await;
+        let Ok((client, connection)) = connect::open(&self.target).await else {
+            return std::future::pending().await;
+        };
+        let polls = async {
+            let mut since: Option<Instant> = None;
+            loop {
+                let wait = lock_wait(&client, self.backend).await.ok().flatten();
+                match (wait, since) {
+                    (None, _) => since = None,
+                    (Some(wait), None) => {
+                        since = Some(Instant::now());
+                        print_stderr(format_args!("{}", describe(&wait)));
+                    }
+                    (Some(wait), Some(since)) if since.elapsed() >= MAX_LOCK_WAIT => {
+                        let _ = connect::cancel(&self.cancel, &self.target).await;
+                        return describe(&wait);
+                    }
+                    (Some(_), Some(_)) => {}
+                }
+                sleep(POLL_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            gave_up = polls => gave_up,
+            _ = connection => std::future::pending().await,
+        }
+    }
+}
+
+fn describe(wait: &LockWait) -> String {
+    match wait {
+        LockWait::Standby => "waiting for a synchronous standby to confirm the commit".to_owned(),
+        LockWait::Session { pid, login, for_standby, seconds } => {
+            let whose = login.as_ref().map(|login| format!(" of \"{login}\"")).unwrap_or_default();
+            let age = seconds.map(|age| format!(", open for {age:.0} s")).unwrap_or_default();
+            let why = if *for_standby { ", which waits for a synchronous standby" } else { "" };
+            match pid {
+                Some(pid) => format!("waiting for a lock of session {pid}{whose}{age}{why}"),
+                None => "waiting for a lock".to_owned(),
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Orders of graphs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The level of each node: 0 for those that wait for none, else one more than the highest level of
+/// what it waits for. Edges are (parent, child); those that lead elsewhere do not count.
+///
+/// # Errors
+/// A path that comes round: `a > b > a`.
+pub(crate) fn levels<'a>(
+    nodes: impl IntoIterator<Item = &'a str>,
+    edges: &[(&'a str, &'a str)],
+) -> Result<BTreeMap<&'a str, usize>, String> {
+    let mut waits: BTreeMap<&str, usize> = nodes.into_iter().map(|node| (node, 0)).collect();
+    let inside: BTreeSet<(&str, &str)> = edges
+        .iter()
+        .copied()
+        .filter(|(parent, child)| waits.contains_key(parent) && waits.contains_key(child))
+        .collect();
+    let mut children: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (parent, child) in &inside {
+        children.entry(parent).or_default().push(child);
+        *waits.entry(child).or_default() += 1;
+    }
+    let mut levels = BTreeMap::new();
+    let free = |(node, count): (&&'a str, &usize)| (*count == 0).then_some(*node);
+    let mut ready: Vec<&str> = waits.iter().filter_map(free).collect();
+    for level in 0.. {
+        if ready.is_empty() {
+            break;
+        }
+        let mut next = Vec::new();
+        for node in ready {
+            levels.insert(node, level);
+            for child in children.get(node).into_iter().flatten() {
+                let left = waits.entry(child).or_default();
+                *left -= 1;
+                if *left == 0 {
+                    next.push(*child);
+                }
+            }
+        }
+        ready = next;
+    }
+    if levels.len() == waits.len() {
+        return Ok(levels);
+    }
+    let stuck = |node: &str| !levels.contains_key(node);
+    let around: Vec<(&str, &str)> =
+        inside.into_iter().filter(|(parent, child)| stuck(parent) && stuck(child)).collect();
+    Err(cycle_path(&around))
+}
+
+/// A path through edges of which each has another one before it.
+fn cycle_path(edges: &[(&str, &str)]) -> String {
+    let mut parent_of: BTreeMap<&str, &str> = BTreeMap::new();
+    for (parent, child) in edges {
+        parent_of.entry(child).or_insert(parent);
+    }
+    // From any of them back: after enough steps the walk is in the circle.
+    let Some(mut node) = edges.first().map(|(_, child)| *child) else { return String::new() };
+    for _ in 0..parent_of.len() {
+        node = parent_of.get(node).copied().unwrap_or(node);
+    }
+    let mut path = vec![node];
+    let mut before = parent_of.get(node).copied().unwrap_or(node);
+    while before != node {
+        path.push(before);
+        before = parent_of.get(before).copied().unwrap_or(node);
+    }
+    // It begins with the first by name, so that it reads the same wherever the walk began.
+    path.reverse();
+    let first =
+        path.iter().enumerate().min_by_key(|(_, name)| **name).map_or(0, |(place, _)| place);
+    path.rotate_left(first);
+    path.push(path[0]);
+    path.join(" > ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_stands_below_all_that_it_waits_for() {
+        let edges = [("a", "b"), ("b", "d"), ("a", "d"), ("c", "d"), ("x", "a"), ("a", "b")];
+        let found = levels(["a", "b", "c", "d"], &edges).unwrap();
+        assert_eq!(found, BTreeMap::from([("a", 0), ("b", 1), ("c", 0), ("d", 2)]));
+    }
+
+    #[test]
+    fn a_circle_is_shown_from_parent_to_child() {
+        let edges = [("s", "b"), ("c", "a"), ("a", "b"), ("b", "c"), ("c", "z")];
+        let nodes = ["a", "b", "c", "s", "z"];
+        assert_eq!(levels(nodes, &edges), Err("a > b > c > a".to_owned()));
+        assert_eq!(levels(["a"], &[("a", "a")]), Err("a > a".to_owned()));
+    }
+}

@@ -1,0 +1,88 @@
+//! `target_session_attrs`: whether the server that answered is of the kind asked for.
+
+use super::ConnectError;
+use super::attempt::Connection;
+use super::settings::Settings;
+use futures_util::future::{Either, select};
+use std::pin::pin;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+/// The kind of server asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TargetSessionAttrs {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    /// A standby in a first pass over all hosts, anything in a second.
+    PreferStandby,
+}
+
+const READ_ONLY: &str = "/* queue.session_read_only */ SHOW transaction_read_only";
+const IN_RECOVERY: &str = "/* queue.session_in_recovery */ \
+                           SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'on' ELSE 'off' END";
+
+impl TargetSessionAttrs {
+    pub(super) fn resolve(settings: &Settings) -> Result<Self, ConnectError> {
+        settings.choice(
+            "target_session_attrs",
+            &[
+                ("any", Self::Any),
+                ("read-write", Self::ReadWrite),
+                ("read-only", Self::ReadOnly),
+                ("primary", Self::Primary),
+                ("standby", Self::Standby),
+                ("prefer-standby", Self::PreferStandby),
+            ],
+        )
+    }
+
+    /// What is asked for in each pass over the hosts.
+    pub(super) fn passes(self) -> &'static [Self] {
+        match self {
+            Self::Any => &[Self::Any],
+            Self::ReadWrite => &[Self::ReadWrite],
+            Self::ReadOnly => &[Self::ReadOnly],
+            Self::Primary => &[Self::Primary],
+            Self::Standby => &[Self::Standby],
+            Self::PreferStandby => &[Self::Standby, Self::Any],
+        }
+    }
+
+    /// The question, and the complaint about the answer `on` or `off`.
+    fn check_query(self) -> Option<(&'static str, &'static str, &'static str)> {
+        match self {
+            Self::Any | Self::PreferStandby => None,
+            Self::ReadWrite => Some((READ_ONLY, "on", "session is read-only")),
+            Self::ReadOnly => Some((READ_ONLY, "off", "session is not read-only")),
+            Self::Primary => Some((IN_RECOVERY, "on", "server is in hot standby mode")),
+            Self::Standby => Some((IN_RECOVERY, "off", "server is not in hot standby mode")),
+        }
+    }
+
+    /// What is wrong with the server, if anything.
+    ///
+    /// Asks in SQL, not by the reported `in_hot_standby`: poolers do not pass that on.
+    pub(super) async fn mismatch(
+        self,
+        client: &Client,
+        connection: &mut Connection,
+    ) -> Result<Option<&'static str>, tokio_postgres::Error> {
+        let Some((sql, unwanted, complaint)) = self.check_query() else { return Ok(None) };
+        let query = pin!(client.simple_query(sql));
+        let messages = match select(query, connection).await {
+            Either::Left((messages, _)) => messages?,
+            // The connection ended first; the query's own error then says so.
+            Either::Right((ended, query)) => {
+                ended?;
+                query.await?
+            }
+        };
+        let answer = messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        Ok((answer == Some(unwanted)).then_some(complaint))
+    }
+}

@@ -1,0 +1,149 @@
+//! A worker's sign of life, and what the fleet has to say to it.
+//!
+//! A beat writes one unlogged row. It never touches a task: a write to a running task's row would
+//! fail the finish of a REPEATABLE READ task.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{Json, Type};
+
+use crate::error::QueueError;
+use crate::task::{TaskId, Token, WorkerId};
+
+/// Shared, so that a worker whose control session broke can take the lock again while the server
+/// still keeps the old session.
+const REGISTER: &str = "/* queue.register */
+WITH started AS (
+    INSERT INTO mill.worker_starts (id, pid, host, version, schema_version) VALUES ($1, $2, $3, $4, $11)
+    ON CONFLICT DO NOTHING
+), session_lock_key AS (
+    SELECT pg_advisory_lock_shared($5)
+)
+INSERT INTO mill.workers (id, session_lock_key, readers, queues, heartbeat_interval, orphan_timeout, profiles)
+SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10 FROM session_lock_key
+ON CONFLICT (id) DO UPDATE SET heartbeat_at = now(), heartbeat = workers.heartbeat + 1";
+
+const HEARTBEAT: &str = "/* queue.heartbeat */
+UPDATE mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), busy = $2
+WHERE w.id = $1
+RETURNING w.draining,
+    ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)),
+    ARRAY(SELECT held.token FROM unnest($3, $4) AS held (id, token)
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = held.id AND t.token = held.token)),
+    mill.reserved_readers(w.id)";
+
+const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHERE w.id = $1";
+
+/// How a worker introduces itself.
+#[derive(Clone, Debug)]
+pub struct WorkerRegistration {
+    /// Its id.
+    pub worker: WorkerId,
+    /// Process id on its host.
+    pub pid: u32,
+    /// Name of its host.
+    pub host: String,
+    /// Version of pgmill.
+    pub version: &'static str,
+    /// How many tasks it runs at once.
+    pub readers: u32,
+    /// How many of them run tasks of each profile; the empty name: tasks that name none.
+    pub profiles: BTreeMap<String, u32>,
+    /// Queues it serves; `None` = every queue.
+    pub queues: Option<Vec<String>>,
+    /// Time between beats.
+    pub heartbeat_interval: Duration,
+    /// Without a beat for this long it is dead.
+    pub orphan_timeout: Duration,
+}
+
+/// What a beat brings back.
+#[derive(Debug, Default)]
+pub struct HeartbeatResponse {
+    /// Claim no more.
+    pub draining: bool,
+    /// Held tasks that somebody wants cancelled.
+    pub cancel: Vec<TaskId>,
+    /// Claims that are no longer good: reclaimed, or finished a moment ago. Tokens and not tasks:
+    /// the same task may be held again under a new one by the time the answer is read.
+    pub lost: Vec<Token>,
+    /// So many of its readers serve reserved tasks only.
+    pub reserved: u32,
+}
+
+/// Registers the worker, and takes the advisory lock that shows its control session to live. The
+/// session of `client` becomes that control session.
+///
+/// # Errors
+/// Database trouble.
+pub async fn register(
+    client: &impl GenericClient,
+    registration: &WorkerRegistration,
+) -> Result<(), QueueError> {
+    client
+        .execute_typed(
+            REGISTER,
+            &[
+                (&registration.worker.0, Type::UUID),
+                (&registration.pid.cast_signed(), Type::INT4),
+                (&registration.host, Type::TEXT),
+                (&registration.version, Type::TEXT),
+                (&registration.worker.session_lock_key(), Type::INT8),
+                (&registration.readers.cast_signed(), Type::INT4),
+                (&registration.queues, Type::TEXT_ARRAY),
+                (&registration.heartbeat_interval.as_secs_f64(), Type::FLOAT8),
+                (&registration.orphan_timeout.as_secs_f64(), Type::FLOAT8),
+                (&Json(&registration.profiles), Type::JSONB),
+                (&crate::schema::VERSION, Type::INT4),
+            ],
+        )
+        .await?;
+    Ok(())
+}
+
+/// One beat of a worker with so many busy readers. `None`: the fleet does not know this worker (any
+/// more), it has to register.
+///
+/// # Errors
+/// Database trouble.
+pub async fn heartbeat(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    busy: usize,
+    held: &[(TaskId, Token)],
+) -> Result<Option<HeartbeatResponse>, QueueError> {
+    let ids: Vec<i64> = held.iter().map(|(id, _)| id.0).collect();
+    let tokens: Vec<uuid::Uuid> = held.iter().map(|(_, token)| token.0).collect();
+    let busy = i32::try_from(busy).unwrap_or(i32::MAX);
+    let rows = client
+        .query_typed(
+            HEARTBEAT,
+            &[
+                (&worker.0, Type::UUID),
+                (&busy, Type::INT4),
+                (&ids, Type::INT8_ARRAY),
+                (&tokens, Type::UUID_ARRAY),
+            ],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let cancel: Vec<i64> = row.try_get(1)?;
+    let lost: Vec<uuid::Uuid> = row.try_get(2)?;
+    Ok(Some(HeartbeatResponse {
+        draining: row.try_get(0)?,
+        cancel: cancel.into_iter().map(TaskId).collect(),
+        lost: lost.into_iter().map(Token).collect(),
+        reserved: row.try_get::<_, i32>(3)?.cast_unsigned(),
+    }))
+}
+
+/// Takes the worker off the list: a graceful end, not a death.
+///
+/// # Errors
+/// Database trouble.
+pub async fn deregister(client: &impl GenericClient, worker: WorkerId) -> Result<(), QueueError> {
+    client.execute_typed(DEREGISTER, &[(&worker.0, Type::UUID)]).await?;
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Plans of tasks that were submitted with `explain`.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::task::TaskId;
+
+const PLAN: &str = "/* queue.saved_plan */
+SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
+FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.plan IS NOT NULL
+ORDER BY a.finished_at DESC LIMIT 1";
+
+/// Of the 10,000 attempts before it, in the seven days before it.
+const PREVIOUS_PLAN: &str = "/* queue.previous_plan */
+SELECT b.task_id, b.attempt, b.finished_at, b.queue, b.name, b.plan
+FROM (SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
+    FROM mill.visible_attempts a
+    WHERE a.queue = $1 AND a.name = $2 AND a.finished_at < $3
+        AND a.finished_at > $3 - interval '168 hours'
+    ORDER BY a.finished_at DESC LIMIT 10000) AS b
+WHERE b.plan IS NOT NULL ORDER BY b.finished_at DESC LIMIT 1";
+
+/// A plan that was kept.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SavedPlan {
+    /// Of this task.
+    pub task_id: TaskId,
+    /// Of this attempt.
+    pub attempt: i32,
+    /// When that ended.
+    pub finished_at: Timestamp,
+    /// The task's queue.
+    pub queue: String,
+    /// The task's name.
+    pub name: Option<String>,
+    /// As EXPLAIN (FORMAT JSON) told it.
+    pub plan: Value,
+}
+
+/// The plan of the last attempt of the task that has one; `None`: none has, or it is hidden.
+///
+/// # Errors
+/// Database trouble; no right to read the history.
+pub async fn saved_plan(
+    client: &impl GenericClient,
+    id: TaskId,
+) -> Result<Option<SavedPlan>, QueueError> {
+    let rows = client.query_typed(PLAN, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(plan_from_row).transpose()
+}
+
+/// The last plan of a task with the same queue and name before this one.
+///
+/// # Errors
+/// As [`saved_plan`].
+pub async fn previous_plan(
+    client: &impl GenericClient,
+    plan: &SavedPlan,
+) -> Result<Option<SavedPlan>, QueueError> {
+    let Some(name) = &plan.name else { return Ok(None) };
+    let values: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&plan.queue, Type::TEXT), (name, Type::TEXT), (&plan.finished_at, Type::TIMESTAMPTZ)];
+    let rows = client.query_typed(PREVIOUS_PLAN, &values).await?;
+    rows.first().map(plan_from_row).transpose()
+}
+
+fn plan_from_row(row: &Row) -> Result<SavedPlan, QueueError> {
+    Ok(SavedPlan {
+        task_id: TaskId(row.try_get(0)?),
+        attempt: row.try_get(1)?,
+        finished_at: row.try_get(2)?,
+        queue: row.try_get(3)?,
+        name: row.try_get(4)?,
+        plan: row.try_get(5)?,
+    })
+}

@@ -1,0 +1,171 @@
+//! What history adds up to: how long tasks take by name, and what fails by kind.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::pg_enum::enum_column;
+use crate::task::{Outcome, TaskId};
+
+const DURATIONS: &str = "/* queue.durations */
+SELECT d.queue, d.name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8,
+    extract(epoch FROM d.p95)::float8, extract(epoch FROM d.mean)::float8,
+    extract(epoch FROM d.last)::float8, d.last_at, d.trend
+FROM mill.durations d WHERE ($1 IS NULL OR d.queue = $1) ORDER BY d.queue, d.name";
+
+const DURATIONS_OF: &str = "/* queue.durations_of */
+SELECT $1, $2, d.attempts, d.failures, extract(epoch FROM d.p50)::float8,
+    extract(epoch FROM d.p95)::float8, extract(epoch FROM d.mean)::float8,
+    extract(epoch FROM d.last)::float8, d.last_at, d.trend
+FROM mill.durations_of($1, $2) d WHERE d.attempts > 0";
+
+/// What tells causes apart, short enough for an address.
+macro_rules! cause {
+    ($sqlstate:literal, $pattern:literal) => {
+        concat!(
+            "left(md5(coalesce(",
+            $sqlstate,
+            ", '') || ' ' || coalesce(",
+            $pattern,
+            ", '')), 12)"
+        )
+    };
+}
+
+/// The cause of an attempt `a`, as [`FailureGroup::cause`].
+pub(super) const CAUSE: &str = cause!("a.sqlstate", "mill.message_pattern(a.message)");
+
+const FAILURES: &str = concat!(
+    "/* queue.failures */
+SELECT f.outcome::text, f.sqlstate, f.message, f.attempts, f.tasks, f.first_at, f.last_at, f.queues,
+    f.names, f.examples, ",
+    cause!("f.sqlstate", "f.message"),
+    "
+FROM mill.failure_groups(make_interval(secs => $1)) f"
+);
+
+/// How long tasks of one name take: of the attempts of the last seven days the last 500 at most.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Durations {
+    /// Their queue.
+    pub queue: String,
+    /// Their name.
+    pub name: String,
+    /// Attempts that were looked at.
+    pub attempts: i64,
+    /// Of these, those that neither succeeded nor were cancelled.
+    pub failures: i64,
+    /// Median of those that succeeded, as all that follows; `None`: none did.
+    pub p50_seconds: Option<f64>,
+    /// 95th percentile.
+    pub p95_seconds: Option<f64>,
+    /// Mean.
+    pub mean_seconds: Option<f64>,
+    /// The last one.
+    pub last_seconds: Option<f64>,
+    /// When the last attempt ended, however it did.
+    pub last_at: Timestamp,
+    /// Median of the last 20 over that of the 200 before; `None`: there are too few.
+    pub trend: Option<f64>,
+}
+
+/// What failed in the same way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FailureGroup {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The server's code, if the error came from there.
+    pub sqlstate: Option<String>,
+    /// The message without names, values and numbers; `None`: there was none, or it is hidden.
+    pub message: Option<String>,
+    /// How many attempts.
+    pub attempts: i64,
+    /// Of how many tasks.
+    pub tasks: i64,
+    /// The first of them.
+    pub first_at: Timestamp,
+    /// The last of them.
+    pub last_at: Timestamp,
+    /// In which queues.
+    pub queues: Vec<String>,
+    /// Of what names, up to ten.
+    pub names: Vec<String>,
+    /// The last five tasks.
+    pub examples: Vec<TaskId>,
+    /// The same for the same code and message: what a list of tasks can be asked for.
+    pub cause: String,
+}
+
+/// How long tasks take, by queue and name; the first 1,000 names.
+///
+/// # Errors
+/// Database trouble; no right to read the history.
+pub async fn durations(
+    client: &impl GenericClient,
+    queue: Option<&str>,
+) -> Result<Vec<Durations>, QueueError> {
+    let rows = client.query_typed(DURATIONS, &[(&queue, Type::TEXT)]).await?;
+    rows.iter().map(duration).collect()
+}
+
+/// How long tasks of this name take; `None`: none ran.
+///
+/// # Errors
+/// As [`durations`].
+pub async fn durations_of(
+    client: &impl GenericClient,
+    queue: &str,
+    name: &str,
+) -> Result<Option<Durations>, QueueError> {
+    let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&queue, Type::TEXT), (&name, Type::TEXT)];
+    let rows = client.query_typed(DURATIONS_OF, &values).await?;
+    rows.first().map(duration).transpose()
+}
+
+/// What failed in this time, by kind, the most frequent first.
+///
+/// # Errors
+/// As [`durations`].
+pub async fn failures(
+    client: &impl GenericClient,
+    since: Duration,
+) -> Result<Vec<FailureGroup>, QueueError> {
+    let rows = client.query_typed(FAILURES, &[(&since.as_secs_f64(), Type::FLOAT8)]).await?;
+    rows.iter().map(failure_group).collect()
+}
+
+fn duration(row: &Row) -> Result<Durations, QueueError> {
+    Ok(Durations {
+        queue: row.try_get(0)?,
+        name: row.try_get(1)?,
+        attempts: row.try_get(2)?,
+        failures: row.try_get(3)?,
+        p50_seconds: row.try_get(4)?,
+        p95_seconds: row.try_get(5)?,
+        mean_seconds: row.try_get(6)?,
+        last_seconds: row.try_get(7)?,
+        last_at: row.try_get(8)?,
+        trend: row.try_get(9)?,
+    })
+}
+
+fn failure_group(row: &Row) -> Result<FailureGroup, QueueError> {
+    Ok(FailureGroup {
+        outcome: enum_column(row, 0, "outcome")?,
+        sqlstate: row.try_get(1)?,
+        message: row.try_get(2)?,
+        attempts: row.try_get(3)?,
+        tasks: row.try_get(4)?,
+        first_at: row.try_get(5)?,
+        last_at: row.try_get(6)?,
+        queues: row.try_get(7)?,
+        names: row.try_get::<_, Option<_>>(8)?.unwrap_or_default(),
+        examples: row.try_get::<_, Vec<i64>>(9)?.into_iter().map(TaskId).collect(),
+        cause: row.try_get(10)?,
+    })
+}

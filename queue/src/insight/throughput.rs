@@ -1,0 +1,75 @@
+//! How attempts ended, minute by minute.
+//!
+//! History has no index but a summary of times per block range, so what this costs is in proportion
+//! to the attempts of the span that is read: 50 ms for a minute at 1,000 a second. The caller reads a
+//! minute once and keeps it.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+
+const MINUTES: &str = "/* queue.insight_throughput */
+SELECT date_trunc('minute', e.finished_at), e.queue,
+    count(*) FILTER (WHERE e.outcome = 'succeeded'),
+    count(*) FILTER (WHERE e.outcome NOT IN ('succeeded', 'cancelled')),
+    count(*) FILTER (WHERE e.outcome = 'cancelled'),
+    percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY e.wait),
+    percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY e.run)
+FROM (SELECT a.finished_at, a.queue, a.outcome,
+        extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8 AS wait,
+        extract(epoch FROM a.finished_at - a.started_at)::float8 AS run
+    FROM mill.attempts a WHERE a.finished_at >= $1 AND a.finished_at < $2) AS e
+GROUP BY 1, 2 ORDER BY 1, 2";
+
+/// A queue in a minute.
+#[derive(Clone, Debug, Serialize)]
+pub struct MinuteStats {
+    /// When it began.
+    pub at: Timestamp,
+    /// Whose attempts.
+    pub queue: String,
+    /// That succeeded.
+    pub succeeded: i64,
+    /// That failed, timed out, were lost or ended unseen.
+    pub failed: i64,
+    /// That were cancelled.
+    pub cancelled: i64,
+    /// Seconds from due to claimed: median and 95th percentile; `None` if none was claimed.
+    pub wait_seconds: Option<[f64; 2]>,
+    /// Seconds from claimed to ended, likewise.
+    pub duration_seconds: Option<[f64; 2]>,
+}
+
+/// Attempts that ended in a span, by minute and queue.
+///
+/// # Errors
+/// Database trouble.
+pub async fn minutes(
+    client: &impl GenericClient,
+    (from, to): (Timestamp, Timestamp),
+) -> Result<Vec<MinuteStats>, QueueError> {
+    let minute = |row: &Row| {
+        Ok(MinuteStats {
+            at: row.try_get(0)?,
+            queue: row.try_get(1)?,
+            succeeded: row.try_get(2)?,
+            failed: row.try_get(3)?,
+            cancelled: row.try_get(4)?,
+            wait_seconds: pair(row, 5)?,
+            duration_seconds: pair(row, 6)?,
+        })
+    };
+    let span = [(&from as _, Type::TIMESTAMPTZ), (&to as _, Type::TIMESTAMPTZ)];
+    client.query_typed(MINUTES, &span).await?.iter().map(minute).collect()
+}
+
+fn pair(row: &Row, index: usize) -> Result<Option<[f64; 2]>, QueueError> {
+    let values: Option<Vec<Option<f64>>> = row.try_get(index)?;
+    Ok(match values.as_deref() {
+        Some([Some(low), Some(high)]) => Some([*low, *high]),
+        _ => None,
+    })
+}

@@ -1,0 +1,65 @@
+//! What a session of an operator waits for, asked by another session.
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+
+const BACKEND_PID: &str = "/* queue.backend_pid */ SELECT pg_backend_pid()";
+
+/// Of the sessions in its way only the first: those behind it wait for the same. What a login may not
+/// see of it is left out.
+const LOCK_WAIT: &str = "/* queue.lock_wait */
+SELECT a.wait_event = 'SyncRep', b.pid, b.usename::text,
+    b.wait_event = 'SyncRep', extract(epoch FROM now() - b.xact_start)::float8
+FROM pg_stat_activity a
+LEFT JOIN LATERAL (SELECT s.* FROM unnest(pg_blocking_pids(a.pid)) AS blocking (pid)
+    JOIN pg_stat_activity s ON s.pid = blocking.pid ORDER BY s.xact_start LIMIT 1) AS b ON true
+WHERE a.pid = $1 AND a.state = 'active' AND (a.wait_event_type = 'Lock' OR a.wait_event = 'SyncRep')";
+
+/// What a statement waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LockWait {
+    /// Its commit is done here and waits for a synchronous standby.
+    Standby,
+    /// Another session holds a lock.
+    Session {
+        /// Its process id; none: it has just ended.
+        pid: Option<i32>,
+        /// Whose session it is.
+        login: Option<String>,
+        /// It waits for a synchronous standby itself.
+        for_standby: bool,
+        /// Age of its transaction.
+        seconds: Option<f64>,
+    },
+}
+
+/// Process id of the session's backend.
+///
+/// # Errors
+/// Database trouble.
+pub async fn backend_pid(client: &impl GenericClient) -> Result<i32, QueueError> {
+    Ok(client.query_typed(BACKEND_PID, &[]).await?[0].try_get(0)?)
+}
+
+/// What that backend waits for now, if for anything but the server's own work.
+///
+/// # Errors
+/// Database trouble.
+pub async fn lock_wait(
+    client: &impl GenericClient,
+    backend: i32,
+) -> Result<Option<LockWait>, QueueError> {
+    let rows = client.query_typed(LOCK_WAIT, &[(&backend, Type::INT4)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    if row.try_get(0)? {
+        return Ok(Some(LockWait::Standby));
+    }
+    Ok(Some(LockWait::Session {
+        pid: row.try_get(1)?,
+        login: row.try_get(2)?,
+        for_standby: row.try_get::<_, Option<bool>>(3)?.unwrap_or(false),
+        seconds: row.try_get(4)?,
+    }))
+}

@@ -1,0 +1,77 @@
+//! What stands in the queue, counted: for the gauges of one worker and for `pgmill status`.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+use crate::limit::Rate;
+
+const QUEUES: &str = "/* queue.queue_status */
+SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
+    extract(epoch FROM s.oldest_pending_age)::float8, extract(epoch FROM s.longest_running)::float8,
+    extract(epoch FROM s.shared_commit)::float8, s.max_running, s.rate_starts,
+    extract(epoch FROM s.rate_period)::float8
+FROM mill.queue_status s ORDER BY s.queue";
+
+/// The advisory lock of the one worker that publishes what is true for the whole table.
+const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
+
+/// One queue.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueStatus {
+    /// Its name.
+    pub queue: String,
+    /// No task of it is claimed.
+    pub paused: bool,
+    /// Tasks that may be claimed.
+    pub pending: i64,
+    /// Tasks that run.
+    pub running: i64,
+    /// Tasks that are not due.
+    pub scheduled: i64,
+    /// Tasks that wait for a permit.
+    pub blocked: i64,
+    /// Seconds since the oldest pending task was due.
+    pub oldest_pending_seconds: Option<f64>,
+    /// Seconds since the longest-running task was claimed.
+    pub longest_running_seconds: Option<f64>,
+    /// Budget of its shared commits, in seconds; `None`: each task commits alone.
+    pub shared_commit_seconds: Option<f64>,
+    /// At most so many of its tasks run at once; `None`: any number.
+    pub max_running: Option<i32>,
+    /// So many of its tasks start in any period; `None`: any number.
+    pub rate: Option<Rate>,
+}
+
+/// Every queue that has live tasks or a setting. Reads the whole live table.
+///
+/// # Errors
+/// Database trouble.
+pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, QueueError> {
+    let rows = client.query_typed(QUEUES, &[]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(QueueStatus {
+                queue: row.try_get(0)?,
+                paused: row.try_get(1)?,
+                pending: row.try_get(2)?,
+                running: row.try_get(3)?,
+                scheduled: row.try_get(4)?,
+                blocked: row.try_get(5)?,
+                oldest_pending_seconds: row.try_get(6)?,
+                longest_running_seconds: row.try_get(7)?,
+                shared_commit_seconds: row.try_get(8)?,
+                max_running: row.try_get(9)?,
+                rate: Rate::from_columns(row, 10)?,
+            })
+        })
+        .collect()
+}
+
+/// Whether this session is the fleet's publisher now; it stays so until it ends.
+///
+/// # Errors
+/// Database trouble.
+pub async fn try_become_publisher(client: &impl GenericClient) -> Result<bool, QueueError> {
+    Ok(client.query_typed(PUBLISHER, &[]).await?[0].try_get(0)?)
+}

@@ -1,0 +1,62 @@
+//! The truth about a COMMIT whose answer was lost.
+//!
+//! The lock on the task's row waits for the old transaction; what stands there afterwards decides.
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::task::{Claim, Outcome};
+
+/// The old backend may sit in the open transaction for as long as the cut network hides it.
+const END_SESSION: &str = "/* queue.end_claimed_session */
+SELECT pg_terminate_backend(a.pid) FROM mill.tasks t JOIN pg_stat_activity a
+    ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
+WHERE t.id = $1 AND t.token = $2";
+
+const LOCK: &str = "/* queue.resolve_commit */
+SELECT t.token = $2 IS TRUE FROM mill.tasks t WHERE t.id = $1 FOR NO KEY UPDATE";
+
+const RECORDED: &str = "/* queue.recorded_outcome */
+SELECT a.outcome::text FROM mill.attempts a WHERE a.task_id = $1 AND a.token = $2";
+
+/// What happened to the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitResolution {
+    /// It committed: the attempt is in history with this outcome.
+    Recorded(Outcome),
+    /// It did not, and the claim is still good.
+    StillClaimed,
+    /// It did not, and the task is somebody else's or gone.
+    Lost,
+}
+
+/// Finds out, on a control session, what became of the claim. Waits for the old transaction to end.
+///
+/// # Errors
+/// Database trouble, also when the old transaction does not end within the session's `lock_timeout`.
+pub async fn resolve_commit(
+    client: &impl GenericClient,
+    claim: &Claim,
+) -> Result<CommitResolution, QueueError> {
+    let claim_params = [
+        (&claim.id.0 as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT8),
+        (&claim.token.0, Type::UUID),
+    ];
+    // Without the right to end it, the lock below waits for it.
+    if let Err(error) = client.query_typed(END_SESSION, &claim_params).await
+        && error.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)
+    {
+        return Err(error.into());
+    }
+    let rows = client.query_typed(LOCK, &claim_params).await?;
+    if rows.first().is_some_and(|row| row.get(0)) {
+        return Ok(CommitResolution::StillClaimed);
+    }
+    match client.query_typed(RECORDED, &claim_params).await?.first() {
+        Some(row) => {
+            Ok(CommitResolution::Recorded(crate::pg_enum::enum_column(row, 0, "outcome")?))
+        }
+        None => Ok(CommitResolution::Lost),
+    }
+}

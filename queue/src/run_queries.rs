@@ -1,0 +1,356 @@
+//! Runs as people read them: the list, one run with its tasks, and the edges between these.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::{Json, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::pg_enum::enum_column;
+use crate::run::{Expected, JoinMode, RunId, RunState};
+use crate::task::{Priority, TaskId};
+
+const RUN: &str = "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,
+    extract(epoch FROM r.duration)::float8, r.cancelled_by, r.restarts, coalesce(r.dropped, '{}'),
+    r.tasks, r.waiting, r.released, r.succeeded, r.failed, r.ignored, r.cancelled, r.upstream_failed,
+    r.schedule, r.fire_at, r.reason";
+
+const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
+    extract(epoch FROM t.duration)::float8, t.attempts, t.rows, t.queue, t.priority::text, t.group_name,
+    t.pid, t.join_mode::text, t.message, t.result";
+
+const RUNNING: &str = "/* queue.run_tasks_running */
+SELECT t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
+ORDER BY t.started_at LIMIT $2";
+
+const EDGES: &str = "/* queue.run_edges */
+SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e WHERE e.run_id = $1
+ORDER BY e.parent, e.child";
+
+const EDGES_AMONG: &str = "/* queue.run_edges_among */
+SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e
+WHERE e.run_id = $1 AND e.parent = ANY ($2) AND e.child = ANY ($2) ORDER BY e.parent, e.child LIMIT $3";
+
+/// A run and how far it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Its id.
+    pub id: RunId,
+    /// What it is made of.
+    pub jobs: Vec<String>,
+    /// Given at its start.
+    pub params: Value,
+    /// Which schedule fired it; `None`: somebody started it.
+    pub schedule: Option<String>,
+    /// Of a schedule: for which instant.
+    pub fire_at: Option<Timestamp>,
+    /// Of a schedule: what made it fire.
+    pub reason: Option<String>,
+    /// Whether it goes on.
+    pub state: RunState,
+    /// By the database's clock.
+    pub started_at: Timestamp,
+    /// Role.
+    pub started_by: String,
+    /// `None`: it goes on.
+    pub finished_at: Option<Timestamp>,
+    /// Until now, or until its end.
+    #[serde(rename = "duration_seconds", serialize_with = "seconds")]
+    pub duration: Duration,
+    /// Role.
+    pub cancelled_by: Option<String>,
+    /// How often it was restarted.
+    pub restarts: i32,
+    /// Edges to tasks of other jobs: `parent > child`.
+    pub dropped: Vec<String>,
+    /// How many tasks are in which state.
+    pub count: TaskCounts,
+}
+
+/// Tasks of a run by state.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TaskCounts {
+    /// All of them.
+    pub tasks: i64,
+    /// For parents.
+    pub waiting: i64,
+    /// In the queue or running.
+    pub released: i64,
+    /// Well ended.
+    pub succeeded: i64,
+    /// Badly ended.
+    pub failed: i64,
+    /// Badly ended, which was said not to count.
+    pub ignored: i64,
+    /// Before or while they ran.
+    pub cancelled: i64,
+    /// Because of what their parents became.
+    pub upstream_failed: i64,
+}
+
+impl Run {
+    /// Its schedule, and the jobs of it that have other names; else its jobs.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let jobs = self.jobs.join(", ");
+        match &self.schedule {
+            None => jobs,
+            Some(name) if *name == jobs => format!("schedule {name}"),
+            Some(name) => format!("schedule {name} ({jobs})"),
+        }
+    }
+}
+
+impl TaskCounts {
+    /// Tasks that have ended.
+    #[must_use]
+    pub fn ended(&self) -> i64 {
+        self.tasks - self.waiting - self.released
+    }
+}
+
+/// A task of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunTask {
+    /// Its number in the run.
+    pub node: i64,
+    /// Its name.
+    pub name: String,
+    /// `None`: added while the run went on.
+    pub job: Option<String>,
+    /// Once it got into the queue.
+    pub task_id: Option<TaskId>,
+    /// `waiting`, a state of the queue, or how it ended.
+    pub state: String,
+    /// Of the last attempt.
+    pub started_at: Option<Timestamp>,
+    /// Also of a task that became upstream_failed.
+    pub finished_at: Option<Timestamp>,
+    /// Of the last attempt, until now or its end.
+    #[serde(rename = "duration_seconds", serialize_with = "seconds_or_none")]
+    pub duration: Option<Duration>,
+    /// So far.
+    pub attempts: i32,
+    /// Returned or affected.
+    pub rows: Option<i64>,
+    /// Where it waits.
+    pub queue: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Its group.
+    pub group: Option<String>,
+    /// Backend of the last attempt.
+    pub pid: Option<i32>,
+    /// What it waits for.
+    pub join: JoinMode,
+    /// What it failed with.
+    pub message: Option<String>,
+    /// First row that it returned.
+    pub result: Option<Value>,
+}
+
+/// An edge of a run, by [`RunTask::node`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Edge {
+    /// Who is waited for.
+    pub parent: i64,
+    /// Who waits.
+    pub child: i64,
+    /// For what.
+    pub expected: Expected,
+}
+
+fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+fn seconds_or_none<S: serde::Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
+}
+
+/// The newest runs first, at most so many; `state`: only those in it.
+///
+/// # Errors
+/// Database trouble.
+pub async fn runs(
+    client: &impl GenericClient,
+    state: Option<RunState>,
+    most: i64,
+) -> Result<Vec<Run>, QueueError> {
+    let sql = format!(
+        "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
+         WHERE $1::text IS NULL OR r.state = $1::text::mill.run_state ORDER BY r.id DESC LIMIT $2"
+    );
+    let state = state.map(RunState::as_str);
+    let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&most, Type::INT8)]).await?;
+    rows.iter().map(run_from_row).collect()
+}
+
+/// One run; `None`: there is none.
+///
+/// # Errors
+/// Database trouble.
+pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, QueueError> {
+    let sql = format!("/* queue.run */ SELECT {RUN} FROM mill.run_status r WHERE r.id = $1");
+    let rows = client.query_typed(&sql, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(run_from_row).transpose()
+}
+
+/// The tasks of a run, in the order of their names.
+///
+/// # Errors
+/// Database trouble.
+pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_tasks */
+         SELECT {TASK} FROM mill.run_task_status t WHERE t.run_id = $1 ORDER BY t.node"
+    );
+    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8)]).await?;
+    rows.iter().map(task_from_row).collect()
+}
+
+/// These tasks of a run, by [`RunTask::node`].
+///
+/// # Errors
+/// Database trouble.
+pub async fn tasks_at(
+    client: &impl GenericClient,
+    run: RunId,
+    nodes: &[i64],
+) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_tasks_at */
+         SELECT {TASK} FROM mill.run_task_status t
+         WHERE t.run_id = $1 AND t.node = ANY ($2) ORDER BY t.node"
+    );
+    let params = [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY)];
+    client.query_typed(&sql, &params).await?.iter().map(task_from_row).collect()
+}
+
+/// Tasks of a run that ended and did not succeed, at most so many; first those that failed.
+///
+/// # Errors
+/// Database trouble.
+pub async fn unsuccessful_tasks(
+    client: &impl GenericClient,
+    run: RunId,
+    most: i64,
+) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_problems */
+         SELECT {TASK} FROM mill.run_task_status t
+         WHERE t.run_id = $1 AND t.node IN (SELECT r.node FROM mill.run_tasks r
+             WHERE r.run_id = $1 AND r.state IN ('failed', 'cancelled', 'upstream_failed')
+             ORDER BY r.state, r.node LIMIT $2)
+         ORDER BY t.outcome IS NULL, t.node"
+    );
+    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    rows.iter().map(task_from_row).collect()
+}
+
+/// Names of tasks of a run that run now, at most so many; first the oldest.
+///
+/// # Errors
+/// Database trouble.
+pub async fn running(
+    client: &impl GenericClient,
+    run: RunId,
+    most: i64,
+) -> Result<Vec<String>, QueueError> {
+    let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+}
+
+/// The edges of a run.
+///
+/// # Errors
+/// Database trouble.
+pub async fn edges(client: &impl GenericClient, run: RunId) -> Result<Vec<Edge>, QueueError> {
+    let rows = client.query_typed(EDGES, &[(&run.0, Type::INT8)]).await?;
+    rows.iter().map(edge_from_row).collect()
+}
+
+/// The edges between these tasks of a run, at most so many.
+///
+/// # Errors
+/// Database trouble.
+pub async fn edges_among(
+    client: &impl GenericClient,
+    run: RunId,
+    nodes: &[i64],
+    most: i64,
+) -> Result<Vec<Edge>, QueueError> {
+    let params =
+        [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY), (&most as _, Type::INT8)];
+    client.query_typed(EDGES_AMONG, &params).await?.iter().map(edge_from_row).collect()
+}
+
+fn edge_from_row(row: &Row) -> Result<Edge, QueueError> {
+    Ok(Edge {
+        parent: row.try_get(0)?,
+        child: row.try_get(1)?,
+        expected: enum_column(row, 2, "expected")?,
+    })
+}
+
+fn run_from_row(row: &Row) -> Result<Run, QueueError> {
+    let params: Option<Json<Value>> = row.try_get(2)?;
+    let duration: f64 = row.try_get(7)?;
+    Ok(Run {
+        id: RunId(row.try_get(0)?),
+        jobs: row.try_get(1)?,
+        params: params.map_or(Value::Null, |Json(params)| params),
+        schedule: row.try_get(19)?,
+        fire_at: row.try_get(20)?,
+        reason: row.try_get(21)?,
+        state: enum_column(row, 3, "state")?,
+        started_at: row.try_get(4)?,
+        started_by: row.try_get(5)?,
+        finished_at: row.try_get(6)?,
+        duration: Duration::from_secs_f64(duration.max(0.0)),
+        cancelled_by: row.try_get(8)?,
+        restarts: row.try_get(9)?,
+        dropped: row.try_get(10)?,
+        count: TaskCounts {
+            tasks: row.try_get(11)?,
+            waiting: row.try_get(12)?,
+            released: row.try_get(13)?,
+            succeeded: row.try_get(14)?,
+            failed: row.try_get(15)?,
+            ignored: row.try_get(16)?,
+            cancelled: row.try_get(17)?,
+            upstream_failed: row.try_get(18)?,
+        },
+    })
+}
+
+fn task_from_row(row: &Row) -> Result<RunTask, QueueError> {
+    let duration: Option<f64> = row.try_get(7)?;
+    let result: Option<Json<Value>> = row.try_get(16)?;
+    Ok(RunTask {
+        node: row.try_get(0)?,
+        name: row.try_get(1)?,
+        job: row.try_get(2)?,
+        task_id: row.try_get::<_, Option<i64>>(3)?.map(TaskId),
+        state: row.try_get(4)?,
+        started_at: row.try_get(5)?,
+        finished_at: row.try_get(6)?,
+        duration: duration.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
+        attempts: row.try_get(8)?,
+        rows: row.try_get(9)?,
+        queue: row.try_get(10)?,
+        priority: enum_column(row, 11, "priority")?,
+        group: row.try_get(12)?,
+        pid: row.try_get(13)?,
+        join: enum_column(row, 14, "join_mode")?,
+        message: row.try_get(15)?,
+        result: result.map(|Json(value)| value),
+    })
+}

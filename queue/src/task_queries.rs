@@ -1,0 +1,390 @@
+//! What a person asks about tasks: which ones there are, everything about one, and why it waits.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::pg_enum::enum_column;
+use crate::run::RunId;
+use crate::task::{Backoff, Mode, Outcome, Priority, State, TaskId, WorkerId};
+
+const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
+
+const NOW: &str = "/* queue.transaction_time */ SELECT now()";
+
+/// The filter is bound, not written into the text: a null turns its line off, and the planner sees
+/// the values of an unnamed statement.
+const LIVE_TASKS: &str = "/* queue.live_tasks */
+SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
+    t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by, s.host, s.pid,
+    left(t.statement, 200)
+FROM mill.visible_tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
+WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
+    AND ($3 IS NULL OR t.name LIKE $3)
+    AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
+ORDER BY t.id DESC LIMIT $5";
+
+const LIVE_IDS: &str = "/* queue.live_ids */
+SELECT t.id FROM mill.tasks t
+WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
+    AND ($3 IS NULL OR t.name LIKE $3)
+    AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
+ORDER BY t.id LIMIT $5";
+
+/// The live row, or else the last that history knows.
+const TASK: &str = "/* queue.task */
+SELECT t.state::text, NULL, t.queue, t.name, t.key, t.priority::text, t.mode::text, t.attempt,
+    t.max_attempts, t.backoff::text, extract(epoch FROM t.retry_interval)::float8, t.jitter,
+    extract(epoch FROM t.timeout)::float8, t.at_most_once, t.external, t.enqueued_at, t.due_at,
+    t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name, t.concurrency_key, t.run_id,
+    nullif(t.run_as, '')
+FROM mill.visible_tasks t WHERE t.id = $1
+UNION ALL
+SELECT NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
+    a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
+    extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
+    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
+    nullif(a.run_as, '')
+FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.final
+ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
+
+const RUNNING: &str = "/* queue.running */
+SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.worker_pid, r.pid,
+    r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at,
+    r.progress, r.percent, r.reported_at, r.notices, r.blockers
+FROM mill.running r WHERE ($1 IS NULL OR r.id = $1) ORDER BY r.started_at";
+
+/// Which live tasks. Nothing set means all of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskFilter {
+    /// In this state.
+    pub state: Option<State>,
+    /// Of this queue.
+    pub queue: Option<String>,
+    /// With a name like this: `*` stands for any characters, `?` for one.
+    pub name: Option<String>,
+    /// Enqueued at most this long ago.
+    pub since: Option<Duration>,
+}
+
+/// A live task in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct LiveTask {
+    /// Its id.
+    pub id: TaskId,
+    /// Its queue.
+    pub queue: String,
+    /// What people call it.
+    pub name: Option<String>,
+    /// Where it stands.
+    pub state: State,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// How it is run.
+    pub mode: Mode,
+    /// The attempt that runs, or the last one that ran; 0 if none did.
+    pub attempt: i32,
+    /// Attempts that may fail.
+    pub max_attempts: i32,
+    /// When it was submitted.
+    pub enqueued_at: Timestamp,
+    /// Not claimed before.
+    pub due_at: Timestamp,
+    /// Since when it runs.
+    pub claimed_at: Option<Timestamp>,
+    /// Who runs it.
+    pub worker_id: Option<WorkerId>,
+    /// That worker's host.
+    pub host: Option<String>,
+    /// That worker's process.
+    pub worker_pid: Option<i32>,
+    /// The first 200 characters of the SQL; `None`: hidden from who may only view.
+    pub statement_head: Option<String>,
+}
+
+/// Everything that was said about a task when it was submitted, and where it stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct Task {
+    /// Its id.
+    pub id: TaskId,
+    /// Where it stands; `None` = finished.
+    pub state: Option<State>,
+    /// How it ended; `None` = it has not.
+    pub outcome: Option<Outcome>,
+    /// Its queue.
+    pub queue: String,
+    /// What people call it.
+    pub name: Option<String>,
+    /// Its deduplication key.
+    pub key: Option<String>,
+    /// The group it belongs to.
+    pub group: Option<String>,
+    /// Tasks with the same one run one at a time, or as many as its limit says.
+    pub concurrency_key: Option<String>,
+    /// Profile whose login it runs as; `None` = the one of all tasks.
+    pub run_as: Option<String>,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// How it is run.
+    pub mode: Mode,
+    /// The attempt that runs, or the last one that ran; 0 if none did.
+    pub attempt: i32,
+    /// Attempts that may fail.
+    pub max_attempts: i32,
+    /// How the wait before a retry grows.
+    pub backoff: Backoff,
+    /// Wait before a retry.
+    pub retry_interval_seconds: f64,
+    /// Wait a random part of it.
+    pub jitter: bool,
+    /// The longest an attempt may run.
+    pub timeout_seconds: Option<f64>,
+    /// Never started twice.
+    pub at_most_once: bool,
+    /// Has effects outside the cluster.
+    pub external: bool,
+    /// When it was submitted.
+    pub enqueued_at: Timestamp,
+    /// Not claimed before.
+    pub due_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// The run that it belongs to.
+    pub run_id: Option<RunId>,
+    /// Values of $1, $2, …
+    pub params: Option<Value>,
+    /// The SQL; `None`: hidden from who may only view.
+    pub statement: Option<String>,
+}
+
+/// A running task and its backend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Running {
+    /// The task.
+    pub id: TaskId,
+    /// Its queue.
+    pub queue: String,
+    /// What people call it.
+    pub name: Option<String>,
+    /// Number of this attempt.
+    pub attempt: i32,
+    /// Since when.
+    pub started_at: Timestamp,
+    /// Who runs it.
+    pub worker_id: WorkerId,
+    /// That worker's host.
+    pub host: Option<String>,
+    /// That worker's process.
+    pub worker_pid: Option<i32>,
+    /// The backend that runs the statement.
+    pub backend_pid: i32,
+    /// As in `pg_stat_activity`; `None` = that backend is gone.
+    pub backend_state: Option<String>,
+    /// What it waits for.
+    pub wait_event_type: Option<String>,
+    /// What it waits for.
+    pub wait_event: Option<String>,
+    /// Backends that hold a lock it waits for.
+    pub blocked_by: Vec<i32>,
+    /// Somebody asked to cancel it.
+    pub cancel_requested_at: Option<Timestamp>,
+    /// How far it is: as it says itself, or as the server says of its command.
+    pub progress: Option<String>,
+    /// The same as a number, 0 to 100.
+    pub percent: Option<f64>,
+    /// When it last said something of itself.
+    pub reported_at: Option<Timestamp>,
+    /// Its last notices: `[{"severity", "message"}]`.
+    pub notices: Option<Value>,
+    /// Who they are that block it: `[{"pid", "task", "name", "application", "user", "state",
+    /// "transaction_started_at"}]`.
+    pub blockers: Option<Value>,
+}
+
+/// One sentence: why the task is not running now, or what it does. `None`: there is no such task.
+///
+/// # Errors
+/// Database trouble.
+pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
+    Ok(client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
+}
+
+/// What the database's clock shows: ages are told by it, not by the clock of who reads them.
+///
+/// # Errors
+/// Database trouble.
+pub async fn now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
+    Ok(client.query_typed(NOW, &[]).await?[0].try_get(0)?)
+}
+
+/// Live tasks, the newest first. Reads the live table from its end until `limit` are found.
+///
+/// # Errors
+/// Database trouble.
+pub async fn live_tasks(
+    client: &impl GenericClient,
+    filter: &TaskFilter,
+    limit: i64,
+) -> Result<Vec<LiveTask>, QueueError> {
+    filtered(client, LIVE_TASKS, filter, Some(limit)).await?.iter().map(live_task).collect()
+}
+
+/// The ids of live tasks, the oldest first.
+///
+/// # Errors
+/// Database trouble.
+pub async fn live_ids(
+    client: &impl GenericClient,
+    filter: &TaskFilter,
+    limit: Option<i64>,
+) -> Result<Vec<TaskId>, QueueError> {
+    let rows = filtered(client, LIVE_IDS, filter, limit).await?;
+    rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
+}
+
+/// Everything about one task but its attempts. `None`: there is no such task.
+///
+/// # Errors
+/// Database trouble.
+pub async fn task(client: &impl GenericClient, id: TaskId) -> Result<Option<Task>, QueueError> {
+    let rows = client.query_typed(TASK, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(|row| task_from_row(id, row)).transpose()
+}
+
+/// Running tasks with what their backends do, the longest-running first; or only this one.
+///
+/// # Errors
+/// Database trouble.
+pub async fn running(
+    client: &impl GenericClient,
+    only: Option<TaskId>,
+) -> Result<Vec<Running>, QueueError> {
+    let only = only.map(|id| id.0);
+    let rows = client.query_typed(RUNNING, &[(&only, Type::INT8)]).await?;
+    rows.iter().map(running_task).collect()
+}
+
+/// `*` and `?` as LIKE has them; everything else stands for itself.
+pub(crate) fn like_pattern(pattern: &str) -> String {
+    let mut text = String::with_capacity(pattern.len());
+    for character in pattern.chars() {
+        match character {
+            '*' => text.push('%'),
+            '?' => text.push('_'),
+            '%' | '_' | '\\' => text.extend(['\\', character]),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+async fn filtered(
+    client: &impl GenericClient,
+    statement: &str,
+    filter: &TaskFilter,
+    limit: Option<i64>,
+) -> Result<Vec<Row>, QueueError> {
+    let state = filter.state.map(State::as_str);
+    let name = filter.name.as_deref().map(like_pattern);
+    let since = filter.since.map(|since| since.as_secs_f64());
+    let values: [(&(dyn ToSql + Sync), Type); 5] = [
+        (&state, Type::TEXT),
+        (&filter.queue, Type::TEXT),
+        (&name, Type::TEXT),
+        (&since, Type::FLOAT8),
+        (&limit, Type::INT8),
+    ];
+    Ok(client.query_typed(statement, &values).await?)
+}
+
+fn live_task(row: &Row) -> Result<LiveTask, QueueError> {
+    Ok(LiveTask {
+        id: TaskId(row.try_get(0)?),
+        queue: row.try_get(1)?,
+        name: row.try_get(2)?,
+        state: enum_column(row, 3, "state")?,
+        priority: enum_column(row, 4, "priority")?,
+        mode: enum_column(row, 5, "mode")?,
+        attempt: row.try_get(6)?,
+        max_attempts: row.try_get(7)?,
+        enqueued_at: row.try_get(8)?,
+        due_at: row.try_get(9)?,
+        claimed_at: row.try_get(10)?,
+        worker_id: row.try_get::<_, Option<_>>(11)?.map(WorkerId),
+        host: row.try_get(12)?,
+        worker_pid: row.try_get(13)?,
+        statement_head: row.try_get(14)?,
+    })
+}
+
+fn task_from_row(id: TaskId, row: &Row) -> Result<Task, QueueError> {
+    let state: Option<&str> = row.try_get(0)?;
+    let outcome: Option<&str> = row.try_get(1)?;
+    Ok(Task {
+        id,
+        state: state.map(|_| enum_column(row, 0, "state")).transpose()?,
+        outcome: outcome.map(|_| enum_column(row, 1, "outcome")).transpose()?,
+        queue: row.try_get(2)?,
+        name: row.try_get(3)?,
+        key: row.try_get(4)?,
+        priority: enum_column(row, 5, "priority")?,
+        mode: enum_column(row, 6, "mode")?,
+        attempt: row.try_get(7)?,
+        max_attempts: row.try_get(8)?,
+        backoff: enum_column(row, 9, "backoff")?,
+        retry_interval_seconds: row.try_get(10)?,
+        jitter: row.try_get(11)?,
+        timeout_seconds: row.try_get(12)?,
+        at_most_once: row.try_get(13)?,
+        external: row.try_get(14)?,
+        enqueued_at: row.try_get(15)?,
+        due_at: row.try_get(16)?,
+        params: row.try_get(17)?,
+        statement: row.try_get(18)?,
+        finished_at: row.try_get(19)?,
+        group: row.try_get(20)?,
+        concurrency_key: row.try_get(21)?,
+        run_id: row.try_get::<_, Option<i64>>(22)?.map(RunId),
+        run_as: row.try_get(23)?,
+    })
+}
+
+fn running_task(row: &Row) -> Result<Running, QueueError> {
+    Ok(Running {
+        id: TaskId(row.try_get(0)?),
+        queue: row.try_get(1)?,
+        name: row.try_get(2)?,
+        attempt: row.try_get(3)?,
+        started_at: row.try_get(4)?,
+        worker_id: WorkerId(row.try_get(5)?),
+        host: row.try_get(6)?,
+        worker_pid: row.try_get(7)?,
+        backend_pid: row.try_get(8)?,
+        backend_state: row.try_get(9)?,
+        wait_event_type: row.try_get(10)?,
+        wait_event: row.try_get(11)?,
+        blocked_by: row.try_get::<_, Option<_>>(12)?.unwrap_or_default(),
+        cancel_requested_at: row.try_get(13)?,
+        progress: row.try_get(14)?,
+        percent: row.try_get(15)?,
+        reported_at: row.try_get(16)?,
+        notices: row.try_get(17)?,
+        blockers: row.try_get(18)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::like_pattern;
+
+    #[test]
+    fn a_pattern_has_two_wildcards_and_no_other() {
+        assert_eq!(like_pattern("etl_*-0?"), "etl\\_%-0_");
+        assert_eq!(like_pattern("100%\\"), "100\\%\\\\");
+    }
+}

@@ -1,0 +1,109 @@
+//! Who works: the workers of the fleet, alive or silent.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::task::WorkerId;
+
+/// Tasks are counted through the index `tasks_running`; `busy` is what the worker said at its last
+/// beat, and older than that.
+const WORKERS: &str = "/* queue.workers */
+SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
+    extract(epoch FROM now() - w.heartbeat_at)::float8, extract(epoch FROM w.orphan_timeout)::float8,
+    now() - w.heartbeat_at < w.orphan_timeout, w.session_lock_key IN (SELECT mill.live_sessions()), w.draining, w.readers,
+    (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id), w.queues,
+    mill.reserved_readers(w.id), s.schema_version
+FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
+ORDER BY s.host, s.pid, w.id";
+
+/// One worker process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Worker {
+    /// Random per process start.
+    pub id: WorkerId,
+    /// Name of its host.
+    pub host: Option<String>,
+    /// Process id on that host.
+    pub pid: Option<i32>,
+    /// Version of pgmill.
+    pub version: Option<String>,
+    /// Version of the schema that it was built for.
+    pub schema_version: Option<i32>,
+    /// When it started.
+    pub started_at: Option<Timestamp>,
+    /// When it last gave a sign of life.
+    pub heartbeat_at: Timestamp,
+    /// How long ago that is, by the database's clock.
+    pub heartbeat_age_seconds: f64,
+    /// Without a beat for this long it is dead.
+    pub orphan_timeout_seconds: f64,
+    /// Its last beat is younger than that.
+    pub alive: bool,
+    /// Its control session is connected.
+    pub session_alive: bool,
+    /// It claims no more.
+    pub draining: bool,
+    /// How many tasks it can run at once.
+    pub readers: i32,
+    /// So many of them serve reserved tasks only.
+    pub reserved: i32,
+    /// How many it runs.
+    pub running: i64,
+    /// Queues it serves; `None` = every queue.
+    pub queues: Option<Vec<String>>,
+}
+
+impl Worker {
+    /// Whether it claims tasks of this queue.
+    #[must_use]
+    pub fn serves(&self, queue: &str) -> bool {
+        self.alive
+            && self.queues.as_ref().is_none_or(|queues| queues.iter().any(|name| name == queue))
+    }
+
+    /// `host:pid`, or the id if nobody knows.
+    #[must_use]
+    pub fn label(&self) -> String {
+        worker_label(self.host.as_deref(), self.pid, Some(self.id)).unwrap_or_default()
+    }
+}
+
+/// `host:pid` of a worker, or else the first digits of its id, as `mill.why` has it.
+#[must_use]
+pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) -> Option<String> {
+    match (host, pid) {
+        (Some(host), Some(pid)) => Some(format!("{host}:{pid}")),
+        _ => id.map(|id| id.to_string()[..8].to_owned()),
+    }
+}
+
+/// Every worker that has registered and neither left nor been reclaimed.
+///
+/// # Errors
+/// Database trouble.
+pub async fn workers(client: &impl GenericClient) -> Result<Vec<Worker>, QueueError> {
+    client.query_typed(WORKERS, &[]).await?.iter().map(worker).collect()
+}
+
+fn worker(row: &Row) -> Result<Worker, QueueError> {
+    Ok(Worker {
+        id: WorkerId(row.try_get(0)?),
+        host: row.try_get(1)?,
+        pid: row.try_get(2)?,
+        version: row.try_get(3)?,
+        started_at: row.try_get(4)?,
+        heartbeat_at: row.try_get(5)?,
+        heartbeat_age_seconds: row.try_get(6)?,
+        orphan_timeout_seconds: row.try_get(7)?,
+        alive: row.try_get(8)?,
+        session_alive: row.try_get(9)?,
+        draining: row.try_get(10)?,
+        readers: row.try_get(11)?,
+        running: row.try_get(12)?,
+        queues: row.try_get(13)?,
+        reserved: row.try_get(14)?,
+        schema_version: row.try_get(15)?,
+    })
+}

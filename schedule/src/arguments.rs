@@ -1,0 +1,84 @@
+//! Named arguments of a call by the kind of their value.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::call::Call;
+use crate::duration;
+use crate::error::{ValidationError, truncated};
+
+/// Seconds of a day.
+pub(crate) const DAY_SECS: u64 = 86_400;
+
+impl Call {
+    /// A length of time within a range.
+    pub fn length(
+        &self,
+        name: &str,
+        range: RangeInclusive<Duration>,
+    ) -> Result<Option<Duration>, ValidationError> {
+        let Some(arg) = self.named(name) else { return Ok(None) };
+        let length = duration::parse(&arg.value, arg.at)?;
+        if range.contains(&length) {
+            return Ok(Some(length));
+        }
+        let range = format!(
+            "from {} to {}",
+            duration::format(*range.start()),
+            duration::format(*range.end())
+        );
+        Err(ValidationError::new(arg.at, format!("{name} is out of range")).hint(range))
+    }
+
+    /// A whole number within a range.
+    pub fn number(
+        &self,
+        name: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, ValidationError> {
+        let Some(arg) = self.named(name) else { return Ok(None) };
+        let digits = arg.value.bytes().all(|b| b.is_ascii_digit());
+        let number = arg.value.parse::<u64>().ok();
+        number.filter(|number| digits && range.contains(number)).map(Some).ok_or_else(|| {
+            let message = format!("{name} is not a whole number in its range");
+            ValidationError::new(arg.at, message).hint(format!(
+                "from {} to {}",
+                range.start(),
+                range.end()
+            ))
+        })
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(&self, name: &str) -> Result<Option<bool>, ValidationError> {
+        let truth = self.one_of(name, &["true", "false"])?;
+        Ok(truth.map(|word| word == "true"))
+    }
+
+    /// One of a few words, in lower case.
+    pub fn one_of(&self, name: &str, words: &[&str]) -> Result<Option<String>, ValidationError> {
+        let Some(arg) = self.named(name) else { return Ok(None) };
+        let word = arg.value.to_ascii_lowercase();
+        if words.contains(&word.as_str()) {
+            Ok(Some(word))
+        } else {
+            Err(ValidationError::unknown(arg.at, name, &arg.value, words))
+        }
+    }
+
+    /// Any text of 1 to 512 bytes.
+    pub fn label(&self, name: &str) -> Result<Option<String>, ValidationError> {
+        let Some(arg) = self.named(name) else { return Ok(None) };
+        match arg.value.len() {
+            1..=512 => Ok(Some(arg.value.clone())),
+            _ => Err(ValidationError::new(arg.at, format!("{name} is not 1 to 512 bytes long"))),
+        }
+    }
+
+    /// Errs if there is an argument without a name.
+    pub fn no_positional(&self) -> Result<(), ValidationError> {
+        let Some(arg) = self.positional().next() else { return Ok(()) };
+        let message = format!("\"{}\" stands without a name of an argument", truncated(&arg.value));
+        Err(ValidationError::new(arg.at, message).hint("name: value"))
+    }
+}

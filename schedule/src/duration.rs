@@ -1,0 +1,128 @@
+//! Lengths of time in schedules: `10 min`, `1h 30min`, `0.5s`.
+
+use std::time::Duration;
+
+use crate::error::{ValidationError, truncated};
+
+/// Words for a unit and its milliseconds.
+const UNITS: &[(&[&str], u128)] = &[
+    (&["ms", "millisecond", "milliseconds"], 1),
+    (&["s", "sec", "secs", "second", "seconds"], 1_000),
+    (&["m", "min", "mins", "minute", "minutes"], 60_000),
+    (&["h", "hour", "hours"], 3_600_000),
+    (&["d", "day", "days"], 86_400_000),
+];
+
+/// No length of time in a schedule is longer, about 27 years.
+const MAX_MS: u128 = 10_000 * 86_400_000;
+
+/// Reads numbers with units, exact to the millisecond.
+///
+/// # Errors
+/// A number without unit, an unknown unit, more than 10,000 days.
+pub(crate) fn parse(text: &str, at: usize) -> Result<Duration, ValidationError> {
+    let form = || {
+        let message = format!("\"{}\" is not a length of time", truncated(text));
+        ValidationError::new(at, message)
+            .hint("a number with ms, s, min, h or days, such as 10 min")
+    };
+    let mut left = text.trim();
+    let mut total = 0_u128;
+    if left.is_empty() {
+        return Err(form());
+    }
+    while !left.is_empty() {
+        let end = left.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(left.len());
+        let (number, rest) = left.split_at(end);
+        let rest = rest.trim_start();
+        let end = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+        let (word, rest) = rest.split_at(end);
+        let unit = unit_ms(word).ok_or_else(form)?;
+        total += milliseconds(number, unit).ok_or_else(form)?;
+        left = rest.trim_start();
+        if total > MAX_MS {
+            return Err(ValidationError::new(at, "the length of time is longer than 10000 days"));
+        }
+    }
+    u64::try_from(total).map(Duration::from_millis).map_err(|_| form())
+}
+
+fn unit_ms(word: &str) -> Option<u128> {
+    let word = word.to_lowercase();
+    UNITS.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, ms)| *ms)
+}
+
+/// `number` of `unit`, if that is a whole number of milliseconds.
+fn milliseconds(number: &str, unit: u128) -> Option<u128> {
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    if whole.is_empty() || whole.len() > 15 || part.is_empty() || part.len() > 9 {
+        return None;
+    }
+    let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
+    let parts = part.parse::<u128>().ok()? * unit;
+    let whole = whole.parse::<u128>().ok()? * unit;
+    parts.is_multiple_of(scale).then_some(whole + parts / scale)
+}
+
+/// The length in one unit: the largest of which there are at least two, so that what is short stays
+/// in the unit people give it in: `60 s`, `10 min`, `24 h`.
+pub(crate) fn format(span: Duration) -> String {
+    let ms = span.as_millis();
+    let fits =
+        |unit: u128| ms.is_multiple_of(unit) && (ms >= 2 * unit || unit <= 1_000 && ms >= unit);
+    let units = [("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)];
+    match units.into_iter().find(|(_, unit)| fits(*unit)) {
+        Some((word, unit)) => format!("{} {word}", ms / unit),
+        None if ms == 0 => "0 s".to_owned(),
+        None => format!("{ms} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_have_units() {
+        let ms = |text| parse(text, 0).unwrap().as_millis();
+        assert_eq!(ms("10 min"), 600_000);
+        assert_eq!(ms("1h 30min"), 5_400_000);
+        assert_eq!(ms("1h30m"), 5_400_000);
+        assert_eq!(ms("2 DAYS"), 172_800_000);
+        assert_eq!(ms("0.5 s"), 500);
+        assert_eq!(ms("1.5h"), 5_400_000);
+        assert_eq!(ms("0s"), 0);
+        for wrong in ["", "10", "min", "10 mon", "1.0001 s", "-1 s", "1..5 s", ".5 s", "9999999 d"]
+        {
+            assert!(parse(wrong, 0).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_shown_in_one_unit() {
+        let format = |ms| format(Duration::from_millis(ms));
+        assert_eq!(format(60_000), "60 s");
+        assert_eq!(format(600_000), "10 min");
+        assert_eq!(format(3_600_000), "60 min");
+        assert_eq!(format(5_400_000), "90 min");
+        assert_eq!(format(172_800_000), "2 days");
+        assert_eq!(format(1_000), "1 s");
+        assert_eq!(format(1_500), "1500 ms");
+        assert_eq!(format(0), "0 s");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_reads_the_same(ms in 0_u64..900_000_000_000, step in 0_usize..5) {
+            let unit = [1, 1_000, 60_000, 3_600_000, 86_400_000][step];
+            let span = Duration::from_millis(ms / unit * unit % 864_000_000_000);
+            prop_assert_eq!(parse(&format(span), 0).unwrap(), span);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9. a-zµ-]{0,20}") {
+            let _ = parse(&text, 0);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What is wrong with a text, where, and what would be right.
+
+use serde::Serialize;
+
+/// One thing in a text that cannot be read, or that cannot be meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ValidationError {
+    /// Where, in characters from the start of the text, from 0.
+    pub at: usize,
+    /// What is wrong: a lower-case fragment.
+    pub message: String,
+    /// What would be right.
+    pub hint: Option<String>,
+}
+
+impl ValidationError {
+    pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
+        Self { at, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// `word` is none of `known`: the hint names the nearest of them, or all when none is near.
+    pub(crate) fn unknown(at: usize, what: &str, word: &str, known: &[&str]) -> Self {
+        let found = Self::new(at, format!("unknown {what} \"{}\"", truncated(word)));
+        match nearest(word, known) {
+            Some(near) => found.hint(format!("did you mean {near}?")),
+            None => found.hint(format!("one of {}", known.join(", "))),
+        }
+    }
+}
+
+/// A word for a message: nobody reads thousands of characters of it.
+pub(crate) fn truncated(word: &str) -> String {
+    match word.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &word[..end]),
+        None => word.to_owned(),
+    }
+}
+
+/// The known word that differs least, if it differs in no more than a third of its letters.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    if word.chars().count() > 40 {
+        return None;
+    }
+    let word = word.to_lowercase();
+    let near = known.iter().map(|known| (distance(&word, known), *known));
+    near.filter(|(far, known)| *far <= (known.len() / 3).max(1)).min().map(|(_, known)| known)
+}
+
+/// How many letters must be put in, taken out or changed, two swapped neighbours counting as one.
+fn distance(one: &str, other: &str) -> usize {
+    let one: Vec<char> = one.chars().collect();
+    let other: Vec<char> = other.chars().collect();
+    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
+    for (i, a) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in other.iter().enumerate() {
+            let changed = rows[i][j] + usize::from(a != b);
+            let mut least = changed.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_pen_is_recognised() {
+        let known = ["daily", "weekly", "monthly"];
+        assert_eq!(nearest("dialy", &known), Some("daily"));
+        assert_eq!(nearest("WEEKLI", &known), Some("weekly"));
+        assert_eq!(nearest("montly", &known), Some("monthly"));
+        assert_eq!(nearest("hourly", &known), None);
+        assert_eq!(nearest("", &known), None);
+    }
+
+    #[test]
+    fn a_long_word_is_cut_in_the_message() {
+        let found = ValidationError::unknown(0, "word", &"ä".repeat(3000), &["daily"]);
+        assert!(found.message.chars().count() < 90, "{}", found.message);
+    }
+}

@@ -1,0 +1,107 @@
+use super::*;
+
+fn setting(name: &str, value: &str) -> Setting {
+    Setting { name: name.to_owned(), value: value.to_owned() }
+}
+
+fn on_role(name: &str, value: &str) -> Override {
+    Override { setting: setting(name, value), database: None, role: Some("etl".to_owned()) }
+}
+
+fn statuses(findings: &[Finding]) -> Vec<CheckStatus> {
+    findings.iter().map(|finding| finding.status).collect()
+}
+
+#[test]
+fn a_server_that_may_lose_data_is_a_problem() {
+    let findings = settings(&[setting("fsync", "off"), setting("autovacuum", "on")]);
+    assert_eq!(statuses(&findings), [CheckStatus::Problem]);
+    assert_eq!(findings[0].message, "fsync = off");
+    assert_eq!(statuses(&settings(&[setting("fsync", "on")])), [CheckStatus::Ok]);
+}
+
+#[test]
+fn a_timeout_that_is_off_is_none() {
+    for off in ["0", "0s", "0ms"] {
+        assert_eq!(statuses(&overrides(&[on_role("statement_timeout", off)])), [CheckStatus::Ok]);
+    }
+    let findings = overrides(&[on_role("statement_timeout", "30s")]);
+    assert_eq!(findings[0].message, "statement_timeout = 30s for role etl");
+    assert_eq!(findings[0].status, CheckStatus::Warning);
+    let read_only = overrides(&[on_role("default_transaction_read_only", "on")]);
+    assert_eq!(statuses(&read_only), [CheckStatus::Problem]);
+}
+
+#[test]
+fn old_and_foreign_servers_are_told() {
+    let of = |version_number, in_recovery| {
+        server(&Server {
+            version_number,
+            version: String::new(),
+            in_recovery,
+            role: String::new(),
+            connections_allowed: 97,
+            connections: 1,
+        })
+        .status
+    };
+    assert_eq!(of(130_010, false), CheckStatus::Problem);
+    assert_eq!(of(150_018, false), CheckStatus::Ok);
+    assert_eq!(of(150_018, true), CheckStatus::Problem);
+    assert_eq!(of(990_000, false), CheckStatus::Warning);
+}
+
+#[test]
+fn who_holds_the_horizon_is_named() {
+    let mut holder = HorizonHolder {
+        kind: "session".to_owned(),
+        name: "4711".to_owned(),
+        user: Some("ann".to_owned()),
+        application: Some("psql".to_owned()),
+        age_xids: Some(12),
+        since: None,
+        age_seconds: Some(400.0),
+        state: Some("idle in transaction".to_owned()),
+        query: Some("SELECT\n 1".to_owned()),
+    };
+    let finding = horizon(std::slice::from_ref(&holder));
+    assert_eq!(
+        finding.message,
+        "session 4711, user ann, application psql, open for 6m 40s, 12 transactions old, \
+         idle in transaction: SELECT 1"
+    );
+    holder.age_seconds = Some(3.0);
+    assert_eq!(horizon(&[holder]).status, CheckStatus::Ok);
+}
+
+#[test]
+fn a_day_without_a_partition_is_a_problem() {
+    let mut tables = Tables {
+        live_rows: 1,
+        dead_rows: 0,
+        bytes: 0,
+        vacuumed_at: None,
+        missing_days: Vec::new(),
+        days_ahead: 7,
+    };
+    assert_eq!(history(&tables).status, CheckStatus::Ok);
+    tables.missing_days = vec!["2026-12-01".to_owned()];
+    assert_eq!(history(&tables).status, CheckStatus::Problem);
+}
+
+#[test]
+fn mostly_urgent_tasks_are_a_warning_once_there_are_many() {
+    let waiting = |normal, critical| {
+        let status = |priority, pending| PriorityStatus {
+            priority,
+            weight: 1.0,
+            pending,
+            running: 0,
+            oldest_pending_age: None,
+        };
+        [status(Priority::Normal, normal), status(Priority::Critical, critical)]
+    };
+    assert_eq!(priorities(&waiting(50, 51)).status, CheckStatus::Warning);
+    assert_eq!(priorities(&waiting(50, 50)).status, CheckStatus::Ok);
+    assert_eq!(priorities(&waiting(1, 20)).status, CheckStatus::Ok);
+}

@@ -1,0 +1,366 @@
+//! What somebody should look at, the oldest first. Pure: facts in, problems out. Where to go on from
+//! there (a screen, a command) says each program itself.
+
+use jiff::Timestamp;
+use queue::doctor::HorizonHolder;
+use queue::history::OutcomeCount;
+use queue::insight::problems::{FailedRuns, MissedFires};
+use queue::run::RunId;
+use queue::task_queries::Running;
+use queue::workers::Worker;
+use queue::{Outcome, TaskId};
+use serde_json::Value;
+
+use crate::attempt::value;
+use crate::format::counted;
+
+/// A worker sees a request to cancel at its next beat at the latest; this is longer than that.
+const CANCEL_OVERDUE_SECONDS: f64 = 60.0;
+
+/// A snapshot this old keeps dead rows of a busy queue from being removed for long enough to matter.
+const OLD_SNAPSHOT_SECONDS: f64 = 15.0 * 60.0;
+
+/// Something that somebody should look at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// How long it has lasted.
+    pub age_seconds: f64,
+    /// What is wrong, in one sentence.
+    pub message: String,
+    /// With what.
+    pub about: ProblemSubject,
+}
+
+/// What a problem is with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProblemSubject {
+    /// A queue that is paused.
+    Paused(String),
+    /// A queue that no worker claims from.
+    Unserved(String),
+    /// A queue whose attempts fail.
+    QueueFailures(String),
+    /// Tasks that ended so.
+    Ended(Outcome),
+    /// A worker.
+    Worker,
+    /// A task that runs.
+    Task(TaskId),
+    /// A run.
+    Run(RunId),
+    /// More than one run of this job.
+    Runs(String),
+    /// A schedule.
+    Schedule(String),
+    /// An old snapshot.
+    Snapshot,
+}
+
+/// Pending tasks of a queue.
+#[derive(Clone, Debug)]
+pub struct QueueBacklog<'a> {
+    /// Which.
+    pub queue: &'a str,
+    /// Nothing of it is claimed.
+    pub paused: bool,
+    /// In words: `3 pending tasks`.
+    pub pending: String,
+    /// Since when the first of them waits.
+    pub oldest_seconds: f64,
+}
+
+/// Attempts of a queue that failed in the last hour.
+#[derive(Clone, Debug)]
+pub struct QueueFailures<'a> {
+    /// Which.
+    pub queue: &'a str,
+    /// So many.
+    pub failed: i64,
+    /// Beside so many that did not.
+    pub succeeded: i64,
+}
+
+/// What problems are seen in. Failures are known by queue or by outcome.
+#[derive(Clone, Debug)]
+pub struct FleetFacts<'a> {
+    /// By the database's clock.
+    pub now: Timestamp,
+    /// Queues with pending tasks.
+    pub waiting: Vec<QueueBacklog<'a>>,
+    /// Every worker.
+    pub workers: &'a [Worker],
+    /// Every task that runs.
+    pub running: &'a [Running],
+    /// Queues with attempts that failed.
+    pub failing: Vec<QueueFailures<'a>>,
+    /// How tasks ended in the last hour.
+    pub ended: &'a [OutcomeCount],
+    /// Runs that failed.
+    pub runs: &'a [FailedRuns],
+    /// Schedules that nobody ticked in time.
+    pub missed: &'a [MissedFires],
+    /// Who keeps dead rows.
+    pub horizon: &'a [HorizonHolder],
+}
+
+/// All of them, the oldest first.
+#[must_use]
+pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
+    let (now, workers) = (facts.now, facts.workers);
+    let mut problems: Vec<Problem> = facts
+        .waiting
+        .iter()
+        .filter_map(|queue| waiting(queue, workers))
+        .chain(facts.failing.iter().filter_map(failing))
+        .chain(workers.iter().filter_map(dead_worker))
+        .chain(facts.running.iter().filter_map(|task| stuck_task(task, now)))
+        .chain(facts.ended.iter().filter_map(|ended| failed_outcomes(ended, now)))
+        .chain(facts.runs.iter().map(|failed| failed_runs(failed, now)))
+        .chain(facts.missed.iter().map(|missed| missed_fires(missed, now)))
+        .chain(facts.horizon.iter().filter_map(old_snapshot).take(1))
+        .collect();
+    problems.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds));
+    problems
+}
+
+/// A backend that holds what a task waits for, by what it runs.
+#[must_use]
+pub fn describe_blocker(blocker: &Value) -> String {
+    let text = |key: &str| blocker.get(key).map(value).filter(|text| !text.is_empty());
+    let backend = format!("backend {}", text("pid").unwrap_or_default());
+    let what: Vec<String> = match text("task_id") {
+        Some(task) => {
+            let name = text("name").map(|name| format!(" ({name})")).unwrap_or_default();
+            vec![format!("task {task}{name}")]
+        }
+        None => {
+            let user = text("user").map(|user| format!("user {user}"));
+            [text("application"), user, text("state")].into_iter().flatten().collect()
+        }
+    };
+    if what.is_empty() { backend } else { format!("{backend}: {}", what.join(", ")) }
+}
+
+fn age(now: Timestamp, at: Timestamp) -> f64 {
+    now.duration_since(at).as_secs_f64().max(0.0)
+}
+
+/// Tasks that nobody is going to claim.
+fn waiting(queue: &QueueBacklog<'_>, workers: &[Worker]) -> Option<Problem> {
+    let name = queue.queue;
+    let mut serving = workers.iter().filter(|worker| worker.serves(name)).peekable();
+    let (why, about) = if queue.paused {
+        ("is paused", ProblemSubject::Paused(name.to_owned()))
+    } else if serving.peek().is_none() {
+        ("is served by no live worker", ProblemSubject::Unserved(name.to_owned()))
+    } else if serving.all(|worker| worker.draining) {
+        ("is served by draining workers only", ProblemSubject::Unserved(name.to_owned()))
+    } else {
+        return None;
+    };
+    let message = format!("queue {name} {why}, with {}", queue.pending);
+    Some(Problem { age_seconds: queue.oldest_seconds, message, about })
+}
+
+fn failing(queue: &QueueFailures<'_>) -> Option<Problem> {
+    (queue.failed > 0).then(|| Problem {
+        age_seconds: 0.0,
+        message: format!(
+            "queue {}: {} failed in the last hour, {} succeeded",
+            queue.queue,
+            counted(queue.failed, "attempt"),
+            queue.succeeded
+        ),
+        about: ProblemSubject::QueueFailures(queue.queue.to_owned()),
+    })
+}
+
+fn dead_worker(worker: &Worker) -> Option<Problem> {
+    (!worker.alive).then(|| Problem {
+        age_seconds: worker.heartbeat_age_seconds,
+        message: format!(
+            "worker {} gives no sign of life, with {}",
+            worker.label(),
+            counted(worker.running, "running task")
+        ),
+        about: ProblemSubject::Worker,
+    })
+}
+
+/// A running task that cannot go on, or does not want to end.
+fn stuck_task(task: &Running, now: Timestamp) -> Option<Problem> {
+    let asked = task.cancel_requested_at.map(|at| age(now, at));
+    let what = task.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+    let who = format!("task {}{what}", task.id);
+    let (age_seconds, message) = match asked.filter(|age| *age > CANCEL_OVERDUE_SECONDS) {
+        Some(seconds) => (seconds, format!("{who} still runs after somebody cancelled it")),
+        None if task.blocked_by.is_empty() => return None,
+        None => {
+            let blockers = task.blockers.iter().filter_map(Value::as_array).flatten();
+            let mut blockers: Vec<String> = blockers.map(describe_blocker).collect();
+            if blockers.is_empty() {
+                blockers = task.blocked_by.iter().map(|pid| format!("backend {pid}")).collect();
+            }
+            let message = format!("{who} is blocked by {}", blockers.join("; "));
+            (age(now, task.started_at), message)
+        }
+    };
+    Some(Problem { age_seconds, message, about: ProblemSubject::Task(task.id) })
+}
+
+fn failed_outcomes(ended: &OutcomeCount, now: Timestamp) -> Option<Problem> {
+    let how = match ended.outcome {
+        Outcome::Succeeded | Outcome::Cancelled => return None,
+        Outcome::Failed => "failed",
+        Outcome::TimedOut => "ran into their timeout",
+        Outcome::Lost => "were lost with their workers",
+        Outcome::Unknown => "ended unseen, and wait for a decision",
+    };
+    Some(Problem {
+        age_seconds: age(now, ended.last_at),
+        message: format!("{} {how} in the last hour", counted(ended.tasks, "task")),
+        about: ProblemSubject::Ended(ended.outcome),
+    })
+}
+
+fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
+    let (run, whose) = (failed.run, failed.jobs.join(", "));
+    let tasks = format!("{} of {}", counted(failed.failed, "failed task"), failed.tasks);
+    let (message, about) = if failed.in_progress {
+        (format!("run {run} of {whose} goes on, with {tasks}"), ProblemSubject::Run(run))
+    } else if failed.runs > 1 {
+        let runs = counted(failed.runs, "run");
+        let message = format!("{runs} of {whose} have failed within a day, the last is run {run}");
+        (message, ProblemSubject::Runs(failed.jobs.first().cloned().unwrap_or_default()))
+    } else {
+        (format!("run {run} of {whose} has failed, with {tasks}"), ProblemSubject::Run(run))
+    };
+    Problem { age_seconds: age(now, failed.at), message, about }
+}
+
+fn missed_fires(missed: &MissedFires, now: Timestamp) -> Problem {
+    Problem {
+        age_seconds: age(now, missed.last_at),
+        message: format!("schedule {} missed fires: nobody ticked in time", missed.schedule),
+        about: ProblemSubject::Schedule(missed.schedule.clone()),
+    }
+}
+
+/// Tasks that run are such holders, too, and meant to be.
+fn old_snapshot(holder: &HorizonHolder) -> Option<Problem> {
+    let age_seconds = holder.age_seconds.filter(|age| *age > OLD_SNAPSHOT_SECONDS)?;
+    let user = holder.user.as_ref().map_or_else(String::new, |user| format!(" of {user}"));
+    Some(Problem {
+        age_seconds,
+        message: format!(
+            "{} {}{user} holds an old snapshot: dead rows stay, and tables grow",
+            holder.kind, holder.name
+        ),
+        about: ProblemSubject::Snapshot,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(time: &str) -> Timestamp {
+        format!("2026-12-01T{time}Z").parse().unwrap()
+    }
+
+    fn facts() -> FleetFacts<'static> {
+        FleetFacts {
+            now: at("03:00:00"),
+            waiting: Vec::new(),
+            workers: &[],
+            running: &[],
+            failing: Vec::new(),
+            ended: &[],
+            runs: &[],
+            missed: &[],
+            horizon: &[],
+        }
+    }
+
+    fn found(facts: &FleetFacts<'_>) -> Vec<(String, ProblemSubject)> {
+        find_problems(facts).into_iter().map(|it| (it.message, it.about)).collect()
+    }
+
+    fn failed(runs: i64, in_progress: bool, time: &str) -> FailedRuns {
+        let jobs = vec!["nightly".to_owned(), "sunday".to_owned()];
+        FailedRuns { jobs, runs, run: RunId(12), in_progress, failed: 1, tasks: 5, at: at(time) }
+    }
+
+    #[test]
+    fn the_oldest_problem_stands_first() {
+        let waiting = |queue, paused, oldest_seconds| QueueBacklog {
+            queue,
+            paused,
+            pending: "3 pending tasks".to_owned(),
+            oldest_seconds,
+        };
+        let ended = [OutcomeCount {
+            outcome: Outcome::Failed,
+            tasks: 1,
+            last_at: at("02:58:00"),
+            duration_p95_seconds: None,
+        }];
+        let facts = FleetFacts {
+            waiting: vec![waiting("etl", true, 60.0), waiting("mail", false, 600.0)],
+            ended: &ended,
+            ..facts()
+        };
+        let unserved = "queue mail is served by no live worker, with 3 pending tasks".to_owned();
+        assert_eq!(
+            found(&facts),
+            [
+                (unserved, ProblemSubject::Unserved("mail".to_owned())),
+                (
+                    "1 task failed in the last hour".to_owned(),
+                    ProblemSubject::Ended(Outcome::Failed)
+                ),
+                (
+                    "queue etl is paused, with 3 pending tasks".to_owned(),
+                    ProblemSubject::Paused("etl".to_owned())
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_failed_run_is_told_apart_from_many_and_from_one_that_goes_on() {
+        let runs = [
+            failed(1, false, "02:00:00"),
+            failed(3, false, "02:10:00"),
+            failed(1, true, "02:20:00"),
+        ];
+        let facts = FleetFacts { runs: &runs, ..facts() };
+        let (one, job) =
+            (ProblemSubject::Run(RunId(12)), ProblemSubject::Runs("nightly".to_owned()));
+        assert_eq!(
+            found(&facts),
+            [
+                (
+                    "run 12 of nightly, sunday has failed, with 1 failed task of 5".to_owned(),
+                    one.clone()
+                ),
+                (
+                    "3 runs of nightly, sunday have failed within a day, the last is run 12"
+                        .to_owned(),
+                    job
+                ),
+                ("run 12 of nightly, sunday goes on, with 1 failed task of 5".to_owned(), one),
+            ]
+        );
+    }
+
+    #[test]
+    fn who_blocks_is_a_task_or_a_session_with_its_user() {
+        let task = serde_json::json!({"pid": 7, "task_id": 4, "name": "load", "user": "etl"});
+        assert_eq!(describe_blocker(&task), "backend 7: task 4 (load)");
+        let session =
+            serde_json::json!({"pid": 7, "application": "psql", "user": "ann", "state": "idle"});
+        assert_eq!(describe_blocker(&session), "backend 7: psql, user ann, idle");
+        assert_eq!(describe_blocker(&serde_json::json!({"pid": 7})), "backend 7");
+    }
+}

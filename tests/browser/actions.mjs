@@ -1,0 +1,126 @@
+// Whatever can be done through the console, once each, as somebody with a mouse does it. What came of it is looked up
+// in the database afterwards.
+const button = (scope, name) => scope.getByRole("button", { name, exact: true });
+const at = (config, path) => new URL(path, config.url).href;
+const row = (page, name) => page.getByRole("row").filter({ has: page.getByRole("rowheader", { name }) });
+
+// What opens in a cell, with the form in it.
+async function unfolded(cell) {
+  await cell.locator("summary").click();
+  return cell.locator("form");
+}
+
+export async function queueSettings(page, config) {
+  await page.goto(at(config, "queues"));
+  const reports = row(page, "reports");
+  const limits = await unfolded(reports.locator("td", { hasText: "at once" }));
+  await limits.getByLabel("at once").fill("2");
+  await limits.getByLabel("starts").fill("30");
+  await limits.getByLabel("seconds").fill("60");
+  await button(limits, "Set").click();
+  await reports.getByText("at most 2 at once 30 starts in 1 min 0 s").waitFor();
+  const commits = await unfolded(reports.locator("td", { hasText: "share commits" }));
+  await commits.getByLabel("short tasks share commits for").fill("20");
+  await button(commits, "Set").click();
+  await reports.getByText("for 20 ms").waitFor();
+  await button(reports, "Pause").click();
+  await reports.locator(".tag", { hasText: "paused" }).waitFor();
+  await button(reports, "Resume").waitFor();
+}
+
+export async function priorities(page, config) {
+  await page.goto(at(config, "priorities"));
+  await page.getByLabel("weight of low").fill("7");
+  await button(page, "Set the weights").click();
+  await page.locator('input[name="low"][value="7"]').waitFor();
+  await page.getByLabel("keep").selectOption("high");
+  await button(page, "Set").click();
+  await page.getByText(/^high: \d+ of \d+ readers/).waitFor();
+}
+
+export async function groupSettings(page, config) {
+  await page.goto(at(config, "groups"));
+  const fresh = page.locator("section.card");
+  await fresh.getByLabel("name").fill("exports & more");
+  await fresh.getByLabel("at most").fill("3");
+  await fresh.getByLabel("priority").selectOption("low");
+  await button(fresh, "Make it").click();
+  const group = row(page, "exports & more");
+  await group.getByRole("cell", { name: "low", exact: true }).waitFor();
+  const most = await unfolded(group.locator("td", { hasText: "at most" }));
+  await most.getByLabel("at most").fill("-1");
+  await most.getByLabel("description").fill("files for others");
+  await button(most, "Set").click();
+  await group.locator(".tag", { hasText: "paused" }).waitFor();
+  const times = await unfolded(group.locator("td", { hasText: "at any time" }));
+  await times.getByLabel("from").fill("22:00");
+  await times.getByLabel("until", { exact: true }).fill("06:00");
+  await times.getByLabel("zone").fill("Europe/Berlin");
+  await button(times, "Set").click();
+  await group.getByText("22:00–06:00 Europe/Berlin").waitFor();
+  await page.getByRole("button", { name: "Remove warehouse" }).waitFor();
+  await page.getByRole("button", { name: "Remove unused" }).click();
+  await row(page, "unused").waitFor({ state: "detached" });
+}
+
+export async function drained(page, config) {
+  await page.goto(at(config, "workers"));
+  const card = page.locator("section.card").filter({ hasText: config.worker });
+  await button(card, "Drain").click();
+  await button(card, "Claim again").waitFor();
+  await card.locator(".tag", { hasText: "draining" }).waitFor();
+}
+
+export async function schedule(page, config) {
+  const path = at(config, "schedules/detail?name=arrivals");
+  await page.goto(path);
+  await button(page, "Dry run").click();
+  await page.getByRole("heading", { name: "Dry run: a tick now would not fire" }).waitFor();
+  await page.goto(path);
+  await page.getByText("Disable …").click();
+  await button(page, "Disable the schedule").click();
+  await button(page, "Enable").click();
+  await page.getByText("Run now …").click();
+  await button(page, "Start a run").click();
+  await page.waitForURL(/\/runs\/\d+$/);
+}
+
+export async function job(page, config) {
+  await page.goto(at(config, "jobs"));
+  await page.getByRole("link", { name: "of a day" }).click();
+  await page.getByText("Disable …").click();
+  await button(page, "Disable the job").click();
+  await button(page, "Enable").click();
+  await page.getByText("Run …").click();
+  await page.getByLabel("day").fill("7");
+  await button(page, "Start a run").click();
+  await page.waitForURL(/\/runs\/\d+$/);
+  await page.locator("#live .head .tag.succeeded").waitFor();
+  await page.getByText('{"day":7}').waitFor();
+}
+
+// A task of a run that goes on, and then the run.
+export async function run(page, config) {
+  await page.goto(at(config, `runs/${config.liveRun}`));
+  await button(page.getByRole("row").filter({ hasText: "check totals" }), "Retry").click();
+  await page.getByRole("row").filter({ hasText: "send totals" }).locator(".tag.succeeded").waitFor();
+  await page.getByText("Cancel …").click();
+  await page.getByLabel("stop those that run, too").check();
+  await button(page, `Cancel run ${config.liveRun}`).click();
+  await page.locator("#live .head .tag.cancelled").waitFor();
+}
+
+export async function task(page, config) {
+  await page.goto(at(config, `tasks/${config.again}`));
+  await button(page, "Run again").click();
+  await page.locator("#status .tag.succeeded, .head .tag.succeeded").first().waitFor();
+}
+
+// All that match a filter, after their number has been said.
+export async function bulk(page, config) {
+  await page.goto(at(config, "tasks?q=queue:maintenance"));
+  await page.getByRole("link", { name: "cancel all that match…" }).click();
+  await page.getByRole("heading", { name: "cancel 1 task?" }).waitFor();
+  await button(page, "cancel 1").click();
+  await page.getByRole("row").filter({ hasText: "cancelled" }).waitFor();
+}

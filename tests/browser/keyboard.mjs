@@ -1,0 +1,58 @@
+// With the keyboard alone.
+import { fault } from "./browser.mjs";
+
+// Tab until something with this text has the focus.
+async function tabTo(page, text) {
+  for (let n = 0; n < 160; n += 1) {
+    await page.keyboard.press("Tab");
+    const focused = await page.evaluate(() => {
+      const it = document.activeElement;
+      const shown = it.matches(":focus-visible") && getComputedStyle(it).outlineStyle !== "none";
+      return { text: it.innerText?.trim() ?? "", shown: shown || it.matches(".skip"), scrolls: it.matches(".scroll") };
+    });
+    if (!focused.shown) fault(`the focus cannot be seen on "${focused.text.slice(0, 60)}"`);
+    if (!focused.scrolls && focused.text.includes(text)) return;
+  }
+  throw new Error(`Tab does not lead to "${text}"`);
+}
+
+// The page asks for itself again; who has come somewhere with Tab is still there.
+async function refreshed(page) {
+  const before = await page.evaluate(() => {
+    const it = document.activeElement;
+    it.dataset.old = "yes";
+    return it.innerText;
+  });
+  await page.evaluate(() => document.body.dispatchEvent(new Event("tick")));
+  await page.waitForFunction(() => document.querySelector("[data-old]") === null);
+  const after = await page.evaluate(() => document.activeElement.innerText);
+  if (after !== before) fault(`a refresh moves the focus from "${before}" to "${after.slice(0, 60)}"`);
+}
+
+// A stuck task is found, and ended.
+export async function byKeys(page, config) {
+  await page.goto(config.url);
+  await tabTo(page, "To the content");
+  await page.keyboard.press("Enter");
+  await tabTo(page, `task ${config.other} `);
+  await refreshed(page);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`**/tasks/${config.other}`);
+  await tabTo(page, "Cancel");
+  await page.keyboard.press("Enter");
+  await page.locator("#status .tag.cancelled, .head .tag.cancelled").first().waitFor();
+}
+
+// The filter, from anywhere.
+export async function filtered(page, config) {
+  await page.goto(config.url);
+  await page.keyboard.press("/");
+  await page.waitForURL("**/tasks#filter");
+  await page.locator("#filter:focus").waitFor();
+  await page.keyboard.type("queue:etl state:failed name:load*");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**q=queue*");
+  const rows = await page.locator("table.list tbody tr").count();
+  // The branch of the run is a load, too.
+  if (rows !== config.failed + 1) fault(`${rows} failed tasks are listed, not ${config.failed + 1}`);
+}

@@ -1,0 +1,284 @@
+//! How each fault is done, and undone.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use cluster::Mode;
+use rustix::process::Signal;
+use tokio::task::block_in_place;
+use tokio::time::sleep;
+
+use super::cell::Fault;
+use super::environment::{Environment, Victim};
+use super::network::{Impairment, Network};
+use super::scratch;
+use super::session::Session;
+use super::worker_slot::WorkerSlot;
+
+/// Every session of the fleet with such a name, in this database.
+const END: &str = "/* chaos.end */
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.usename IN ('fleet', 'etl') AND a.application_name LIKE $1";
+
+const HOUR: i64 = 3600;
+
+/// Half a gigabyte of log in one go: step by step, checkpoints would make room behind it.
+const BURN: &str = "/* chaos.burn */
+SELECT pg_logical_emit_message(false, 'chaos', repeat('x', 1000000)) FROM generate_series(1, 500)";
+
+/// What has to be undone.
+#[derive(Default)]
+pub(crate) struct Injection {
+    victim: Victim,
+    /// Has a table locked.
+    lock: Option<Session>,
+}
+
+/// Does the cell's fault.
+pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) -> Result<Injection> {
+    let mut injection = Injection { victim, lock: None };
+    match environment.cell.fault {
+        Fault::WorkerKilled
+        | Fault::WorkerStopped
+        | Fault::Drain
+        | Fault::ShutdownTimeout
+        | Fault::TermThenKill
+        | Fault::OutOfMemory
+        | Fault::ClockAhead
+        | Fault::ClockBehind => to_worker(environment, victim).await?,
+        Fault::BackendEnded
+        | Fault::BackendKilled
+        | Fault::BackendStopped
+        | Fault::BackendStoppedPastTimeout => to_backend(environment, victim).await?,
+        Fault::ServerKilled => block_in_place(|| environment.test_bed.cluster.crash())?,
+        Fault::ServerImmediate => {
+            block_in_place(|| environment.test_bed.cluster.stop(Mode::Immediate))?;
+        }
+        Fault::ServerRestart => {
+            block_in_place(|| environment.test_bed.cluster.restart(Mode::Fast))?;
+        }
+        Fault::ServerFrozen => environment.test_bed.cluster.freeze()?,
+        Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
+        Fault::Promotion => promote(environment).await?,
+        Fault::Sessions(name) => end_sessions(environment, name).await?,
+        Fault::NetworkCut => impair(environment, &[victim.worker_slot], Impairment::Cut)?,
+        Fault::NetworkOneWay => impair(environment, &[victim.worker_slot], Impairment::OneWay)?,
+        Fault::NetworkReset => impair(environment, &[victim.worker_slot], Impairment::Reset)?,
+        Fault::PacketLoss => impair(environment, &[0, 1], Impairment::Loss)?,
+        Fault::SlowLink => impair(environment, &[0, 1], Impairment::Slow)?,
+        Fault::Latency => delay(environment, Duration::from_millis(200)),
+        Fault::Refused => {
+            impair(environment, &[0, 1], Impairment::Refuse)?;
+            end_sessions(environment, "pgmill%").await?;
+        }
+        Fault::TooMany => {
+            limit_connections(environment, 0).await?;
+            end_sessions(environment, "pgmill%").await?;
+        }
+        Fault::DataDiskFull => environment.test_bed.disk.as_ref().context("no disk")?.fill()?,
+        Fault::WalDiskFull => fill_log(environment).await?,
+        Fault::TasksLocked => injection.lock = Some(lock(environment, "mill.tasks").await?),
+        Fault::WorkersLocked => injection.lock = Some(lock(environment, "mill.workers").await?),
+        Fault::Serialization => {
+            let sql = "/* chaos.conflict */ UPDATE public.counter SET n = n + 1";
+            environment.session.execute(sql).await?;
+        }
+        Fault::Message(_)
+        | Fault::NeverEnds
+        | Fault::Deadlock
+        | Fault::OwnCommit
+        | Fault::OwnCommitInBlock => {}
+    }
+    Ok(injection)
+}
+
+/// Undoes it.
+pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection) -> Result<()> {
+    let Injection { victim, lock } = injection;
+    match environment.cell.fault {
+        Fault::WorkerStopped => {
+            environment.worker_slots[victim.worker_slot].signal(Signal::CONT)?;
+        }
+        Fault::ClockAhead | Fault::ClockBehind => check_clocks(environment).await?,
+        Fault::BackendStopped | Fault::BackendStoppedPastTimeout => {
+            let pid = victim.backend.context("no backend")?;
+            scratch::signal(pid.cast_unsigned(), Signal::CONT)?;
+        }
+        Fault::ServerKilled | Fault::ServerImmediate => {
+            block_in_place(|| environment.test_bed.cluster.start_again())?;
+        }
+        Fault::NetworkCut
+        | Fault::NetworkOneWay
+        | Fault::NetworkReset
+        | Fault::PacketLoss
+        | Fault::SlowLink
+        | Fault::Refused => environment.test_bed.networks.iter().try_for_each(Network::heal)?,
+        Fault::Latency => delay(environment, Duration::ZERO),
+        Fault::TooMany => limit_connections(environment, -1).await?,
+        Fault::DataDiskFull => environment.test_bed.disk.as_ref().context("no disk")?.free()?,
+        Fault::WalDiskFull => {
+            environment.test_bed.disk.as_ref().context("no disk")?.free()?;
+            until_up(environment).await?;
+        }
+        Fault::ServerFrozen => environment.test_bed.cluster.thaw()?,
+        Fault::StandbyMissing => wait_for_standby(environment, "DEFAULT").await?,
+        Fault::BackendKilled => until_up(environment).await?,
+        _ => {}
+    }
+    drop(lock);
+    Ok(())
+}
+
+async fn to_worker(environment: &mut Environment<'_>, victim: Victim) -> Result<()> {
+    let fault = environment.cell.fault;
+    let worker_slot = &mut environment.worker_slots[victim.worker_slot];
+    match fault {
+        Fault::WorkerKilled => worker_slot.kill(),
+        Fault::WorkerStopped => worker_slot.signal(Signal::STOP)?,
+        Fault::TermThenKill => {
+            worker_slot.signal(Signal::TERM)?;
+            sleep(Duration::from_millis(300)).await;
+            worker_slot.kill();
+        }
+        Fault::OutOfMemory => return until_out_of_memory(environment).await,
+        Fault::ClockAhead | Fault::ClockBehind => {
+            let off = if fault == Fault::ClockAhead { HOUR } else { -HOUR };
+            environment
+                .worker_slots
+                .iter()
+                .try_for_each(|worker_slot| worker_slot.set_clock(off))?;
+        }
+        _ => worker_slot.signal(Signal::TERM)?,
+    }
+    Ok(())
+}
+
+async fn to_backend(environment: &Environment<'_>, victim: Victim) -> Result<()> {
+    let pid = victim.backend.context("no backend")?;
+    let signal = match environment.cell.fault {
+        Fault::BackendEnded => {
+            let sql = "/* chaos.end_one */ SELECT pg_terminate_backend($1)";
+            return environment.session.rows(sql, &[&pid]).await.map(drop);
+        }
+        Fault::BackendKilled => Signal::KILL,
+        _ => Signal::STOP,
+    };
+    scratch::signal(pid.cast_unsigned(), signal)
+}
+
+/// Once the kernel has killed the worker whose task asked for too much.
+async fn until_out_of_memory(environment: &mut Environment<'_>) -> Result<()> {
+    let [one, other] = &mut environment.worker_slots[..] else { return Ok(()) };
+    let status = tokio::select! {
+        ended = one.until_ended() => ended,
+        ended = other.until_ended() => ended,
+    };
+    let status = status?;
+    ensure!(!status.success(), "a worker ended with {status} instead of running out of memory");
+    Ok(())
+}
+
+/// The clocks are right again; they were off indeed. Of a worker that had nothing to do, the last
+/// word may be older than that.
+async fn check_clocks(environment: &Environment<'_>) -> Result<()> {
+    let mut off = Vec::new();
+    for reading in environment.worker_slots.iter().filter_map(WorkerSlot::clock_reading) {
+        let sql = "/* chaos.off */
+            SELECT (extract(epoch FROM $1::text::timestamptz - now()) / 3600)::float8";
+        off.push(environment.session.one::<f64>(sql, &[&reading]).await?.unwrap_or_default());
+    }
+    let meant = off.iter().any(|hours| (0.9..1.1).contains(&hours.abs()));
+    ensure!(meant, "the workers' clocks are {off:?} hours off");
+    environment.worker_slots.iter().try_for_each(|worker_slot| worker_slot.set_clock(0))
+}
+
+async fn end_sessions(environment: &Environment<'_>, name: &str) -> Result<()> {
+    let ended = environment.session.rows(END, &[&name]).await?;
+    ensure!(!ended.is_empty(), "no session \"{name}\" to end");
+    Ok(())
+}
+
+/// Commits wait for a standby of this name.
+async fn wait_for_standby(environment: &Environment<'_>, name: &str) -> Result<()> {
+    let set = format!("/* chaos.standby */ ALTER SYSTEM SET synchronous_standby_names = {name}");
+    environment.session.execute(&set).await?;
+    environment.session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await
+}
+
+async fn limit_connections(environment: &Environment<'_>, most: i32) -> Result<()> {
+    let Environment { database, session, .. } = environment;
+    let sql = format!("/* chaos.limit */ ALTER DATABASE {database} CONNECTION LIMIT {most}");
+    session.execute(&sql).await
+}
+
+async fn lock(environment: &Environment<'_>, table: &str) -> Result<Session> {
+    let session = Session::open(&environment.test_bed.cluster.url(&environment.database)).await?;
+    let sql = format!("/* chaos.lock */ BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+    session.execute(&sql).await?;
+    Ok(session)
+}
+
+fn impair(environment: &Environment<'_>, worker_slots: &[usize], how: Impairment) -> Result<()> {
+    let networks = &environment.test_bed.networks;
+    worker_slots
+        .iter()
+        .try_for_each(|worker_slot| networks.get(*worker_slot).context("no network")?.impair(how))
+}
+
+fn delay(environment: &Environment<'_>, by: Duration) {
+    for proxies in
+        environment.worker_slots.iter().filter_map(|worker_slot| worker_slot.proxies.as_ref())
+    {
+        proxies.tasks.delay(by);
+        proxies.control.delay(by);
+    }
+}
+
+/// The server is gone for good, and its standby takes its place.
+async fn promote(environment: &mut Environment<'_>) -> Result<()> {
+    let standby = environment.standby.take().context("no standby")?;
+    block_in_place(|| {
+        environment.test_bed.cluster.crash()?;
+        standby.promote()
+    })?;
+    environment.test_bed.cluster = standby;
+    let url = environment.test_bed.cluster.url(&environment.database);
+    for proxies in
+        environment.worker_slots.iter().filter_map(|worker_slot| worker_slot.proxies.as_ref())
+    {
+        proxies.tasks.set_upstream(&url)?;
+        proxies.control.set_upstream(&url)?;
+    }
+    environment.session = Session::open(&url).await?;
+    environment.holder = Session::open(&url).await?;
+    Ok(())
+}
+
+/// Writes log until the server cannot and goes down.
+async fn fill_log(environment: &mut Environment<'_>) -> Result<()> {
+    let panics = |environment: &Environment<'_>| {
+        let log = std::fs::read_to_string(environment.test_bed.cluster.log()).unwrap_or_default();
+        log.matches("PANIC:").count()
+    };
+    let before = panics(environment);
+    environment.test_bed.disk.as_ref().context("no disk")?.fill()?;
+    let burner = Session::open(&environment.test_bed.cluster.url(&environment.database)).await?;
+    // Its error is that of a session whose server has gone down, or nearly.
+    let _ = burner.execute(BURN).await;
+    ensure!(panics(environment) > before, "the server lives on though the disk of its log is full");
+    Ok(())
+}
+
+/// Starts the server if it is down, and waits until it accepts.
+async fn until_up(environment: &mut Environment<'_>) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let opened = Session::open(&environment.test_bed.cluster.url(&environment.database)).await;
+        let Err(error) = opened else { return Ok(()) };
+        ensure!(begun.elapsed() < Duration::from_secs(30), "the server stays down: {error:#}");
+        if environment.test_bed.cluster.pid().is_none() {
+            block_in_place(|| environment.test_bed.cluster.start_again())?;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}

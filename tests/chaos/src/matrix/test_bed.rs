@@ -1,0 +1,194 @@
+//! What cells stand on: a cluster, and around it what their faults need. Used by one cell after the
+//! other, each in a database of its own.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use cluster::{Binaries, Cluster, Mode, Options};
+use rand::RngExt;
+use rand::distr::Alphanumeric;
+use tokio::task::block_in_place;
+use tokio::time::sleep;
+
+use super::cell::Setup;
+use super::disk::Disk;
+use super::memory::Memory;
+use super::network::Network;
+use super::scratch::Scratch;
+use super::session::Session;
+
+/// Workers of a cell: the one that the fault meets, and the other one.
+pub(crate) const WORKER_SLOTS: usize = 2;
+
+const DATA_MEGABYTES: u32 = 96;
+const WAL_MEGABYTES: u32 = 128;
+
+/// The logins of the fleet: its control sessions' and its tasks'.
+pub(crate) const FLEET: &str = "fleet";
+pub(crate) const TASKS: &str = "etl";
+
+/// Fields in the order in which they are dropped: a server before its disk.
+pub(crate) struct TestBed {
+    pub(crate) cluster: Cluster,
+    pub(crate) networks: Vec<Network>,
+    pub(crate) disk: Option<Disk>,
+    kind: Setup,
+    password: String,
+    pub(crate) scratch: Arc<Scratch>,
+}
+
+impl TestBed {
+    pub(crate) async fn new(
+        kind: Setup,
+        binaries: Binaries,
+        scratch: Arc<Scratch>,
+    ) -> Result<Self> {
+        let networks = match kind {
+            Setup::Network => (0..WORKER_SLOTS).map(|_| Network::new()).collect::<Result<_>>()?,
+            _ => Vec::new(),
+        };
+        let cluster = block_in_place(|| Cluster::start(options(binaries, kind, &networks)))?;
+        let password = rand::rng().sample_iter(Alphanumeric).take(24).map(char::from).collect();
+        let mut test_bed = Self { cluster, networks, disk: None, kind, password, scratch };
+        block_in_place(|| test_bed.set_up_disks())?;
+        let session = Session::open(&test_bed.cluster.url("postgres")).await?;
+        let password = &test_bed.password;
+        session
+            .execute(&format!(
+                "/* chaos.roles */ CREATE ROLE {FLEET} LOGIN PASSWORD '{password}';
+                 CREATE ROLE {TASKS} LOGIN PASSWORD '{password}'"
+            ))
+            .await?;
+        if let (Setup::DataDisk, Some(disk)) = (kind, &test_bed.disk) {
+            let place = disk.path().display();
+            session
+                .execute(&format!(
+                    "/* chaos.tablespace */ CREATE TABLESPACE small LOCATION '{place}'"
+                ))
+                .await?;
+        }
+        if kind == Setup::Network {
+            session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
+        }
+        Ok(test_bed)
+    }
+
+    /// A standby of the cluster, which every commit waits for from now on.
+    pub(crate) async fn start_standby(&self) -> Result<Cluster> {
+        let standby = block_in_place(|| self.cluster.standby())?;
+        let session = Session::open(&self.cluster.url("postgres")).await?;
+        session
+            .execute(
+                "/* chaos.start_standby */ ALTER SYSTEM SET synchronous_standby_names = 'standby'",
+            )
+            .await?;
+        session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
+        let begun = Instant::now();
+        loop {
+            let sql = "/* chaos.in_sync */
+                SELECT count(*) FROM pg_stat_replication r WHERE r.sync_state = 'sync'";
+            if session.one::<i64>(sql, &[]).await? == Some(1) {
+                return Ok(standby);
+            }
+            ensure!(begun.elapsed() < Duration::from_secs(30), "the standby does not follow");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Options of CREATE DATABASE.
+    pub(crate) fn place(&self) -> &'static str {
+        if self.kind == Setup::DataDisk { "TABLESPACE small" } else { "" }
+    }
+
+    /// Where a worker finds a database under one of the fleet's logins. Holds the password: never
+    /// for a command line.
+    pub(crate) fn url(&self, worker_slot: usize, login: &str, database: &str) -> String {
+        let host = self.networks.get(worker_slot).map(|network| network.server().to_string());
+        let host = host.as_deref().unwrap_or("127.0.0.1");
+        format!("postgres://{login}:{}@{host}:{}/{database}", self.password, self.cluster.port())
+    }
+
+    fn set_up_disks(&mut self) -> Result<()> {
+        let data = self.cluster.directory().join("data");
+        match self.kind {
+            Setup::Plain | Setup::Standby => {}
+            Setup::Network => {
+                let mut rules = OpenOptions::new().append(true).open(data.join("pg_hba.conf"))?;
+                writeln!(rules, "host all all 198.18.0.0/15 scram-sha-256")?;
+            }
+            Setup::DataDisk => self.disk = Some(Disk::new(&self.scratch, DATA_MEGABYTES, &data)?),
+            Setup::WalDisk => {
+                let disk = Disk::new(&self.scratch, WAL_MEGABYTES, &data)?;
+                self.cluster.stop(Mode::Fast)?;
+                move_log(&data, disk.path())?;
+                self.disk = Some(disk);
+                self.cluster.start_again()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `mv`, for it keeps owners and crosses file systems.
+fn move_log(data: &Path, disk: &Path) -> Result<()> {
+    let (from, to) = (data.join("pg_wal"), disk.join("pg_wal"));
+    super::scratch::run("mv", &[&from.to_string_lossy(), &to.to_string_lossy()])?;
+    symlink(to, from).context("cannot move the log")
+}
+
+fn options(binaries: Binaries, kind: Setup, networks: &[Network]) -> Options {
+    let mut options = Options::new(binaries);
+    let mut set = |name: &str, value: String| options.settings.push((name.to_owned(), value));
+    if kind == Setup::Network {
+        let others = networks.iter().map(|network| format!(",{}", network.server()));
+        set("listen_addresses", format!("127.0.0.1{}", others.collect::<String>()));
+    }
+    if kind == Setup::WalDisk {
+        set("min_wal_size", "32MB".to_owned());
+        set("max_wal_size", "48MB".to_owned());
+    }
+    options
+}
+
+/// Why cells of this kind cannot be tried here; `None`: they can.
+pub(crate) fn missing(kind: Setup, binaries: &Binaries, scratch: &Scratch) -> Option<String> {
+    let root = rustix::process::geteuid().is_root();
+    let tried = match kind {
+        Setup::Plain => return None,
+        Setup::Standby => {
+            let there = binaries.directory().join("pg_basebackup").exists();
+            return (!there).then(|| "needs pg_basebackup".to_owned());
+        }
+        _ if !root => return Some("needs root".to_owned()),
+        Setup::Network => Network::new().map(drop),
+        Setup::DataDisk | Setup::WalDisk => Disk::new(scratch, 1, scratch.path()).map(drop),
+    };
+    tried.err().map(|error| format!("{error:#}"))
+}
+
+/// The same for a bound on memory.
+pub(crate) fn missing_memory() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("needs root".to_owned());
+    }
+    Memory::new().err().map(|error| format!("{error:#}"))
+}
+
+/// The same for false clocks.
+pub(crate) fn missing_clock() -> Option<String> {
+    false_clock().is_none().then(|| "needs libfaketime (package libfaketime)".to_owned())
+}
+
+/// A library that shows a process another time than it is.
+pub(crate) fn false_clock() -> Option<String> {
+    let folders = fs::read_dir("/usr/lib").ok()?.flatten();
+    folders
+        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
+        .find(|path| path.exists())
+        .map(|path| path.to_string_lossy().into_owned())
+}

@@ -1,0 +1,171 @@
+//! The tasks of a cell: what they do, what they have to become, and what became of them, counted by
+//! what they left and not by what a worker says.
+
+use anyhow::{Context, Result};
+
+use super::cell::{Cell, Fault, Mode, Moment};
+use super::session::Session;
+
+/// Effects, and what holds a task where it is: the suite has the advisory lock of a task's number
+/// while the task is to be held. Those that are fought over have two keys.
+pub(crate) const TABLES: &str = "/* chaos.tables */
+CREATE TABLE public.effect (test_task bigint NOT NULL, hold boolean NOT NULL DEFAULT false, padding text);
+CREATE TABLE public.counter (n bigint NOT NULL);
+INSERT INTO public.counter VALUES (0);
+CREATE FUNCTION public.hold_at_end() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.hold THEN
+        PERFORM pg_advisory_xact_lock_shared(NEW.test_task);
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE CONSTRAINT TRIGGER hold_at_end AFTER INSERT ON public.effect
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.hold_at_end();
+GRANT INSERT ON public.effect TO etl;
+GRANT SELECT, UPDATE ON public.counter TO etl;
+GRANT mill_worker TO fleet";
+
+const FIRST: &str = "current_setting('mill.attempt') = '1'";
+
+/// A task of a cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TestTask {
+    pub(crate) number: i64,
+    cell: Cell,
+    /// A quick one beside those that the fault is about.
+    bystander: bool,
+}
+
+/// What became of tasks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) lost: u32,
+    pub(crate) duplicates: u32,
+    pub(crate) unknown: u32,
+}
+
+impl TestTask {
+    pub(crate) fn new(number: i64, cell: Cell) -> Self {
+        Self { number, cell, bystander: false }
+    }
+
+    pub(crate) fn bystander(number: i64, cell: Cell) -> Self {
+        let cell = Cell { mode: Mode::Transaction, ..cell };
+        Self { number, cell, bystander: true }
+    }
+
+    /// By which the product's tables name it.
+    pub(crate) fn name(&self) -> String {
+        format!("test_task {}", self.number)
+    }
+
+    /// What submits it; `later`: due some seconds from now, so that it is live while a client tries
+    /// again.
+    pub(crate) fn enqueue(&self, later: bool) -> String {
+        let Self { number, cell, .. } = self;
+        let statement = self.statement().replace('\'', "''");
+        let mode = match cell.mode {
+            Mode::Transaction => "",
+            Mode::AtLeastOnce => ", mode => 'autocommit'",
+            Mode::AtMostOnce => ", mode => 'autocommit', at_most_once => true",
+        };
+        // One: a fault that uses up an attempt shows.
+        let most = match cell.fault {
+            Fault::DataDiskFull => 100,
+            Fault::NeverEnds | Fault::BackendStoppedPastTimeout if !self.bystander => 3,
+            _ => 1,
+        };
+        let timeout = match cell.fault {
+            Fault::NeverEnds | Fault::BackendStoppedPastTimeout if !self.bystander => {
+                ", timeout => '1 second'"
+            }
+            _ => "",
+        };
+        let due = if later { ", due_at => now() + interval '4 seconds'" } else { "" };
+        format!(
+            "/* chaos.enqueue */ SELECT mill.enqueue('{statement}', name => '{}', \
+             key => 'test_task {number}', max_attempts => {most}, backoff => 'fixed', \
+             retry_interval => '200 milliseconds'{mode}{timeout}{due})",
+            self.name()
+        )
+    }
+
+    fn statement(&self) -> String {
+        let n = self.number;
+        let effect = format!("INSERT INTO public.effect (test_task) VALUES ({n})");
+        let gate = format!("SELECT pg_advisory_xact_lock_shared({n}) WHERE {FIRST}");
+        if self.bystander {
+            return effect;
+        }
+        match (self.cell.fault, self.cell.moment) {
+            (Fault::NeverEnds, _) => {
+                format!("{effect}; SELECT pg_sleep(CASE WHEN {FIRST} THEN 1e6 ELSE 0 END)")
+            }
+            (Fault::OutOfMemory, _) => {
+                format!("{effect}; SELECT repeat('x', CASE WHEN {FIRST} THEN 200000000 ELSE 1 END)")
+            }
+            (Fault::Deadlock, _) => {
+                // An odd one and an even one take the same two locks crosswise.
+                let lock = |which| format!("SELECT pg_advisory_xact_lock(0, {which})");
+                format!("{effect}; {}; {gate}; {}", lock(1 + n % 2), lock(2 - n % 2))
+            }
+            (Fault::Serialization, _) => {
+                format!("{effect}; {gate}; UPDATE public.counter SET n = n + 1")
+            }
+            (Fault::OwnCommit, _) => format!("{effect}; COMMIT"),
+            (Fault::OwnCommitInBlock, _) => format!("DO $$ BEGIN {effect}; COMMIT; END $$"),
+            (Fault::DataDiskFull, _) => format!(
+                "{gate}; INSERT INTO public.effect (test_task, padding) SELECT {n}, \
+                 string_agg(md5(random()::text), '') FROM generate_series(1, 20000)"
+            ),
+            (_, Moment::Executing | Moment::Heartbeat) => format!("{effect}; {gate}"),
+            (_, Moment::Completing) if self.cell.mode == Mode::Transaction => {
+                format!("INSERT INTO public.effect (test_task, hold) VALUES ({n}, {FIRST})")
+            }
+            _ => effect,
+        }
+    }
+
+    /// Whether it must not have an effect.
+    fn refused(&self) -> bool {
+        matches!(self.cell.fault, Fault::OwnCommit | Fault::OwnCommitInBlock) && !self.bystander
+    }
+}
+
+/// What each task left: effects, ends, how it ended, whether it is live.
+const LEFT: &str = "/* chaos.left */
+SELECT (SELECT count(*) FROM public.effect e WHERE e.test_task = n),
+    ARRAY(SELECT a.outcome::text FROM mill.attempts a WHERE a.final AND a.name = 'test_task ' || n),
+    (SELECT count(*) FROM mill.tasks t WHERE t.name = 'test_task ' || n)
+FROM unnest($1::int8[]) WITH ORDINALITY AS s (n, o) ORDER BY o";
+
+/// Counts what became of the tasks; those that are stuck are not lost.
+pub(crate) async fn count(session: &Session, test_tasks: &[TestTask]) -> Result<Counts> {
+    let numbers: Vec<i64> = test_tasks.iter().map(|test_task| test_task.number).collect();
+    let rows = session.rows(LEFT, &[&numbers]).await.context("cannot count")?;
+    let mut counts = Counts::default();
+    for (test_task, row) in test_tasks.iter().zip(rows) {
+        let (effects, ends, live): (i64, Vec<String>, i64) = (row.get(0), row.get(1), row.get(2));
+        if effects > 1 || ends.len() > 1 || ends.len() == 1 && live > 0 || live > 1 {
+            counts.duplicates += 1;
+        }
+        let end = ends.first().map(String::as_str);
+        counts.lost += u32::from(match end {
+            Some("failed") if test_task.refused() => effects != 0,
+            Some("succeeded") => effects == 0 || test_task.refused(),
+            Some("unknown") => test_task.cell.mode != Mode::AtMostOnce,
+            Some(_) => true,
+            None => live == 0,
+        });
+        counts.unknown += u32::from(end == Some("unknown"));
+    }
+    Ok(counts)
+}
+
+/// Attempts that did not succeed: the fault has met so many.
+pub(crate) async fn interrupted(session: &Session) -> Result<i64> {
+    let sql = "/* chaos.interrupted */
+        SELECT count(*) FROM mill.attempts a WHERE a.outcome <> 'succeeded'";
+    Ok(session.one(sql, &[]).await?.unwrap_or_default())
+}

@@ -1,0 +1,224 @@
+//! A worker's place in a cell: its way to the server, its clock, its memory, and the process that
+//! sits there now.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use proxy::Proxy;
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use super::cell::{Cell, Fault, Moment};
+use super::memory::Memory;
+use super::scratch::signal;
+use super::test_bed::{FLEET, TASKS, TestBed, false_clock};
+
+/// Readers of each worker.
+pub(crate) const READERS: i64 = 2;
+
+/// How long a worker may take to end after SIGTERM; its grace is over long before.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// Fields in the order in which they are dropped: the process before what it is in.
+pub(crate) struct WorkerSlot {
+    process: Option<Process>,
+    /// Between the worker and the server: on the way of its tasks, and of all else.
+    pub(crate) proxies: Option<Proxies>,
+    clock: Option<PathBuf>,
+    memory: Option<Memory>,
+    number: usize,
+    database: String,
+    flags: Vec<String>,
+}
+
+pub(crate) struct Proxies {
+    pub(crate) tasks: Proxy,
+    pub(crate) control: Proxy,
+}
+
+/// One process; killed when dropped.
+struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl WorkerSlot {
+    /// An empty one, with what the cell's fault needs.
+    pub(crate) async fn new(
+        test_bed: &TestBed,
+        cell: Cell,
+        number: usize,
+        database: &str,
+    ) -> Result<Self> {
+        let through =
+            matches!(cell.moment, Moment::Claimed | Moment::CommitSent | Moment::Heartbeat)
+                || (cell.moment == Moment::Completing && test_bed.networks.is_empty())
+                || matches!(cell.fault, Fault::Latency | Fault::Promotion);
+        let proxies = if through {
+            let tasks = Proxy::start(&test_bed.url(number, TASKS, database)).await?;
+            let control = Proxy::start(&test_bed.url(number, FLEET, database)).await?;
+            Some(Proxies { tasks, control })
+        } else {
+            None
+        };
+        let mut worker_slot = Self {
+            process: None,
+            proxies,
+            clock: None,
+            memory: None,
+            number,
+            database: database.to_owned(),
+            flags: Vec::new(),
+        };
+        match cell.fault {
+            Fault::OutOfMemory => worker_slot.memory = Some(Memory::new()?),
+            Fault::ClockAhead | Fault::ClockBehind => {
+                worker_slot.clock =
+                    Some(test_bed.scratch.path().join(format!("clock-{database}-{number}")));
+                worker_slot.set_clock(0)?;
+            }
+            _ => {}
+        }
+        let grace = if cell.fault == Fault::ShutdownTimeout { "500ms" } else { "30s" };
+        worker_slot.flags = ["--shutdown-timeout", grace].map(str::to_owned).to_vec();
+        Ok(worker_slot)
+    }
+
+    /// Starts a worker here if there is none. One that has ended though nobody told it to is an error.
+    pub(crate) fn fill(&mut self, test_bed: &TestBed) -> Result<()> {
+        if self.process.is_some() {
+            ensure!(self.ended()?.is_none(), "a worker has ended by itself{}", self.tail());
+            return Ok(());
+        }
+        let program = cluster::sibling_program("worker")?;
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let log = test_bed.scratch.path().join(format!("worker-{n}.log"));
+        let file = File::create(&log)?;
+        let [mut tasks, mut control] =
+            [TASKS, FLEET].map(|login| test_bed.url(self.number, login, &self.database));
+        if let Some(proxies) = &self.proxies {
+            (tasks, control) = (proxies.tasks.url(&tasks), proxies.control.url(&control));
+        }
+        let mut command = match test_bed.networks.get(self.number) {
+            Some(network) => {
+                let entrance = network.entrance();
+                let mut command = Command::new(entrance[0]);
+                command.args(&entrance[1..]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        if let (Some(clock), Some(library)) = (&self.clock, false_clock()) {
+            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", clock);
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        let child = command
+            .args([
+                "--readers",
+                &READERS.to_string(),
+                "--heartbeat-interval",
+                "1s",
+                "--orphan-timeout",
+                "3s",
+            ])
+            .args([
+                "--poll-interval",
+                "200ms",
+                "--log-format",
+                "text",
+                "--log",
+                "debug,tokio_postgres=info",
+            ])
+            .args(&self.flags)
+            .env("DATABASE_URL", control)
+            .env("PGMILL_ALLOW_SUPERUSER", "true")
+            .env("PGMILL_TASK_URL", tasks)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .context("could not start a worker")?;
+        let process = Process { child, log };
+        test_bed.scratch.note(process.child.id())?;
+        if let Some(memory) = &self.memory {
+            memory.take(process.child.id())?;
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// The process that sits here.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.child.id())
+    }
+
+    pub(crate) fn signal(&self, what: Signal) -> Result<()> {
+        match self.pid() {
+            Some(pid) => signal(pid, what),
+            None => bail!("no worker to signal"),
+        }
+    }
+
+    /// SIGKILL, and gone: the next [`fill`](Self::fill) starts another one.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Once the process has ended: how. The worker_slot is empty then.
+    pub(crate) async fn until_ended(&mut self) -> Result<ExitStatus> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.ended()? {
+                self.process = None;
+                return Ok(status);
+            }
+            ensure!(begun.elapsed() < TIMEOUT, "a worker does not end{}", self.tail());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Shows the worker a clock that is so many seconds off.
+    pub(crate) fn set_clock(&self, off: i64) -> Result<()> {
+        let Some(clock) = &self.clock else { return Ok(()) };
+        // Renamed: never read while half of it is there.
+        let new = clock.with_extension("new");
+        fs::write(&new, format!("{off:+}\n"))?;
+        fs::rename(new, clock).context("cannot set a clock")
+    }
+
+    /// When the worker says it is: the time on the last line of its log.
+    pub(crate) fn clock_reading(&self) -> Option<String> {
+        let log = fs::read_to_string(&self.process.as_ref()?.log).ok()?;
+        Some(log.lines().last()?.split_whitespace().next()?.to_owned())
+    }
+
+    /// The last lines of its log, for an error message.
+    pub(crate) fn tail(&self) -> String {
+        let Some(process) = &self.process else { return String::new() };
+        let text = fs::read_to_string(&process.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(12)..].join("\n  ");
+        format!("\nlast lines of a worker's log:\n  {last}")
+    }
+
+    fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        match &mut self.process {
+            Some(process) => Ok(process.child.try_wait()?),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,185 @@
+//! Carries a plan out: step after step, load and fleet at work all the while.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result};
+use checker::{Expect, Finding, check, record};
+use tokio::task::block_in_place;
+use tokio::time::sleep;
+
+use super::fleet::{Fleet, ORPHAN_TIMEOUT};
+use super::load_generator::LoadGenerator;
+use super::operator::Operator;
+use super::plan::{Fault, OperatorAction, Plan, Step};
+use super::progress::Progress;
+use super::report::{Counts, Report, counted};
+use super::servers::Servers;
+
+/// More tasks than this do not wait: the load would be over before the faults are.
+const BACKLOG: i64 = 2500;
+/// Nothing may hold the plan up for longer.
+const MAX_BACKLOG_WAIT: Duration = Duration::from_secs(5);
+/// From the last fault on, until nothing is live any more.
+const DRAIN: Duration = Duration::from_secs(180);
+/// On top of the orphan timeout, until the tasks of the dead are back: after an outage nobody is taken
+/// for dead for ten seconds, and the machine is crowded.
+const BOUND: Duration = Duration::from_secs(20);
+
+const WAITING: &str =
+    "/* chaos.waiting */ SELECT count(*) FROM mill.tasks t WHERE t.state <> 'scheduled'";
+
+const LIVE: &str = "/* chaos.live */
+SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs r WHERE r.state = 'running')";
+
+/// Anybody's: readers, control sessions, the load, the operator, who ends the own last.
+const END_SESSIONS: &str = "/* chaos.end_sessions */
+SELECT count(pg_terminate_backend(s.pid)) FROM (SELECT a.pid FROM pg_stat_activity a
+    WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
+    ORDER BY random() LIMIT ";
+
+/// Everything that takes part.
+pub(crate) struct Director<'a> {
+    servers: &'a mut Servers,
+    fleet: Fleet,
+    load: LoadGenerator,
+    operator: Operator,
+    counts: Counts,
+    progress: &'a Progress,
+    begun: Instant,
+    limit: Duration,
+}
+
+impl<'a> Director<'a> {
+    /// Starts load and fleet.
+    pub(crate) fn new(
+        servers: &'a mut Servers,
+        progress: &'a Progress,
+        workers: usize,
+        limit: Duration,
+    ) -> Result<Self> {
+        let fleet = Fleet::start(&servers.url, servers.directory.clone(), workers)?;
+        let (load, operator) = (LoadGenerator::start(&servers.url), Operator::new(&servers.url));
+        let counts = Counts::default();
+        Ok(Self { servers, fleet, load, operator, counts, progress, begun: Instant::now(), limit })
+    }
+
+    /// The whole plan, and what the checker finds.
+    ///
+    /// # Errors
+    /// A server that does not come back, a worker that ends by itself.
+    pub(crate) async fn run_plan(mut self, plan: Plan) -> Result<Report> {
+        let (seed, all) = (plan.seed, plan.steps.len());
+        for (n, step) in plan.steps.into_iter().enumerate() {
+            if self.begun.elapsed() > self.limit {
+                self.counts.steps_left = all - n;
+                break;
+            }
+            self.fleet.supervise()?;
+            self.step(step).await?;
+            self.progress.step(n + 1, all, &self.counts);
+        }
+        let findings = self.end().await?;
+        let counts = counted(self.counts, &mut self.operator.session).await?;
+        Ok(Report { seed, seconds: self.begun.elapsed().as_secs_f64(), counts, findings })
+    }
+
+    async fn step(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Load(items) => {
+                self.backlog().await?;
+                for item in items {
+                    self.counts.tasks_requested += item.tasks();
+                    self.load.submit(item).await?;
+                }
+            }
+            Step::Break(fault) => self.fault(&fault).await?,
+            Step::OperatorAction(OperatorAction::Deploy { draw }) => {
+                self.fleet.replace(draw)?;
+                self.counts.deploys += 1;
+            }
+            Step::OperatorAction(act) => self.operator.act(&act, &self.load.known).await?,
+            Step::Wait(ms) => sleep(Duration::from_millis(ms)).await,
+        }
+        Ok(())
+    }
+
+    async fn fault(&mut self, fault: &Fault) -> Result<()> {
+        match fault {
+            Fault::Kill { draw } => {
+                self.fleet.kill(*draw).await?;
+                self.counts.kills += 1;
+            }
+            Fault::Stop { draw, ms } => {
+                self.fleet.stop(*draw, Duration::from_millis(*ms))?;
+                self.counts.stops += 1;
+            }
+            Fault::EndSessions { count } => {
+                let ended =
+                    self.operator.session.number(&format!("{END_SESSIONS}{count}) AS s")).await?;
+                self.counts.sessions_ended += ended.unsigned_abs();
+            }
+            Fault::Immediate => {
+                block_in_place(|| self.servers.restart())?;
+                self.counts.immediate_stops += 1;
+            }
+            Fault::Crash => {
+                block_in_place(|| self.servers.crash())?;
+                self.counts.crashes += 1;
+            }
+            Fault::Promote => {
+                block_in_place(|| self.servers.promote())?;
+                self.counts.promotions += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits while enough is there to do, but not for ever: somebody may have paused all of it.
+    async fn backlog(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        while self.operator.session.number(WAITING).await? > BACKLOG {
+            if begun.elapsed() > MAX_BACKLOG_WAIT {
+                return self.operator.resume_all().await;
+            }
+            self.fleet.supervise()?;
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Heals everything, lets the fleet finish, and asks the checker.
+    async fn end(&mut self) -> Result<Vec<Finding>> {
+        self.progress.phase("everything is healed, the fleet finishes");
+        self.fleet.resume()?;
+        self.operator.resume_all().await?;
+        let mut ops = self.load.end().await?;
+        ops.append(&mut self.operator.ops);
+        let now = "/* chaos.now */ SELECT clock_timestamp()";
+        let healed_at: SystemTime =
+            self.operator.session.rows(now).await?.first().context("no row")?.try_get(0)?;
+        self.drain().await?;
+        self.fleet.end().await?;
+        self.progress.phase("checking");
+        self.counts.add_operations(&ops);
+        self.counts.operator_actions = self.operator.operator_actions;
+        self.counts.workers_started = self.fleet.started();
+        let client = self.operator.session.client().await?;
+        record(client, &ops).await?;
+        let (orphan_timeout, bound) = (ORPHAN_TIMEOUT, BOUND);
+        let healed_at = Some(healed_at);
+        let expect =
+            Expect { fleet_gone: true, healed_at, orphan_timeout, bound, ..Expect::default() };
+        check(client, &expect).await
+    }
+
+    /// Until nothing is live, or no longer has a right to be: then the checker says so.
+    async fn drain(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        while self.operator.session.number(LIVE).await? > 0 && begun.elapsed() < DRAIN {
+            self.fleet.supervise()?;
+            sleep(Duration::from_millis(100)).await;
+        }
+        self.counts.drain_seconds = begun.elapsed().as_secs_f64();
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Those who ask for tasks and runs, and remember what they were answered: in memory, where no crash
+//! of the server reaches it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use checker::{Answer, Op, OpKind};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinSet;
+use tokio_postgres::Row;
+
+use super::session::{Reply, Session};
+use super::work_item::{Kind, WorkItem};
+
+/// Sessions that ask at the same time.
+const SESSIONS: usize = 8;
+/// Items that wait for one of them.
+const WAITING: usize = 100;
+/// Of those that were answered last, operators choose.
+const REMEMBERED: usize = 2000;
+
+/// Ids that were answered.
+#[derive(Default)]
+pub(crate) struct KnownIds {
+    tasks: Mutex<Vec<i64>>,
+    runs: Mutex<Vec<i64>>,
+}
+
+impl KnownIds {
+    /// One of the last tasks.
+    pub(crate) fn task(&self, draw: u32) -> Option<i64> {
+        Self::draw(&self.tasks, draw)
+    }
+
+    /// One of the last runs.
+    pub(crate) fn run(&self, draw: u32) -> Option<i64> {
+        Self::draw(&self.runs, draw)
+    }
+
+    fn draw(ids: &Mutex<Vec<i64>>, draw: u32) -> Option<i64> {
+        let ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = &ids[ids.len().saturating_sub(REMEMBERED)..];
+        last.get(draw as usize % last.len().max(1)).copied()
+    }
+
+    fn remember(&self, op: &Op) {
+        for (ids, id) in [(&self.tasks, op.task), (&self.runs, op.run)] {
+            if let Some(id) = id {
+                ids.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+            }
+        }
+    }
+}
+
+/// All of them.
+pub(crate) struct LoadGenerator {
+    items: Vec<Sender<WorkItem>>,
+    sessions: JoinSet<Result<Vec<Op>>>,
+    pub(crate) known: Arc<KnownIds>,
+}
+
+impl LoadGenerator {
+    /// Connects to whoever takes writes.
+    pub(crate) fn start(url: &str) -> Self {
+        let known = Arc::new(KnownIds::default());
+        let (mut items, mut sessions) = (Vec::new(), JoinSet::new());
+        for _ in 0..SESSIONS {
+            let (sender, receiver) = channel(WAITING);
+            items.push(sender);
+            sessions.spawn(run_session(Session::new(url, "chaos load"), receiver, known.clone()));
+        }
+        Self { items, sessions, known }
+    }
+
+    /// Hands an item to one of them; waits while that one has too many.
+    pub(crate) async fn submit(&self, item: WorkItem) -> Result<()> {
+        self.items[item.n % self.items.len()].send(item).await.context("a session has given up")
+    }
+
+    /// Everything that was asked for, with the answers, once all are there.
+    pub(crate) async fn end(&mut self) -> Result<Vec<Op>> {
+        self.items.clear();
+        let mut ops = Vec::new();
+        while let Some(asked) = self.sessions.join_next().await {
+            ops.extend(asked??);
+        }
+        Ok(ops)
+    }
+}
+
+async fn run_session(
+    mut session: Session,
+    mut items: Receiver<WorkItem>,
+    known: Arc<KnownIds>,
+) -> Result<Vec<Op>> {
+    let mut ops = Vec::new();
+    while let Some(item) = items.recv().await {
+        let call = item.call();
+        // With a key it is asked for twice in any case, and until there is an answer: that makes one
+        // task.
+        let mut left = if item.kind == Kind::Duplicate { 2 } else { 1 };
+        while left > 0 {
+            let reply = session.query(&call).await?;
+            if item.kind != Kind::Duplicate || !matches!(reply, Reply::Unknown) {
+                left -= 1;
+            }
+            let noted = ops.len();
+            note(&mut ops, &item, reply)?;
+            ops[noted..].iter().for_each(|op| known.remember(op));
+        }
+    }
+    Ok(ops)
+}
+
+/// One operation for each task, or for the run.
+fn note(ops: &mut Vec<Op>, item: &WorkItem, reply: Reply) -> Result<()> {
+    let (answer, rows, reply) = match reply {
+        Reply::Rows(rows) => (Answer::Ok, rows, None),
+        Reply::Refused(message) => (Answer::Refused, Vec::new(), Some(message)),
+        Reply::Unknown => (Answer::Unknown, Vec::new(), None),
+    };
+    let what = if item.kind == Kind::Run { OpKind::StartRun } else { OpKind::Enqueue };
+    let op = Op { reply, key: item.key(), ..Op::new(what, answer) };
+    let id = |row: Option<&Row>| row.map(|row| row.try_get(0)).transpose();
+    match item.kind {
+        Kind::Many(count) => {
+            for i in 0..count {
+                let name = Some(format!("{}.{}", item.name(), i + 1));
+                ops.push(Op { name, task: id(rows.get(i))?, ..op.clone() });
+            }
+        }
+        Kind::Run => {
+            ops.push(Op { name: Some(item.name()), run: id(rows.first())?, ..op });
+        }
+        _ => ops.push(Op { name: Some(item.name()), task: id(rows.first())?, ..op }),
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! A primary, its standby, and what has to be in the database before anything happens.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use cluster::{Binaries, Cluster, Mode, Options};
+use tokio::time::sleep;
+
+use super::session::Session;
+use super::work_item::{GROUP, JOB, KEYS, LIMITED_QUEUE, ROWS, SHARED};
+
+/// Durable, as a cluster is by default. Deadlocks are broken soon, and a server that was down finds
+/// what it missed.
+const SETTINGS: &[(&str, &str)] =
+    &[("deadlock_timeout", "100ms"), ("wal_keep_size", "512MB"), ("max_wal_size", "2GB")];
+
+const SYNC: &str = "/* chaos.sync */
+SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
+
+/// The servers. Both go away with the value.
+pub(crate) struct Servers {
+    primary: Cluster,
+    standby: Option<Cluster>,
+    /// Names both: whoever takes writes is meant.
+    pub(crate) url: String,
+    /// For logs of the workers; gone with the value.
+    pub(crate) directory: PathBuf,
+}
+
+impl Servers {
+    /// Starts the servers. Blocks.
+    pub(crate) fn open(binaries: Binaries, with_standby: bool) -> Result<Self> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let settings = SETTINGS.iter().map(owned).collect();
+        let primary = Cluster::start(Options { settings, ..Options::new(binaries) })?;
+        let standby = with_standby.then(|| primary.standby()).transpose()?;
+        let mut url = primary.url("postgres");
+        if let Some(standby) = &standby {
+            let places = [primary.port(), standby.port()].map(|port| format!("127.0.0.1:{port}"));
+            url = url.replace(&places[0], &places.join(","));
+        }
+        url += "?target_session_attrs=read-write";
+        let directory = std::env::temp_dir().join(format!("pgmill-chaos-{}", std::process::id()));
+        std::fs::create_dir_all(&directory)?;
+        Ok(Self { primary, standby, url, directory })
+    }
+
+    /// Makes the schema and all that the load needs; from then on a commit that is answered is on both
+    /// servers.
+    pub(crate) async fn prepare(&self) -> Result<()> {
+        let mut session = Session::new(&self.url, "chaos");
+        let client = session.client().await?;
+        if self.standby.is_some() {
+            client.batch_execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'").await?;
+            client.batch_execute("SELECT pg_reload_conf()").await?;
+            let mut polls = 0;
+            while client.query_one(SYNC, &[]).await?.get::<_, i64>(0) == 0 {
+                polls += 1;
+                ensure!(polls < 600, "the standby does not follow");
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+        queue::schema::init(client).await?;
+        client.batch_execute(checker::INSTALL).await?;
+        let mut sql = format!(
+            "CREATE TABLE chaos.quarrel (id integer PRIMARY KEY, n integer);
+             INSERT INTO chaos.quarrel SELECT i, 0 FROM generate_series(0, {ROWS}) AS i;
+             SELECT mill.set_job('graph', '{}');
+             SELECT mill.share_commits('{SHARED}', '20 ms');
+             SELECT mill.set_group('{}', max_running => {});",
+            JOB.replace('\'', "''"),
+            GROUP.0,
+            GROUP.1
+        );
+        let keys = KEYS.map(|(name, most)| ("key", name, most));
+        for (kind, name, most) in
+            keys.into_iter().chain([("queue", LIMITED_QUEUE.0, LIMITED_QUEUE.1)])
+        {
+            sql += &format!("SELECT mill.set_max_running('{kind}', '{name}', {most});");
+        }
+        for (name, most) in KEYS.into_iter().chain([LIMITED_QUEUE, GROUP]) {
+            sql += &format!("INSERT INTO chaos.limits VALUES ('{name}', {most});");
+        }
+        client.batch_execute(&sql).await.context("could not prepare the database")
+    }
+
+    /// Stops the server at once and starts it again. Blocks.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.primary.restart(Mode::Immediate)
+    }
+
+    /// Kills the server with all its processes and starts it again. Blocks.
+    pub(crate) fn crash(&mut self) -> Result<()> {
+        self.primary.crash()?;
+        self.primary.start_again()
+    }
+
+    /// The primary is killed for good, and the standby takes its place. Blocks.
+    pub(crate) fn promote(&mut self) -> Result<()> {
+        let standby = self.standby.take().context("there is no standby")?;
+        self.primary.crash()?;
+        standby.promote()?;
+        self.primary = standby;
+        Ok(())
+    }
+
+    /// Leaves the server running; a connection string for whoever wants to look.
+    pub(crate) fn keep(&mut self) -> Result<String> {
+        self.primary.keep()?;
+        Ok(self.primary.url("postgres"))
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        // Logs of workers: nothing that anybody misses.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,124 @@
+//! What a task and an idle worker cost, by counting: no clock is involved, so a bound here holds on
+//! any machine. (Buffers of a claim: `claim.rs`.)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::harness::exposition::parse;
+use crate::harness::http::{free_address, get};
+use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
+
+const INSERT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
+
+/// Passes bytes on, and counts how often the client sends something: it waits for the answers in
+/// between, so each time is a round trip.
+async fn count_round_trips(url: &str) -> (String, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (_, rest) = url.rsplit_once('@').unwrap();
+    let upstream = rest.split_once('/').unwrap().0.to_owned();
+    let through = url.replace(&upstream, &format!("127.0.0.1:{port}"));
+    let trips = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&trips);
+    #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (upstream, counted) = (upstream.clone(), Arc::clone(&counted));
+            tokio::spawn(async move {
+                let Ok(server) = TcpStream::connect(upstream).await else { return };
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let forth = async {
+                    let mut bytes = vec![0; 1 << 20];
+                    while let Ok(n @ 1..) = from_client.read(&mut bytes).await {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                        to_server.write_all(&bytes[..n]).await.unwrap();
+                    }
+                };
+                let _ = tokio::join!(forth, copy(&mut from_server, &mut to_client));
+            });
+        }
+    });
+    (through, trips)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_takes_two_round_trips_on_its_session_and_one_of_many_a_fraction() {
+    const TASKS: u32 = 400;
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    let (through, trips) = count_round_trips(&database.url()).await;
+    let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
+    for (setting, most) in [("NULL", 2 * TASKS), ("'100ms'", TASKS / 4)] {
+        database.execute(&format!("SELECT mill.share_commits('default', {setting})")).await;
+        // The session is open, and the workers have seen the setting.
+        database.enqueue_many(400, INSERT).await;
+        database.until_empty().await;
+        let mut taken = u32::MAX;
+        // Groups are small for as long as the machine is busy with something else.
+        for _ in 0..10 {
+            let before = trips.load(Ordering::Relaxed);
+            database.enqueue_many(TASKS.try_into().unwrap(), INSERT).await;
+            database.until_empty().await;
+            taken = taken.min(trips.load(Ordering::Relaxed) - before);
+            if taken <= most {
+                break;
+            }
+        }
+        println!("shared commits {setting}: {taken} round trips for {TASKS} tasks");
+        assert!(taken <= most, "shared commits {setting}: {taken} round trips for {TASKS} tasks");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_writes_little_wal() {
+    const TASKS: i64 = 2000;
+    // Whole pages are written once per checkpoint, however many tasks there are.
+    let private = PrivateDatabase::new(&[("full_page_writes", "off"), ("autovacuum", "off")]).await;
+    let database = &private.database;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    database.enqueue_many(TASKS.try_into().unwrap(), INSERT).await;
+    let written = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
+    let before: i64 = database.value(written).await;
+    let _worker = Worker::start(database, &["--readers", "8"]);
+    database.until_empty().await;
+    let per_task = (database.value::<i64>(written).await - before) / TASKS;
+    println!("{per_task} bytes of WAL per task, with its one row of effect");
+    assert!(per_task <= 1400, "{per_task} bytes of WAL per task");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_worker_sends_a_statement_a_second() {
+    const HEARTBEATS: f64 = 4.0;
+    let private = PrivateDatabase::new(&[("autovacuum", "off")]).await;
+    let database = &private.database;
+    let address = free_address().await;
+    let _worker = Worker::start(database, &["--readers", "4", "--http", &address]);
+    let heartbeats = async || -> f64 {
+        let Some(answer) = get(&address, "/metrics").await else { return 0.0 };
+        let families = parse(&answer.body);
+        let family = families.get("pgmill_heartbeats_total");
+        family.map_or(0.0, |family| family.samples.iter().map(|sample| sample.value).sum())
+    };
+    // Looked at from another database, so that the looking does not count.
+    let elsewhere = open_url(&private.cluster.url("postgres")).await;
+    let statements = async || -> i64 {
+        let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = $1";
+        elsewhere.query_one(sql, &[&database.name()]).await.unwrap().get(0)
+    };
+    // Idle backends report what they did up to ten seconds late.
+    eventually("it has settled", async || heartbeats().await >= 4.0).await;
+    let (before, heartbeats_before) = (statements().await, heartbeats().await);
+    eventually("it has beaten some more", async || {
+        heartbeats().await >= heartbeats_before + HEARTBEATS
+    })
+    .await;
+    let sent = statements().await - before;
+    // A beat and four looks in five seconds; every 15 s, because of --http, three counts for the gauges.
+    println!("{sent} statements in {HEARTBEATS} beats");
+    assert!(sent <= 5 * 4 + 2 * 3 + 3, "{sent} statements in {HEARTBEATS} beats");
+    assert!(sent >= 4, "{sent} statements: the test shows nothing");
+}

@@ -1,0 +1,108 @@
+//! Where statements are hidden, who may only view sees nothing that a task is or says.
+
+use crate::harness::login::Login;
+use crate::harness::{Database, Program, Worker, eventually};
+
+/// In every text that a task has.
+const SECRET: &str = "ORANGE";
+
+/// A task that says it in its statement, parameters, notices, result and error, and a run, a job and a
+/// schedule of such tasks.
+async fn put_secret_everywhere(database: &Database) -> i64 {
+    let statement = format!(
+        "DO $$ BEGIN RAISE NOTICE 'a {SECRET}';
+         RAISE 'a {SECRET}' USING DETAIL = 'a {SECRET}', HINT = 'a {SECRET}'; END $$"
+    );
+    let failed = database.enqueue(&statement, ", max_attempts => 1").await;
+    let shown = format!("SELECT $1::text, 'a {SECRET}'");
+    let params = format!(", params => '[\"a {SECRET}\"]'");
+    database.enqueue(&shown, &params).await;
+    let explained =
+        format!("SELECT n FROM generate_series(1, 2) AS n WHERE n::text = 'a {SECRET}'");
+    database.enqueue(&explained, ", explain => true").await;
+    database
+        .execute(&format!(
+            "SELECT mill.set_job('work', jsonb_build_array(jsonb_build_object('name', 't', 'statement',
+                 'SELECT (''a {SECRET}'' || $1)::integer', 'params', jsonb_build_array(jsonb_build_object('$param', 'p')), 'max_attempts', 1)));
+             SELECT mill.start_run(ARRAY['work'], params => '{{\"p\": \"a {SECRET}\"}}');
+             SELECT mill.set_schedule('nightly', 'daily(03:00)', 'SELECT ''a {SECRET}''');
+             SELECT mill.set_schedule('broken', 'manual', $x${statement}$x$, task => '{{\"max_attempts\": 1}}');
+             SELECT mill.run_now('broken');
+             SELECT mill.enqueue('SELECT ''a {SECRET}''', due_at => now() + interval '1 day')"
+        ))
+        .await;
+    eventually("all that is due has ended", async || {
+        let left = "SELECT (SELECT count(*) FROM mill.tasks WHERE state <> 'scheduled')
+            + (SELECT count(*) FROM mill.runs WHERE state = 'running')";
+        database.value::<i64>(left).await == 0
+    })
+    .await;
+    failed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_sees_no_statement_and_no_message_of_a_statement() {
+    let database = Database::new().await;
+    let viewer = Login::new(&database, "viewer", "mill_viewer").await;
+    let operator = Login::new(&database, "operator", "mill_operator").await;
+    let mut worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
+    let failed = put_secret_everywhere(&database).await.to_string();
+    let commands = [
+        vec!["status"],
+        vec!["task", "list"],
+        vec!["task", "list", "--outcome", "failed"],
+        vec!["task", "show", &failed],
+        vec!["why", &failed],
+        vec!["history"],
+        vec!["failures"],
+        vec!["audit"],
+        vec!["durations"],
+        vec!["run", "list"],
+        vec!["run", "show", "1"],
+        vec!["run", "show", "2"],
+        vec!["job", "show", "work"],
+        vec!["schedule", "list"],
+        vec!["schedule", "show", "nightly"],
+        vec!["schedule", "history"],
+        vec!["schedule", "log"],
+    ];
+    let relations = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'mill'::regnamespace
+        AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition AND c.relname <> 'settings' ORDER BY 1";
+    let relations = database.rows(relations, &[]).await;
+    for hidden in [false, true] {
+        let set = format!("UPDATE mill.settings SET hide_statements = {hidden}");
+        database.execute(&set).await;
+        for (login, sees) in [(&viewer, !hidden), (&operator, true)] {
+            let mut output = String::new();
+            for command in &commands {
+                for form in [None, Some("--json")] {
+                    let arguments = [&command[..], form.as_slice()].concat();
+                    let program = Program::pgmill(&database, &arguments).at(&login.url());
+                    output += &program.succeeds().await;
+                }
+            }
+            assert_eq!(output.contains(SECRET), sees, "{} hidden {hidden}: {output}", login.name);
+            // Whatever columns it may read, of whatever there is.
+            let client = login.connect().await;
+            let mut read = String::new();
+            for relation in &relations {
+                let name: &str = relation.get(0);
+                let columns = "SELECT coalesce(string_agg(quote_ident(attname), ', '), '') FROM pg_attribute
+                    WHERE attrelid = ('mill.' || quote_ident($1))::regclass AND attnum > 0 AND NOT attisdropped
+                        AND has_column_privilege(attrelid, attnum, 'SELECT')";
+                let columns: String = client.query_one(columns, &[&name]).await.unwrap().get(0);
+                if columns.is_empty() {
+                    continue;
+                }
+                let sql = format!(
+                    "SELECT coalesce(string_agg(x::text, ' '), '') FROM (SELECT {columns} FROM mill.{name}) x"
+                );
+                read += &client.query_one(&sql, &[]).await.unwrap().get::<_, String>(0);
+            }
+            assert_eq!(read.contains(SECRET), sees, "{} hidden {hidden}", login.name);
+        }
+    }
+    assert!(worker.terminate().await.success());
+    viewer.drop().await;
+    operator.drop().await;
+}

@@ -1,0 +1,165 @@
+//! A service manager hears when a worker is ready, that it lives, and that it ends.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+
+/// Far more than a beat of 100 ms takes on this machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The socket of a service manager.
+struct ServiceManager {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl ServiceManager {
+    fn new(database: &Database) -> Self {
+        let path = std::env::temp_dir().join(format!("pgmill-{}.notify", database.name()));
+        let socket = UnixDatagram::bind(&path).unwrap();
+        Self { socket, path }
+    }
+
+    fn worker(&self, database: &Database, more: &[(&str, &str)]) -> Worker {
+        let mut variables = vec![("NOTIFY_SOCKET", self.path.to_str().unwrap())];
+        variables.extend(more);
+        let flags = ["--readers", "3", "--heartbeat-interval", "100ms", "--shutdown-timeout", "2h"];
+        Worker::start_with(&database.url(), &flags, &variables)
+    }
+
+    /// The next message, if there is one within this time.
+    fn next_within(&self, patience: Duration) -> Option<String> {
+        self.socket.set_read_timeout(Some(patience)).unwrap();
+        let mut bytes = [0; 4096];
+        let length = self.socket.recv(&mut bytes).ok()?;
+        Some(String::from_utf8(bytes[..length].to_vec()).unwrap())
+    }
+
+    fn next(&self) -> String {
+        self.next_within(LONG).expect("a message")
+    }
+
+    /// Messages up to the one with this in it, that one included.
+    fn until(&self, text: &str) -> Vec<String> {
+        let begun = Instant::now();
+        let mut messages = Vec::new();
+        while begun.elapsed() < LONG {
+            messages.push(self.next());
+            if messages.last().unwrap().contains(text) {
+                return messages;
+            }
+        }
+        panic!("no \"{text}\" in {messages:?}");
+    }
+
+    /// What has been sent until now.
+    fn drain(&self) {
+        while self.next_within(Duration::from_millis(1)).is_some() {}
+    }
+}
+
+impl Drop for ServiceManager {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_manager_is_notified_of_start_watchdog_and_stop() {
+    let database = Database::new().await;
+    let service_manager = ServiceManager::new(&database);
+    let mut worker = service_manager.worker(&database, &[]);
+    // A beat may come first; the claims do not.
+    let first = service_manager.until("READY=1");
+    let ready = first.last().unwrap();
+    assert!(ready.lines().any(|line| line == "STATUS=3 readers"), "{ready}");
+    assert!(first.len() <= 2, "{first:?}");
+    let holder = database.connect().await;
+    holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
+    let held = database.enqueue("SELECT pg_advisory_lock(7)", "").await;
+    database.until_state(held, "running").await;
+    service_manager.until("STATUS=3 readers, 1 busy");
+    for message in [service_manager.next(), service_manager.next()] {
+        assert!(message.starts_with("WATCHDOG=1\nSTATUS=3 readers, 1 busy"), "{message}");
+    }
+    worker.signal(Signal::TERM);
+    let stop = service_manager.until("STOPPING=1").pop().unwrap();
+    assert!(stop.contains("STATUS=draining, 1 tasks running"), "{stop}");
+    // The grace of two hours, and some more.
+    let extended = stop.lines().find_map(|line| line.strip_prefix("EXTEND_TIMEOUT_USEC="));
+    let extended = Duration::from_micros(extended.unwrap().parse().unwrap());
+    assert!(extended > Duration::from_secs(7230) && extended < Duration::from_secs(7300), "{stop}");
+    // It still lives, and says so.
+    service_manager.until("WATCHDOG=1");
+    holder.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+    assert!(worker.ended().await.success());
+    assert_eq!(database.outcome(held).await, "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_worker_sends_no_watchdog_notification() {
+    let database = Database::new().await;
+    let service_manager = ServiceManager::new(&database);
+    let worker = service_manager.worker(&database, &[]);
+    service_manager.until("READY=1");
+    service_manager.until("WATCHDOG=1");
+    worker.signal(Signal::STOP);
+    // Its signal is asynchronous; what it had sent before is read.
+    eventually("the worker stands still", async || {
+        let state = format!("/proc/{}/stat", worker.pid());
+        std::fs::read_to_string(state).unwrap().contains(") T ")
+    })
+    .await;
+    service_manager.drain();
+    assert_eq!(service_manager.next_within(Duration::from_millis(1500)), None);
+    worker.signal(Signal::CONT);
+    service_manager.until("WATCHDOG=1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_outage_does_not_trigger_the_watchdog() {
+    let mut private = PrivateDatabase::new(&[]).await;
+    let service_manager = ServiceManager::new(&private.database);
+    let mut worker = service_manager.worker(&private.database, &[]);
+    service_manager.until("READY=1");
+    private.cluster.crash().unwrap();
+    for _ in 0..3 {
+        let messages = service_manager.until("STATUS=the database does not answer");
+        assert!(messages.iter().all(|message| message.starts_with("WATCHDOG=1\n")), "{messages:?}");
+    }
+    private.cluster.start_again().unwrap();
+    private.database.reconnect().await;
+    service_manager.until("STATUS=3 readers, 0 busy");
+    assert!(worker.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watchdog_interval_shorter_than_a_heartbeat_attempt_is_warned_about() {
+    let database = Database::new().await;
+    let service_manager = ServiceManager::new(&database);
+    for (watchdog, warned) in [("30000000", true), ("180000000", false)] {
+        let mut worker = service_manager.worker(&database, &[("WATCHDOG_USEC", watchdog)]);
+        service_manager.until("READY=1");
+        service_manager.until("WATCHDOG=1");
+        assert_eq!(worker.log().contains("the watchdog is impatient"), warned, "{watchdog}");
+        worker.kill();
+        service_manager.drain();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unresponsive_or_absent_service_manager_blocks_nothing() {
+    let database = Database::new().await;
+    let service_manager = ServiceManager::new(&database);
+    // Nobody reads: its queue is full after some messages.
+    let mut worker = service_manager.worker(&database, &[]);
+    worker.until_logged("the service manager was not told").await;
+    let id = database.enqueue("SELECT 1", "").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    drop(service_manager);
+    assert!(worker.terminate().await.success());
+}

@@ -1,0 +1,107 @@
+//! How many tasks of a queue a reader takes into one transaction: learned from how long they take,
+//! one for all readers of the process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Each savepoint that writes is a subtransaction, and a backend that has more than 64 open slows
+/// every snapshot in the cluster down (PGPROC_MAX_CACHED_SUBXIDS).
+const MAX_TASKS: usize = 50;
+/// A queue whose tasks turned out too slow, or got into each other's way, is left alone for this long.
+const COOL_DOWN: Duration = Duration::from_secs(10);
+
+/// Shared by claimer and readers.
+#[derive(Clone, Default)]
+pub(crate) struct BatchSizes {
+    queues: Arc<Mutex<HashMap<String, BatchSize>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BatchSize {
+    size: usize,
+    cool_down_until: Option<Instant>,
+}
+
+impl Default for BatchSize {
+    fn default() -> Self {
+        Self { size: 1, cool_down_until: None }
+    }
+}
+
+impl BatchSizes {
+    /// How many tasks of the queue to take at once.
+    pub(crate) fn size(&self, queue: &str) -> usize {
+        self.lock().get(queue).map_or(1, |batch_size| batch_size.size)
+    }
+
+    /// So many tasks of the queue ran, one after another, in so much time. Doubles within half of
+    /// the budget, halves beyond it.
+    pub(crate) fn record(&self, queue: &str, tasks: usize, duration: Duration, budget: Duration) {
+        let mut queues = self.lock();
+        let batch_size = queues.entry(queue.to_owned()).or_default();
+        if batch_size.cool_down_until.is_some_and(|until| until > Instant::now()) {
+            return;
+        }
+        batch_size.cool_down_until = None;
+        if duration > budget {
+            batch_size.size = (batch_size.size / 2).max(1);
+        } else if duration <= budget / 2 && tasks >= batch_size.size {
+            batch_size.size = (batch_size.size * 2).min(MAX_TASKS);
+        }
+    }
+
+    /// Tasks of the queue do not go together well: one by one for a while.
+    pub(crate) fn cool_down(&self, queue: &str) {
+        let cool_down_until = Some(Instant::now() + COOL_DOWN);
+        self.lock().insert(queue.to_owned(), BatchSize { size: 1, cool_down_until });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, BatchSize>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn it_grows_within_half_of_the_budget_and_shrinks_beyond_it() {
+        let batch_sizes = BatchSizes::default();
+        assert_eq!(batch_sizes.size("a"), 1);
+        for size in [1, 2, 4] {
+            batch_sizes.record("a", size, BUDGET / 4, BUDGET);
+        }
+        assert_eq!(batch_sizes.size("a"), 8);
+        batch_sizes.record("a", 3, BUDGET / 4, BUDGET);
+        assert_eq!(
+            batch_sizes.size("a"),
+            8,
+            "a group that was not full says nothing about a larger one"
+        );
+        batch_sizes.record("a", 8, BUDGET * 2, BUDGET);
+        assert_eq!(batch_sizes.size("a"), 4);
+        assert_eq!(batch_sizes.size("b"), 1);
+    }
+
+    #[test]
+    fn it_never_grows_past_what_the_server_keeps_in_memory() {
+        let batch_sizes = BatchSizes::default();
+        for _ in 0..20 {
+            batch_sizes.record("a", MAX_TASKS, Duration::ZERO, BUDGET);
+        }
+        assert_eq!(batch_sizes.size("a"), MAX_TASKS);
+    }
+
+    #[test]
+    fn a_queue_in_cool_down_stays_at_one() {
+        let batch_sizes = BatchSizes::default();
+        batch_sizes.record("a", 1, Duration::ZERO, BUDGET);
+        batch_sizes.cool_down("a");
+        batch_sizes.record("a", 1, Duration::ZERO, BUDGET);
+        assert_eq!(batch_sizes.size("a"), 1);
+    }
+}

@@ -1,0 +1,107 @@
+//! Why a statement did not come to its end, told apart by what has to happen next.
+
+use std::error::Error as _;
+use std::io;
+
+use queue::fail::DatabaseError;
+use tokio_postgres::Error;
+use tokio_postgres::error::ErrorPosition;
+
+/// What went wrong with a task's statement.
+#[derive(Debug)]
+pub(crate) enum ExecutionError {
+    /// The server, or the worker in its place, refused or failed the statement. The session lives.
+    Database(Box<DatabaseError>),
+    /// The connection is gone, and the answer with it.
+    ConnectionLost(Box<DatabaseError>),
+    /// The client library lost track of the protocol: the session is of no use any more.
+    Protocol(Box<DatabaseError>),
+}
+
+impl ExecutionError {
+    /// An error that the worker raises itself.
+    pub(crate) fn refused(sqlstate: &str, message: &str, hint: &str) -> Self {
+        Self::Database(Box::new(DatabaseError {
+            sqlstate: Some(sqlstate.to_owned()),
+            message: message.to_owned(),
+            hint: Some(hint.to_owned()),
+            ..DatabaseError::default()
+        }))
+    }
+
+    /// The answer will never come.
+    pub(crate) fn backend_gone() -> Self {
+        let message = "the session's backend is gone".to_owned();
+        Self::ConnectionLost(Box::new(DatabaseError { message, ..DatabaseError::default() }))
+    }
+
+    /// What to record.
+    pub(crate) fn database_error(&self) -> &DatabaseError {
+        match self {
+            Self::Database(database_error)
+            | Self::ConnectionLost(database_error)
+            | Self::Protocol(database_error) => database_error,
+        }
+    }
+
+    /// Whether nobody saw how the statement ended.
+    pub(crate) fn connection_lost(&self) -> bool {
+        matches!(self, Self::ConnectionLost(_))
+    }
+
+    /// The same error in a text in which the statement begins `characters` later.
+    pub(crate) fn shift_position(mut self, characters: usize) -> Self {
+        let (Self::Database(database_error)
+        | Self::ConnectionLost(database_error)
+        | Self::Protocol(database_error)) = &mut self;
+        let characters = u32::try_from(characters).unwrap_or(u32::MAX);
+        database_error.position =
+            database_error.position.map(|position| position.saturating_add(characters));
+        self
+    }
+}
+
+impl ExecutionError {
+    /// The same error in a text without the first `characters`.
+    pub(crate) fn shift_position_back(mut self, characters: usize) -> Self {
+        let (Self::Database(database_error)
+        | Self::ConnectionLost(database_error)
+        | Self::Protocol(database_error)) = &mut self;
+        let characters = u32::try_from(characters).unwrap_or(u32::MAX);
+        let back =
+            |position: u32| position.checked_sub(characters).filter(|position| *position > 0);
+        database_error.position = database_error.position.and_then(back);
+        self
+    }
+}
+
+impl From<Error> for ExecutionError {
+    fn from(error: Error) -> Self {
+        if let Some(db) = error.as_db_error() {
+            let database_error = Box::new(DatabaseError {
+                sqlstate: Some(db.code().code().to_owned()),
+                message: db.message().to_owned(),
+                detail: db.detail().map(str::to_owned),
+                hint: db.hint().map(str::to_owned),
+                context: db.where_().map(str::to_owned),
+                position: match db.position() {
+                    Some(ErrorPosition::Original(position)) => Some(*position),
+                    _ => None,
+                },
+            });
+            // Whatever is FATAL ends the connection with this answer.
+            return match db.severity() {
+                "FATAL" | "PANIC" => Self::ConnectionLost(database_error),
+                _ => Self::Database(database_error),
+            };
+        }
+        let database_error =
+            Box::new(DatabaseError { message: queue::chain(&error), ..DatabaseError::default() });
+        let io = error.source().is_some_and(<dyn std::error::Error>::is::<io::Error>);
+        if error.is_closed() || io {
+            Self::ConnectionLost(database_error)
+        } else {
+            Self::Protocol(database_error)
+        }
+    }
+}

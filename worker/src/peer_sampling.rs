@@ -1,0 +1,134 @@
+//! Which looks take in the other workers, so that a fleet looks a few times a second at each of them, however
+//! many there are, and whoever is gone is still found within the promised time. Pure.
+
+use queue::reclaim::Peer;
+
+/// So many workers follow up one that was seen without its session, in the time in which each looks at the others once.
+const CONFIRMING_WORKERS: f64 = 32.0;
+
+/// So many look for claims of workers that are not on the list, likewise. There are none but after a crash of the
+/// server, and the walk over all that hold claims costs thrice what the list does.
+const UNREGISTERED_SCANNERS: f64 = 16.0;
+
+/// When one worker looks at the others, and how far.
+#[derive(Debug, Default)]
+pub(crate) struct PeerSampling {
+    /// How many there were.
+    peer_count: usize,
+    /// Looks to come without them.
+    polls_to_skip: usize,
+    /// What was seen has to be seen once more, soon.
+    confirming: bool,
+    /// Among it was a worker that is not on the list.
+    unregistered_found: bool,
+}
+
+impl PeerSampling {
+    /// Whether the next look takes in the other workers, and among them those that are not on the list; `draw`: from 0 to 1.
+    pub(crate) fn include_peers(&self, draw: f64) -> (bool, bool) {
+        let peers = self.polls_to_skip == 0;
+        (peers, peers && (self.unregistered_found || self.sampled(UNREGISTERED_SCANNERS, draw)))
+    }
+
+    /// A look has had its answer; `draw`: from 0 to 1.
+    pub(crate) fn record(&mut self, peers: Option<&[Peer]>, draw: f64) {
+        let Some(peers) = peers else {
+            self.polls_to_skip = self.polls_to_skip.saturating_sub(1);
+            return;
+        };
+        self.peer_count = peers.len();
+        self.unregistered_found = peers.iter().any(|peer| peer.heartbeat.is_none());
+        let gone = peers.iter().any(|peer| !peer.session_alive);
+        // One look is not enough to call a worker dead, and the next one as usual would come too late. Everybody's
+        // at once would be the square of the fleet again.
+        self.confirming = gone
+            && (self.confirming
+                || self.unregistered_found
+                || self.sampled(CONFIRMING_WORKERS, draw));
+        self.polls_to_skip = if self.confirming { 0 } else { (self.peer_count / 8).min(3) };
+    }
+
+    /// With the chance that makes these many of all.
+    fn sampled(&self, many: f64, draw: f64) -> bool {
+        draw * f64::from(u32::try_from(self.peer_count).unwrap_or(u32::MAX)) < many
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use queue::WorkerId;
+
+    use super::*;
+
+    fn fleet(size: usize, gone: usize) -> Vec<Peer> {
+        let peer = |n: usize| Peer {
+            worker: WorkerId(uuid::Uuid::from_u128(n as u128)),
+            heartbeat: Some(1),
+            session_alive: n >= gone,
+            heartbeat_age: Some(Duration::ZERO),
+            last_heartbeat: None,
+        };
+        (0..size).map(peer).collect()
+    }
+
+    /// Looks until the next one at the others, that one included.
+    fn polls_until_next(peer_sampling: &mut PeerSampling) -> usize {
+        (1..)
+            .find(|_| {
+                let (peers, _) = peer_sampling.include_peers(0.5);
+                if !peers {
+                    peer_sampling.record(None, 0.5);
+                }
+                peers
+            })
+            .unwrap_or(0)
+    }
+
+    #[test]
+    fn a_larger_fleet_polls_each_peer_less_often() {
+        for (size, polls) in [(1, 1), (7, 1), (8, 2), (24, 4), (1250, 4)] {
+            let mut peer_sampling = PeerSampling::default();
+            peer_sampling.record(Some(&fleet(size, 0)), 0.5);
+            assert_eq!(polls_until_next(&mut peer_sampling), polls, "{size}");
+        }
+    }
+
+    #[test]
+    fn an_absent_session_is_polled_again_at_once() {
+        let mut peer_sampling = PeerSampling::default();
+        peer_sampling.record(Some(&fleet(31, 1)), 0.99);
+        assert_eq!(polls_until_next(&mut peer_sampling), 1);
+        peer_sampling.record(Some(&fleet(31, 0)), 0.0);
+        assert_eq!(polls_until_next(&mut peer_sampling), 4, "it is back");
+    }
+
+    #[test]
+    fn in_a_large_fleet_a_sample_confirms_an_absence() {
+        let mut drawn = PeerSampling::default();
+        drawn.record(Some(&fleet(1000, 1)), 0.02);
+        assert_eq!(polls_until_next(&mut drawn), 1);
+        drawn.record(Some(&fleet(1000, 1)), 0.99);
+        assert_eq!(polls_until_next(&mut drawn), 1, "drawn once is enough");
+        let mut other = PeerSampling::default();
+        other.record(Some(&fleet(1000, 1)), 0.5);
+        assert_eq!(polls_until_next(&mut other), 4);
+    }
+
+    #[test]
+    fn unregistered_workers_are_scanned_for_by_a_sample() {
+        let mut peer_sampling = PeerSampling::default();
+        assert_eq!(peer_sampling.include_peers(0.99), (true, true), "the first look sees all");
+        peer_sampling.record(Some(&fleet(16, 0)), 0.5);
+        peer_sampling.polls_to_skip = 0;
+        assert!(peer_sampling.include_peers(0.99).1, "everybody does in a small fleet");
+        peer_sampling.record(Some(&fleet(1000, 0)), 0.5);
+        peer_sampling.polls_to_skip = 0;
+        assert!(peer_sampling.include_peers(0.01).1 && !peer_sampling.include_peers(0.02).1);
+        let mut found = fleet(1000, 1);
+        found[0].heartbeat = None;
+        peer_sampling.record(Some(&found), 0.99);
+        assert_eq!(peer_sampling.include_peers(0.99), (true, true));
+    }
+}

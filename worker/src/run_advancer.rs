@@ -1,0 +1,63 @@
+//! Brings runs forward: at once those of which a task has ended in this process, others when a look
+//! finds that they have something to take in.
+
+use std::sync::Arc;
+
+use queue::QueueError;
+use queue::enqueue::notify;
+use queue::run::{RunId, advance};
+
+use crate::control::{Control, answered};
+use crate::metrics::Metrics;
+use crate::shutdown::Shutdown;
+use crate::wakeup::Wakeup;
+
+/// The advancer and all that it is given.
+pub(crate) struct RunAdvancer {
+    pub(crate) control: Control,
+    pub(crate) wakeup: Arc<Wakeup>,
+    pub(crate) metrics: Metrics,
+    pub(crate) shutdown: Shutdown,
+}
+
+impl RunAdvancer {
+    /// Runs until the worker has ended. Any number of workers advance side by side: each run's row is
+    /// locked meanwhile.
+    pub(crate) async fn run(self) {
+        loop {
+            tokio::select! {
+                () = self.shutdown.end.cancelled() => return,
+                () = self.wakeup.runs_to_advance.added() => {}
+            }
+            for run in self.wakeup.runs_to_advance.take() {
+                if let Err(error) = self.advance(run).await {
+                    // The events are there still: the next look finds them.
+                    tracing::warn!(%error, %run, "advancing a run failed");
+                }
+            }
+        }
+    }
+
+    async fn advance(&self, run: RunId) -> Result<(), QueueError> {
+        loop {
+            let advanced = async { advance(&*self.control.get().await?, run).await };
+            let advanced = answered(advanced).await?;
+            if advanced.released > 0 {
+                tracing::debug!(%run, tasks = advanced.released, "released");
+                self.metrics.run_tasks_enqueued(advanced.released);
+                self.wakeup.notify();
+                // One task this process takes itself, if a reader of it is free.
+                if advanced.released > 1 || !self.wakeup.is_idle() {
+                    answered(async { notify(&*self.control.get().await?).await }).await?;
+                }
+            }
+            if let Some(state) = advanced.ended {
+                self.metrics.run_finished(state);
+                tracing::info!(%run, %state, "the run has ended");
+            }
+            if !advanced.more {
+                return Ok(());
+            }
+        }
+    }
+}
