@@ -188,7 +188,7 @@ async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
             Program::pgmill(&database, &["apply", folder.path()]).run().await;
         assert_eq!(code, exit, "{text}\n{stdout}{stderr}");
         let place = Path::new(folder.path()).join(place);
-        let place = format!("pgmill: {}", place.display());
+        let place = format!("error: {}", place.display());
         assert!(stderr.starts_with(&place) && stderr.contains(words), "{stderr}\n  {place}");
         assert_eq!(stdout, "");
         assert_eq!(kept(&database).await, before, "{text}");

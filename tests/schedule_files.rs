@@ -337,8 +337,7 @@ async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
         folder.write("z.toml", &text);
         let (code, stdout, stderr) =
             Program::pgmill(&database, &["apply", folder.path()]).run().await;
-        let place =
-            format!("pgmill: {}:{place}", Path::new(folder.path()).join("z.toml").display());
+        let place = format!("error: {}:{place}", Path::new(folder.path()).join("z.toml").display());
         assert!(
             code == exit
                 && stdout.is_empty()

@@ -46,12 +46,12 @@ async fn an_error_about_a_connection_says_nothing_of_its_password() {
         }
         // An unreachable database is waited for, or is the end: both say so.
         let mut worker = Worker::start_at(&url, &["--log", "trace", "--readers", "1"]);
-        worker.until_logged("worker").await;
+        worker.until_logged("error: ").await;
         worker.kill();
         assert_silent(&url, &worker.log());
         let mut worker =
             Worker::start_with(&database.url(), &["--readers", "1"], &[("PGMILL_TASK_URL", &url)]);
-        worker.until_logged("worker: ").await;
+        worker.until_logged("error: ").await;
         worker.kill();
         assert_silent(&url, &worker.log());
     }

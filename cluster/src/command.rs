@@ -96,7 +96,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("cluster: {error:#}");
+            eprintln!("error: {error:#}");
             ExitCode::from(EXIT_UNAVAILABLE)
         }
     }

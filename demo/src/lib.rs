@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
     match run(&args) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("demo: {error:#}");
+            eprintln!("error: {error:#}");
             ExitCode::from(exit::FAILURE)
         }
     }

@@ -84,7 +84,7 @@ pub fn main() -> ExitCode {
         return match checks::write() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("deploy-check: {error:#}");
+                eprintln!("error: {error:#}");
                 ExitCode::FAILURE
             }
         };

@@ -51,19 +51,9 @@ impl Failure {
         match self {
             Self::Usage { .. } => exit::USAGE,
             Self::Refused { .. } => exit::REFUSED,
-            Self::Connect(error) if error.is_usage() => exit::USAGE,
-            Self::Connect(error) => match error.sqlstate() {
-                // Authorization, unknown database, missing right: later is no better.
-                Some(code) if ["28", "3D", "42"].iter().any(|it| code.code().starts_with(it)) => {
-                    exit::REFUSED
-                }
-                _ if matches!(error, ConnectError::Authentication { .. }) => exit::REFUSED,
-                _ => exit::UNREACHABLE,
-            },
-            Self::Database(error) if error.refused() || lacks_privilege(error) => exit::REFUSED,
-            Self::Database(error) if error.temporary() => exit::UNREACHABLE,
-            Self::Database(_)
-            | Self::InDoubt(_)
+            Self::Connect(error) => exit::of_connection(error),
+            Self::Database(error) => exit::of(error),
+            Self::InDoubt(_)
             | Self::LostTask { .. }
             | Self::LostRun { .. }
             | Self::TaskGone(_)
@@ -74,7 +64,7 @@ impl Failure {
     /// More about what the server refused.
     pub(crate) fn detail(&self) -> Option<&str> {
         match self {
-            Self::Database(QueueError::Database(error)) => error.as_db_error()?.detail(),
+            Self::Database(error) => error.detail(),
             _ => None,
         }
     }
@@ -83,15 +73,6 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
             Self::Connect(error) => error.hint(),
-            Self::Database(error)
-                if error.sqlstate() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) =>
-            {
-                Some(
-                    "this server is a standby or read-only: connect to the primary, for example \
-                      with target_session_attrs=read-write"
-                        .to_owned(),
-                )
-            }
             // What the schema itself refuses says what would help.
             Self::Database(error) if lacks_privilege(error) && error.hint().is_none() => Some(
                 "submitting takes the role mill_producer; --wait reads tasks and history and \

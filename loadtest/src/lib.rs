@@ -62,7 +62,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            print_stderr(format_args!("loadtest: {error:#}"));
+            print_stderr(format_args!("error: {error:#}"));
             ExitCode::from(exit::FAILURE)
         }
     }

@@ -4,25 +4,22 @@ use std::{fmt, io};
 
 use queue::connect::ConnectError;
 use queue::{QueueError, exit};
-use terminal::{print_stderr, visible};
+use terminal::report_error;
 use tokio_postgres::error::SqlState;
-
-/// SQLSTATE classes of a connection that is refused later as well: authorization, unknown database,
-/// missing right.
-const PERMANENT_CLASSES: [&str; 3] = ["28", "3D", "42"];
 
 /// What is told, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
     message: String,
+    detail: Option<String>,
     hint: Option<String>,
     lacks_privilege: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, lacks_privilege: false }
+        Self { code, message: message.into(), detail: None, hint: None, lacks_privilege: false }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -71,10 +68,7 @@ impl Failure {
 
     /// Tells it on standard error, and returns the exit code.
     pub(crate) fn report(&self) -> u8 {
-        print_stderr(format_args!("pgmill: {}", visible(&self.message)));
-        if let Some(hint) = &self.hint {
-            print_stderr(format_args!("hint: {}", visible(hint)));
-        }
+        report_error(&self.message, self.detail.as_deref(), self.hint.as_deref());
         self.code
     }
 }
@@ -96,37 +90,16 @@ fn quoted_name(name: &str) -> String {
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        let final_refusal = matches!(error, ConnectError::Authentication { .. })
-            || error.sqlstate().is_some_and(|code| {
-                PERMANENT_CLASSES.iter().any(|class| code.code().starts_with(class))
-            });
-        let code = match () {
-            () if error.is_usage() => exit::USAGE,
-            () if final_refusal => exit::REFUSED,
-            () => exit::UNREACHABLE,
-        };
-        Self { hint: error.hint(), ..Self::new(code, error.to_string()) }
+        Self { hint: error.hint(), ..Self::new(exit::of_connection(&error), error.to_string()) }
     }
 }
 
 impl From<QueueError> for Failure {
     fn from(error: QueueError) -> Self {
-        let state = error.sqlstate();
-        let lacks_privilege = state == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
-        let read_only = state == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
-        let code = if error.refused() || lacks_privilege || read_only {
-            exit::REFUSED
-        } else if error.temporary() {
-            exit::UNREACHABLE
-        } else {
-            exit::FAILURE
-        };
-        let hint = if read_only {
-            Some("this server is a standby or read-only: connect to the primary".to_owned())
-        } else {
-            error.hint()
-        };
-        Self { hint, lacks_privilege, ..Self::new(code, error.to_string()) }
+        let lacks_privilege = error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+        let detail = error.detail().map(str::to_owned);
+        let hint = error.hint();
+        Self { detail, hint, lacks_privilege, ..Self::new(exit::of(&error), error.to_string()) }
     }
 }
 

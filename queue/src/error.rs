@@ -44,10 +44,23 @@ impl QueueError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Database(error) => error.as_db_error().and_then(DbError::hint).map(str::to_owned),
+            Self::Database(error) => {
+                let hint = error.as_db_error().and_then(DbError::hint).map(str::to_owned);
+                let read_only = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
+                hint.or_else(|| read_only.then(|| READ_ONLY_HINT.to_owned()))
+            }
             Self::Unreachable(error) => error.hint(),
             Self::Refused { hint, .. } => hint.clone(),
             Self::NoAnswer { .. } | Self::Unexpected { .. } => None,
+        }
+    }
+
+    /// Returns the server's DETAIL, if the error came from the server and has one.
+    #[must_use]
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            Self::Database(error) => error.as_db_error().and_then(DbError::detail),
+            _ => None,
         }
     }
 
@@ -94,6 +107,9 @@ impl QueueError {
         }
     }
 }
+
+const READ_ONLY_HINT: &str = "this server is a standby or read-only: connect to the primary, for \
+                              example with target_session_attrs=read-write";
 
 /// SQLSTATE classes after which the same request may work later: connection trouble, aborted
 /// transactions, no resources, operator intervention.

@@ -20,4 +20,4 @@ pub use plan::{
 };
 pub use run::{run_bar, run_outcome, update_run_bar};
 pub use target::target;
-pub use text::{is_invisible, print_stderr, visible};
+pub use text::{is_invisible, print_stderr, report_error, visible};

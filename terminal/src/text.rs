@@ -8,6 +8,17 @@ pub fn print_stderr(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// Writes an error to standard error in the form that all programs share: `error:`, `detail:` and
+/// `hint:`, a line each.
+pub fn report_error(message: &str, detail: Option<&str>, hint: Option<&str>) {
+    print_stderr(format_args!("error: {}", visible(message)));
+    for (label, text) in [("detail", detail), ("hint", hint)] {
+        if let Some(text) = text {
+            print_stderr(format_args!("{label}: {}", visible(text)));
+        }
+    }
+}
+
 /// Whether it shows nothing of itself and changes how the rest shows: what a terminal obeys, what
 /// turns the direction of what surrounds it, what stands for nothing. Not the two joiners, which words
 /// and emoji are made with.

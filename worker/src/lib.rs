@@ -81,7 +81,7 @@ pub fn main() -> ExitCode {
     let (print_config, config) = match decided {
         Ok(decided) => decided,
         Err(error) => {
-            eprintln!("worker: {error:#}");
+            eprintln!("error: {error:#}");
             return ExitCode::from(exit::USAGE);
         }
     };
@@ -94,7 +94,10 @@ pub fn main() -> ExitCode {
     match run(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("worker: {error:#}");
+            eprintln!("error: {error:#}");
+            if let Some(detail) = error.downcast_ref().and_then(QueueError::detail) {
+                eprintln!("detail: {detail}");
+            }
             if let Some(hint) = hint(&error) {
                 eprintln!("hint: {hint}");
             }
@@ -121,17 +124,10 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<ConnectError>() {
-        return if error.is_usage() { exit::USAGE } else { exit::UNREACHABLE };
+        return exit::of_connection(error);
     }
     if let Some(StartError::Usage { .. }) = error.downcast_ref::<StartError>() {
         return exit::USAGE;
     }
-    match error.downcast_ref::<QueueError>() {
-        Some(QueueError::Unreachable(error)) if error.is_usage() => exit::USAGE,
-        Some(QueueError::Unreachable(_)) => exit::UNREACHABLE,
-        Some(QueueError::Refused { .. }) => exit::REFUSED,
-        // It went away while the worker looked around.
-        Some(error) if error.temporary() => exit::UNREACHABLE,
-        _ => exit::FAILURE,
-    }
+    error.downcast_ref::<QueueError>().map_or(exit::FAILURE, exit::of)
 }

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("deploy-man-pages: {error:#}");
+            eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }

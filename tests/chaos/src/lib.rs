@@ -42,7 +42,7 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("chaos: {error:#}");
+            eprintln!("error: {error:#}");
             ExitCode::from(exit::FAILURE)
         }
     }
