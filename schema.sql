@@ -301,17 +301,17 @@ CREATE TABLE IF NOT EXISTS mill.groups (
     name mill.label PRIMARY KEY,
     description text,
     priority mill.priority,
-    max_running integer NOT NULL DEFAULT 0 CONSTRAINT group_max_running_range CHECK (max_running >= -1),
+    max_running integer CONSTRAINT group_max_running_range CHECK (max_running >= 0),
     opens time,
     closes time,
     zone text,
-    requires_permit boolean NOT NULL GENERATED ALWAYS AS (max_running <> 0 OR opens IS NOT NULL) STORED,
+    requires_permit boolean NOT NULL GENERATED ALWAYS AS (max_running IS NOT NULL OR opens IS NOT NULL) STORED,
     CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
     CONSTRAINT period_has_length CHECK (opens <> closes)
 );
 COMMENT ON TABLE mill.groups IS 'Tasks that belong together: default priority, concurrency within each run, active period';
 COMMENT ON COLUMN mill.groups.priority IS 'Of tasks that name none themselves';
-COMMENT ON COLUMN mill.groups.max_running IS 'Tasks of one run that may run at once: 0 = any number, -1 = none are started, running ones go on. Tasks outside any run count as one run';
+COMMENT ON COLUMN mill.groups.max_running IS 'Tasks of one run that may run at once: null = no limit, 0 = no task starts and running tasks finish. Tasks outside any run count as one run';
 COMMENT ON COLUMN mill.groups.requires_permit IS 'Its tasks need a permit';
 COMMENT ON COLUMN mill.groups.opens IS 'Time of day in zone from which on tasks may start; with closes before it the period goes over midnight';
 
@@ -334,7 +334,7 @@ CREATE TABLE IF NOT EXISTS mill.limits (
 );
 COMMENT ON TABLE mill.limits IS 'What limits tasks: a queue, a concurrency key, a group within one run. A task of a limit is blocked until it has a permit';
 COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 = tasks outside any run';
-COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: tasks that may run at once, null = any number. Groups: see mill.groups';
+COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: tasks that may run at once, null = no limit, 0 = no task starts. Groups: see mill.groups';
 COMMENT ON COLUMN mill.limits.requires_permit IS 'Keys and queues: it says anything, so that new tasks need its permit';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'At most so many starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS 'The same rate in the shortest windows that are as exact: at most so many starts in any window_length';
@@ -1028,13 +1028,11 @@ COMMENT ON FUNCTION mill.active_period IS 'Whether a period of the day is open a
 
 CREATE OR REPLACE VIEW mill.effective_limits AS
     SELECT l.id, l.kind, l.name, l.run_id,
-        CASE WHEN l.kind <> 'group' THEN l.max_running
-            WHEN g.max_running = -1 THEN 0
-            WHEN g.max_running > 0 THEN g.max_running END AS max_running,
-        coalesce(g.max_running = -1, false) AS paused,
+        terms.max_running, coalesce(terms.max_running = 0, false) AS paused,
         l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
-    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name;
-COMMENT ON VIEW mill.effective_limits IS 'Each limit with what it says now; max_running null = any number';
+    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
+        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END) AS terms (max_running);
+COMMENT ON VIEW mill.effective_limits IS 'Each limit with its terms in force; max_running null = no limit, 0 = paused';
 
 CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
@@ -1307,7 +1305,14 @@ DECLARE
     changed bigint;
 BEGIN
     IF set_max_running.kind = 'group' THEN
-        RAISE EXCEPTION 'a group has max_running' USING ERRCODE = '22023', HINT = 'SELECT mill.set_group(…)';
+        UPDATE mill.groups g SET max_running = set_max_running.max_running WHERE g.name = set_max_running.name;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023';
+        END IF;
+        PERFORM mill.record_audit('set_max_running', 'group ' || name, jsonb_build_object('max_running', max_running));
+        PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+            WHERE l.kind = 'group' AND l.name = set_max_running.name), NULL, name);
+        RETURN;
     END IF;
     INSERT INTO mill.limits AS l (kind, name, max_running)
         VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
@@ -1318,7 +1323,7 @@ BEGIN
     PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
-COMMENT ON FUNCTION mill.set_max_running IS 'How many tasks of a queue or of a concurrency key may run at once; null = any number. Running ones go on';
+COMMENT ON FUNCTION mill.set_max_running IS 'Sets how many tasks of a queue, of a concurrency key or of each run of a group may run at once: null = no limit, 0 = no task starts. Running tasks finish';
 
 CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
 RETURNS void
@@ -1366,7 +1371,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 BEGIN
     INSERT INTO mill.groups AS g (name, description, priority, max_running)
-        VALUES (name, description, priority, coalesce(max_running, 0))
+        VALUES (name, description, priority, max_running)
         ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
             SET description = coalesce(excluded.description, g.description),
                 priority = coalesce(excluded.priority, g.priority),
@@ -1377,7 +1382,7 @@ BEGIN
         WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
 END
 $$;
-COMMENT ON FUNCTION mill.set_group IS 'Makes a group, or changes what is given of one';
+COMMENT ON FUNCTION mill.set_group IS 'Creates a group, or changes the given settings of one. mill.set_max_running(''group'', name, null) removes its limit';
 
 CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
     zone text DEFAULT 'UTC') RETURNS void
@@ -1410,7 +1415,7 @@ BEGIN
         RETURN false;
     ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
         RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
-            HINT = 'Cancel them or wait for their end; --max-running -1 keeps them from starting.';
+            HINT = 'Cancel them or wait for their end; --max-running 0 keeps them from starting.';
     END IF;
     IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
         OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
@@ -2356,6 +2361,25 @@ END
 $$;
 COMMENT ON FUNCTION mill.check_job_params IS 'Raises if params of a job''s task are no array, or a reference in them says anything else';
 
+CREATE OR REPLACE FUNCTION mill.with_max_attempts(document jsonb) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    given text[] := ARRAY(SELECT k FROM unnest('{max_attempts,attempts,max_retries}'::text[]) AS k WHERE document ? k);
+BEGIN
+    IF cardinality(given) > 1 THEN
+        RAISE EXCEPTION '"%" and "%" are the same setting: give one of them', given[1], given[2]
+            USING ERRCODE = '22023';
+    ELSIF given[1] = 'attempts' THEN
+        RETURN document - 'attempts' || jsonb_build_object('max_attempts', document->'attempts');
+    ELSIF given[1] = 'max_retries' THEN
+        RETURN document - 'max_retries'
+            || jsonb_build_object('max_attempts', (document->>'max_retries')::integer + 1);
+    END IF;
+    RETURN document;
+END
+$$;
+COMMENT ON FUNCTION mill.with_max_attempts IS 'Returns the document with max_attempts in place of its aliases attempts (the same number) and max_retries (one less)';
+
 CREATE OR REPLACE FUNCTION mill.set_job_task(job text, task jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -2363,6 +2387,7 @@ DECLARE
     unknown text;
     parent jsonb;
 BEGIN
+    task := mill.with_max_attempts(task);
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k <> ALL (ARRAY['name', 'description',
         'statement', 'params', 'queue', 'priority', 'group', 'concurrency_key', 'max_attempts', 'retry_interval',
         'backoff', 'jitter', 'timeout', 'mode', 'at_most_once', 'external', 'ignore_failure', 'join', 'run_as',
@@ -3482,6 +3507,10 @@ DECLARE
     wanted text[];
     put mill.schedules;
 BEGIN
+    IF definition ? 'task' THEN
+        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
+        document := definition - 'enabled';
+    END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
         'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
         'category', 'enabled']);
@@ -3616,6 +3645,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
 BEGIN
+    settings := mill.with_max_attempts(settings);
     SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
         WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
     IF FOUND THEN
@@ -4349,7 +4379,8 @@ BEGIN
         terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
     SELECT a.* INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, now()) AS a;
     IF terms.paused THEN
-        RETURN format('%s is paused', subject);
+        -- A queue has a state of its own that is called paused.
+        RETURN format(CASE terms.kind WHEN 'queue' THEN '%s has max_running 0' ELSE '%s is paused' END, subject);
     ELSIF NOT period.open THEN
         RETURN format('%s is outside its active period (%s to %s, %s) until %s', subject,
             to_char(terms.opens, 'HH24:MI'), to_char(terms.closes, 'HH24:MI'), terms.zone,

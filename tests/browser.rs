@@ -296,7 +296,7 @@ async fn every_action(session: &mut OperatorSession) {
         ("queues", "paused AND shared_commit = '20 ms' FROM mill.queues WHERE name = 'reports'"),
         ("weights", "weight = 7 FROM mill.priorities WHERE priority = 'low'"),
         ("reserve", "reserved_capacity = 'high' FROM mill.settings"),
-        ("group", "max_running = -1 AND priority = 'low' AND description = 'files for others' AND opens = '22:00'
+        ("group", "max_running = 0 AND priority = 'low' AND description = 'files for others' AND opens = '22:00'
              AND closes = '06:00' AND zone = 'Europe/Berlin' FROM mill.groups WHERE name = 'exports & more'"),
         ("removed", "count(*) = 0 FROM mill.groups WHERE name = 'unused'"),
         ("drained", "array_agg(s.host) = '{batch-2}' FROM mill.workers w JOIN mill.worker_starts s USING (id)

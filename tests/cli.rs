@@ -83,6 +83,46 @@ async fn an_unreachable_database_is_75_and_an_absent_schema_5() {
     Program::pgmill(&database, &["status"]).succeeds().await;
 }
 
+/// The same fault has the same exit code and the same form of message.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_refused_alike_by_every_program() {
+    let database = Database::new().await;
+    let url = database.url_as("postgres", "wrong");
+    let mut worker = Worker::start_at(&url, &[]);
+    let code = worker.ended().await.code();
+    let enqueue = Program::enqueue(&database, &["SELECT 1"]).at(&url).run().await;
+    let pgmill = Program::pgmill(&database, &["status"]).at(&url).run().await;
+    assert_eq!((code, enqueue.0, pgmill.0), (Some(5), 5, 5));
+    for said in [worker.log(), enqueue.2, pgmill.2] {
+        let error = said.lines().any(|line| line.starts_with("error: "));
+        assert!(error && said.contains("password authentication failed"), "{said}");
+    }
+}
+
+/// One setting, three names: the last two are what other schedulers call it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_of_attempts_is_stored_under_one_name() {
+    let database = Database::new().await;
+    for flags in [["--max-attempts", "4"], ["--attempts", "4"], ["--max-retries", "3"]] {
+        let [flag, number] = flags;
+        let id = Program::enqueue(&database, &[flag, number, "SELECT 1"]).succeeds().await;
+        let stored =
+            format!("SELECT max_attempts::integer FROM mill.tasks WHERE id = {}", id.trim());
+        assert_eq!(database.value::<i32>(&stored).await, 4, "{flag}");
+    }
+    for (key, number) in [("max_attempts", 4), ("attempts", 4), ("max_retries", 3)] {
+        let task = format!(r#"[{{"name": "a", "statement": "SELECT 1", "{key}": {number}}}]"#);
+        database.execute(&format!("SELECT mill.set_job('j', tasks => '{task}')")).await;
+        let stored = "SELECT max_attempts::integer FROM mill.job_tasks WHERE job = 'j'";
+        assert_eq!(database.value::<i32>(stored).await, 4, "{key}");
+    }
+    let both = r#"[{"name": "a", "statement": "SELECT 1", "attempts": 4, "max_retries": 3}]"#;
+    let set = format!("SELECT mill.set_job('j', tasks => '{both}')");
+    let error = database.client().batch_execute(&set).await.unwrap_err();
+    let message = error.as_db_error().unwrap().message();
+    assert!(message.contains("are the same setting"), "{message}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_pauses_asks_why_resumes_cancels_and_retries() {
     let database = Database::new().await;

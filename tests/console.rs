@@ -228,7 +228,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/groups/nobodys/remove", "", 404),
         ("/groups/create", "name=g", 400),
         ("/groups/create", "name=", 400),
-        ("/groups/create", "name=h&max_running=-2", 422),
+        ("/groups/create", "name=h&max_running=-1", 422),
         ("/queues/etl/shared-commits", "milliseconds=0", 422),
         ("/queues/etl/shared-commits", "milliseconds=soon", 400),
     ] {

@@ -273,19 +273,19 @@ async fn a_group_is_limited_within_each_run_and_can_be_paused() {
     let pending = "SELECT string_agg(run_id || ':' || n, ' ' ORDER BY run_id) FROM (SELECT run_id,
         count(*) AS n FROM mill.tasks WHERE state = 'pending' AND priority = 'high' GROUP BY run_id) AS s";
     assert_eq!(database.value::<String>(pending).await, "1:2 2:2 3:2");
-    let set = async |most: i32| {
+    let set = async |most: &str| {
         let sql = format!(
-            "SELECT mill.set_group('g', max_running => {most}); SELECT mill.grant_waiting_permits()"
+            "SELECT mill.set_max_running('group', 'g', {most}); SELECT mill.grant_waiting_permits()"
         );
         database.execute(&sql).await;
     };
-    set(-1).await;
+    set("0").await;
     assert_eq!(database.value::<Option<String>>(pending).await, None);
     let why: String = database.value("SELECT mill.why(min(id)) FROM mill.tasks").await;
     assert_eq!(why, "group \"g\" in run 1 is paused");
-    set(3).await;
+    set("3").await;
     assert_eq!(database.value::<String>(pending).await, "1:3 2:3 3:3");
-    set(0).await;
+    set("NULL").await;
     assert_eq!(database.value::<String>(pending).await, "1:5 2:5 3:5");
     let _worker = Worker::start(&database, &["--readers", "4"]);
     database.until_empty().await;
@@ -405,7 +405,7 @@ async fn what_makes_no_limit_is_refused_and_changes_nothing() {
         ("mill.set_weights(low => 'Infinity')", "weight"),
         ("mill.set_weights(0, 0, 0, 0, 0)", "all weights are zero"),
         ("mill.set_group('g', priority => 'urgent')", "urgent"),
-        ("mill.set_group('g', max_running => -2)", "group_max_running_range"),
+        ("mill.set_group('g', max_running => -1)", "group_max_running_range"),
         ("mill.set_group('')", "label_length"),
         ("mill.set_active_period('g', '10:00', '10:00')", "of no length"),
         ("mill.set_active_period('g', '10:00', '11:00', 'Mars/Base')", "Mars/Base"),
@@ -415,7 +415,7 @@ async fn what_makes_no_limit_is_refused_and_changes_nothing() {
         ("mill.enqueue('SELECT 1', group_name => 'nobody')", "there is no group \"nobody\""),
         ("mill.enqueue('SELECT 1', concurrency => 2)", "a concurrency without a concurrency key"),
         ("mill.set_max_running('queue', 'q', -1)", "max_running_range"),
-        ("mill.set_max_running('group', 'g', 1)", "a group has max_running"),
+        ("mill.set_max_running('group', 'nobody', 1)", "there is no group \"nobody\""),
         ("mill.set_rate('queue', 'q', 0, '1 second')", "rate_starts_range"),
         ("mill.set_rate('queue', 'q', 5, '1 millisecond')", "rate_period_range"),
         ("mill.set_rate('queue', 'q', 5, NULL)", "a number of starts and a period"),
@@ -438,12 +438,18 @@ async fn the_programs_set_show_and_refuse_limits() {
         out
     };
     ok(&["group", "set", "nightly", "--priority", "low", "--max-running", "4"]).await;
+    for (given, stored, shown) in [("0", "0", "paused"), ("off", "null", "off"), ("4", "4", "4")] {
+        ok(&["group", "set", "nightly", "--max-concurrency", given]).await;
+        let json = ok(&["group", "list", "--json"]).await;
+        assert!(json.contains(&format!("\"max_running\": {stored}")), "{given}: {json}");
+        assert!(ok(&["group", "list"]).await.contains(shown), "{given}");
+    }
     ok(&["group", "set", "nightly", "--active", "22:00-06:00", "--zone", "Europe/Berlin"]).await;
     let groups = ok(&["group", "list"]).await;
     assert!(groups.contains("22:00-06:00 Europe/Berlin"), "{groups}");
     ok(&["queue", "set", "mail", "--max-running", "10", "--rate", "100/1m"]).await;
     let queues = ok(&["queue", "list"]).await;
-    assert!(queues.contains("at most 10 at once, at most 100 in 1m 0s"), "{queues}");
+    assert!(queues.contains("max running 10, at most 100 in 1m 0s"), "{queues}");
     Program::enqueue(
         &database,
         &["--concurrency-key", "c", "--concurrency", "2", "--group", "nightly", "SELECT 1"],
@@ -461,7 +467,7 @@ async fn the_programs_set_show_and_refuse_limits() {
     let (code, _, _) = pgmill(&["group", "remove", "nobody"]).await;
     assert_eq!(code, 4);
     for wrong in [
-        &["group", "set", "g", "--max-running", "-2"][..],
+        &["group", "set", "g", "--max-running", "-1"][..],
         &["group", "set", "g", "--active", "10:00-10:00"],
         &["priority", "set", "low=-1"],
         &["priority", "set", "urgent=1"],

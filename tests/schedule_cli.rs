@@ -107,7 +107,7 @@ async fn what_cannot_be_read_is_refused_with_its_place_under_a_caret() {
     ] {
         let caret = format!("\n{timing}\n{}^\n", " ".repeat(at));
         let set = ["schedule", "set", "s", "--timing", timing];
-        refused(&database, &set, 2, &["pgmill: timing: ", &caret, words]).await;
+        refused(&database, &set, 2, &["error: timing: ", &caret, words]).await;
         refused(&database, &["schedule", "next", "--timing", timing], 2, &[&caret, words]).await;
     }
     for (wrong, words) in [

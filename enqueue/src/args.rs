@@ -142,9 +142,13 @@ pub(crate) struct TaskFlags {
     #[arg(allow_hyphen_values = true)]
     pub(crate) r#in: Option<Duration>,
     /// Attempts that may fail, in all [default: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000))]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(long, alias = "attempts", value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(crate) max_attempts: Option<i32>,
+    /// The same, without the first attempt
+    #[arg(long, hide = true, value_name = "N", allow_negative_numbers = true)]
+    #[arg(conflicts_with = "max_attempts", value_parser = clap::value_parser!(i32).range(0..10_000))]
+    pub(crate) max_retries: Option<i32>,
     /// Wait before the second attempt [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
     #[arg(allow_hyphen_values = true)]
@@ -188,6 +192,13 @@ pub(crate) struct TaskFlags {
     /// The profile whose login it runs as, if you may [default: the login of all tasks]
     #[arg(long, value_name = "PROFILE", value_parser = label)]
     pub(crate) run_as: Option<String>,
+}
+
+impl TaskFlags {
+    /// Returns the number of attempts in all, by whichever flag it was given.
+    pub(crate) fn max_attempts(&self) -> Option<i32> {
+        self.max_attempts.or(self.max_retries.map(|retries| retries + 1))
+    }
 }
 
 impl Args {
@@ -253,7 +264,7 @@ impl Args {
                  completion commit together anyway",
             );
         }
-        if self.task.at_most_once && self.task.max_attempts.is_some_and(|attempts| attempts > 1) {
+        if self.task.at_most_once && self.task.max_attempts().is_some_and(|attempts| attempts > 1) {
             return wrong(
                 ErrorKind::ArgumentConflict,
                 "--at-most-once runs once: leave --max-attempts out",

@@ -74,13 +74,8 @@ pub fn main() -> ExitCode {
 }
 
 fn report(failure: &Failure) -> ExitCode {
-    print_stderr(format_args!("error: {}", terminal::visible(&failure.to_string())));
-    if let Some(detail) = failure.detail() {
-        print_stderr(format_args!("detail: {}", terminal::visible(detail)));
-    }
-    if let Some(hint) = failure.hint() {
-        print_stderr(format_args!("hint: {}", terminal::visible(&hint)));
-    }
+    let hint = failure.hint();
+    terminal::report_error(&failure.to_string(), failure.detail(), hint.as_deref());
     ExitCode::from(failure.exit_code())
 }
 
@@ -139,7 +134,7 @@ async fn options(flags: &TaskFlags, session: &Session) -> Result<TaskOptions, Fa
         queue: flags.queue.clone(),
         priority: flags.priority,
         due,
-        max_attempts: flags.max_attempts,
+        max_attempts: flags.max_attempts(),
         retry_interval: flags.retry_interval,
         backoff: flags.backoff,
         jitter: flags.jitter,

@@ -50,6 +50,8 @@ fn a_wrong_command_line_exits_with_2_and_says_what_to_write() {
         (&["--priority", "urgent", "x"], "low, normal, high, critical, reserved"),
         (&["--max-attempts", "-1", "x"], "-1 is not in 1..=10000"),
         (&["--max-attempts", "99999999999", "x"], "is not in 1..=10000"),
+        (&["--max-retries", "-1", "x"], "-1 is not in 0..10000"),
+        (&["--attempts", "2", "--max-retries", "1", "x"], "cannot be used with"),
         (&["--timeout", "-5s", "x"], "it is negative"),
         (&["--timeout", "0s", "x"], "longer than nothing"),
         (&["--in", "5", "x"], "the unit is missing"),

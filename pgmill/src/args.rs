@@ -307,8 +307,8 @@ impl Command {
                 | ScheduleVerb::Disable(_)
                 | ScheduleVerb::Set(_)
                 | ScheduleVerb::Remove(_)
-                | ScheduleVerb::RunNow(_)
-                | ScheduleVerb::Sync(_),
+                | ScheduleVerb::Sync(_)
+                | ScheduleVerb::RunNow(_),
             )
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))

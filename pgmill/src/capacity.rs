@@ -130,11 +130,7 @@ pub(crate) async fn list_limits(client: &Client, out: &Output) -> Result<u8, Fai
             Field::new(limit.kind),
             Field::new(&limit.name),
             Field::or_blank((limit.run_id != 0).then_some(limit.run_id)),
-            Field::new(match (limit.paused, limit.max_running) {
-                (true, _) => "paused".to_owned(),
-                (false, Some(most)) => most.to_string(),
-                (false, None) => "any".to_owned(),
-            }),
+            Field::new(format_max_running(limit.max_running)),
             Field::or_blank(limit.rate.map(format_rate)),
             Field::count(limit.running).tone(if full { Tone::Warning } else { Tone::Plain }),
             Field::count(limit.waiting),
@@ -143,6 +139,15 @@ pub(crate) async fn list_limits(client: &Client, out: &Output) -> Result<u8, Fai
     let headings = ["kind", "name", "run", "max running", "rate", "permits", "waiting"];
     out.text(&out.table(&headings, limits.iter().map(row).collect()))?;
     Ok(exit::OK)
+}
+
+/// Formats a limit of concurrent tasks as all lists show it: `off`, `paused` or the number.
+pub(crate) fn format_max_running(max_running: Option<i32>) -> String {
+    match max_running {
+        None => "off".to_owned(),
+        Some(0) => "paused".to_owned(),
+        Some(most) => most.to_string(),
+    }
 }
 
 /// `100 in 1m 0s`.
@@ -190,17 +195,17 @@ pub(crate) async fn apply_limits(
         if !dry_run {
             limit::set_max_running(client, kind, name, most).await?;
         }
-        parts.push(
-            most.map_or("run in any number".to_owned(), |most| {
-                format!("run at most {most} at once")
-            }),
-        );
+        parts.push(match most {
+            None => "run without a limit (max running off)".to_owned(),
+            Some(0) => "no longer start (paused)".to_owned(),
+            Some(most) => format!("run at most {most} at once"),
+        });
     }
     if let Some(OrOff(starts)) = limits.rate {
         if !dry_run {
             limit::set_rate(client, kind, name, starts).await?;
         }
-        parts.push(starts.map_or("start at any rate".to_owned(), |starts| {
+        parts.push(starts.map_or("start without a rate limit (rate off)".to_owned(), |starts| {
             format!("start at most {}", format_rate(starts))
         }));
     }

@@ -1,12 +1,13 @@
 //! `pgmill group`.
 
 use queue::group::{self, ActivePeriod, Group, GroupChange};
-use queue::{QueueError, exit};
+use queue::{LimitKind, QueueError, exit, limit};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{GroupArgs, GroupName};
+use crate::args::{GroupArgs, GroupName, OrOff};
+use crate::capacity::format_max_running;
 use crate::failure::Failure;
 use crate::format::local_time;
 use crate::output::{Field, Output, Tone};
@@ -31,7 +32,7 @@ pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
                 Field::new(&group.name),
                 Field::or_blank(group.priority),
                 Field::new(format_max_running(group.max_running))
-                    .tone(tone(group.max_running == -1)),
+                    .tone(tone(group.max_running == Some(0))),
                 Field::or_blank(active(group)).tone(tone(!group.open)),
                 Field::count(group.pending),
                 Field::count(group.running),
@@ -46,14 +47,6 @@ pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
 
 fn tone(odd: bool) -> Tone {
     if odd { Tone::Warning } else { Tone::Plain }
-}
-
-fn format_max_running(max_running: i32) -> String {
-    match max_running {
-        -1 => "paused".to_owned(),
-        0 => "any".to_owned(),
-        most => format!("{most} of a run"),
-    }
 }
 
 fn active(group: &Group) -> Option<String> {
@@ -85,9 +78,12 @@ pub(crate) async fn set(
     let change = GroupChange {
         description: args.description.clone(),
         priority: args.priority,
-        max_running: args.max_running,
+        max_running: args.max_running.and_then(|max_running| max_running.0),
     };
     group::set_group(&transaction, &args.name, &change).await?;
+    if args.max_running == Some(OrOff(None)) {
+        limit::set_max_running(&transaction, LimitKind::Group, &args.name, None).await?;
+    }
     if let Some(active) = args.active {
         let period =
             active.0.map(|(opens, closes)| ActivePeriod { opens, closes, zone: args.zone.clone() });
@@ -110,7 +106,7 @@ pub(crate) async fn set(
     };
     let priority = now.priority.map_or("normal", queue::Priority::as_str);
     out.text(&format!(
-        "group {} {verb}: priority {priority}, at once {}, active {}",
+        "group {} {verb}: priority {priority}, max running {}, active {}",
         args.name,
         format_max_running(now.max_running),
         active(now).unwrap_or_else(|| "at any time".to_owned())

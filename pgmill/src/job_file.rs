@@ -154,7 +154,8 @@ impl Reader<'_> {
         terminal::label(name)
             .map_err(|reason| ValidationError::new(at, format!("a task's name: {reason}")))?;
         let section = Section::of(format!("task \"{name}\" of job \"{job}\""), at, value)?;
-        section.only(&[&TASK_KEYS[..], &TASK_OPTION_KEYS[..]].concat())?;
+        let keys = [&TASK_KEYS[..], &TASK_OPTION_KEYS[..]].concat();
+        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES)?;
         let (statement, file) = self.statement(&section)?;
         let (after, parents) = parents(&section)?;
         let mut document = options(&section)?;
@@ -220,6 +221,9 @@ const TASK_OPTION_KEYS: [&str; 12] = [
     "run_as",
 ];
 
+/// Other names of `max_attempts`: the same number, and one less.
+const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
+
 /// What a task of a job has besides.
 const TASK_KEYS: [&str; 8] = [
     "description",
@@ -238,7 +242,7 @@ fn options(section: &Section<'_>) -> Result<Map<String, Value>, ValidationError>
     section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
     section.put(&mut document, "group", section.label("group")?);
     section.put(&mut document, "concurrency_key", section.label("concurrency_key")?);
-    section.put(&mut document, "max_attempts", section.whole("max_attempts", 1..=10_000)?);
+    section.put(&mut document, "max_attempts", max_attempts(section)?);
     section.put(&mut document, "retry_interval", section.span("retry_interval", true)?);
     section.put(&mut document, "backoff", section.enum_value::<Backoff>("backoff")?);
     section.put(&mut document, "timeout", section.span("timeout", false)?);
@@ -247,6 +251,21 @@ fn options(section: &Section<'_>) -> Result<Map<String, Value>, ValidationError>
     section.put(&mut document, "external", section.boolean("external")?);
     section.put(&mut document, "run_as", section.label("run_as")?);
     Ok(document)
+}
+
+fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
+    let mut given: Vec<&str> = ["max_attempts"].into_iter().chain(MAX_ATTEMPTS_ALIASES).collect();
+    given.retain(|key| section.get(key).is_some());
+    given.sort_by_key(|key| section.offset_of(key));
+    match given[..] {
+        [] => Ok(None),
+        ["max_retries"] => Ok(section.whole("max_retries", 0..=9_999)?.map(|retries| retries + 1)),
+        [key] => section.whole(key, 1..=10_000),
+        [first, second, ..] => Err(section.error_at(
+            section.offset_of(second),
+            format!("{first} and {second} are the same setting: give one of them"),
+        )),
+    }
 }
 
 /// What no worker would run; with the byte in the statement.
@@ -279,9 +298,9 @@ fn check_at_most_once(
         return Err(section.error_at(at, "at_most_once needs mode = \"autocommit\""));
     }
     if document.get("max_attempts").is_some_and(|attempts| *attempts != json!(1)) {
-        return Err(
-            section.error_at(section.offset_of("max_attempts"), "at_most_once is one attempt")
-        );
+        let keys = ["max_attempts"].into_iter().chain(MAX_ATTEMPTS_ALIASES);
+        let key = keys.into_iter().find(|key| section.get(key).is_some()).unwrap_or("max_attempts");
+        return Err(section.error_at(section.offset_of(key), "at_most_once is one attempt"));
     }
     Ok(())
 }

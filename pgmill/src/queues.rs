@@ -151,7 +151,7 @@ fn settings(status: &QueueStatus) -> String {
     let paused = status.paused.then(|| "paused".to_owned());
     let shared =
         status.shared_commit_seconds.map(|budget| format!("shares commits for {}", span(budget)));
-    let most = status.max_running.map(|most| format!("at most {most} at once"));
+    let most = status.max_running.map(|most| format!("max running {most}"));
     let starts = status.rate.map(|starts| format!("at most {}", format_rate(starts)));
     paused.into_iter().chain(shared).chain(most).chain(starts).collect::<Vec<_>>().join(", ")
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue::{QueueError, enqueue, exit};
 use schedule::declare::{self, PutResult};
 use schedule::enums::DeclaredIn;
-use schedule::reconcile::{Reconciled, reconcile as reconcile_all};
+use schedule::reconcile::{Reconciled, reconcile};
 use serde_json::{Map, Value, json};
 use terminal::visible;
 use tokio_postgres::{Client, Transaction};
@@ -143,7 +143,12 @@ fn declared_fields(args: &ScheduleSet) -> Map<String, Value> {
 fn override_fields(args: &ScheduleSet) -> Map<String, Value> {
     let span = |span: Option<&Duration>| span.map_or(Value::Null, |span| seconds(*span));
     let fields = [
-        ("max_attempts", args.max_attempts.map(|it| it.own().map_or(Value::Null, |n| (*n).into()))),
+        (
+            "max_attempts",
+            args.max_attempts
+                .or(args.max_retries)
+                .map(|it| it.own().map_or(Value::Null, |n| (*n).into())),
+        ),
         ("retry_interval", args.retry_interval.map(|it| span(it.own()))),
         ("jitter", args.jitter.map(|it| span(it.own()))),
     ];
@@ -202,7 +207,7 @@ pub(crate) async fn run_now(
 /// Database trouble.
 pub(crate) async fn sync(client: &mut Client, out: &Output, args: &DryRun) -> Result<u8, Failure> {
     let mut transaction = client.transaction().await.map_err(QueueError::from)?;
-    let done = reconcile_all(&mut transaction).await?;
+    let done = reconcile(&mut transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
         out.document(&json!({ "dry_run": args.dry_run, "changes": done }))?;

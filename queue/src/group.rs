@@ -30,7 +30,7 @@ pub struct GroupChange {
     pub description: Option<String>,
     /// Of tasks that name none themselves.
     pub priority: Option<Priority>,
-    /// Tasks of one run at once: 0 = any number, -1 = none are started.
+    /// Tasks of one run at once; 0: no task starts. [`crate::limit::set_max_running`] removes the limit.
     pub max_running: Option<i32>,
 }
 
@@ -54,8 +54,8 @@ pub struct Group {
     pub description: Option<String>,
     /// Of tasks that name none themselves.
     pub priority: Option<Priority>,
-    /// Tasks of one run at once: 0 = any number, -1 = none are started.
-    pub max_running: i32,
+    /// Tasks of one run at once; 0: no task starts; `None`: no limit.
+    pub max_running: Option<i32>,
     /// When tasks may start; `None`: at any time.
     pub active_period: Option<ActivePeriod>,
     /// Whether that is now.
@@ -73,7 +73,7 @@ pub struct Group {
 /// Makes a group, or changes it.
 ///
 /// # Errors
-/// A `max_running` below -1; a name that is none; database trouble.
+/// A `max_running` below 0; a name that is none; database trouble.
 pub async fn set_group(
     client: &impl GenericClient,
     name: &str,

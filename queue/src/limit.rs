@@ -79,11 +79,11 @@ fn granted(row: &Row) -> Result<Granted, QueueError> {
     })
 }
 
-/// How many tasks of a queue or a concurrency key may run at once; `None`: any number. Running ones
-/// go on.
+/// Sets how many tasks of a queue, a concurrency key or each run of a group may run at once; 0: no task
+/// starts; `None`: no limit. Running tasks finish.
 ///
 /// # Errors
-/// A number below 0; database trouble.
+/// A number below 0; no such group; database trouble.
 pub async fn set_max_running(
     client: &impl GenericClient,
     kind: LimitKind,
@@ -148,9 +148,9 @@ pub struct Limit {
     pub name: String,
     /// Groups: the run; 0 = tasks outside any run.
     pub run_id: i64,
-    /// At most so many at once; `None`: any number.
+    /// Tasks that may run at once; `None`: no limit.
     pub max_running: Option<i32>,
-    /// Its group is paused.
+    /// Whether `max_running` is 0.
     pub paused: bool,
     /// Starts in any period.
     pub rate: Option<Rate>,

@@ -220,13 +220,37 @@ fn small(number: Option<u64>) -> Option<u32> {
 
 impl RetryAnnotation {
     fn read(call: &Call) -> Result<Self, ValidationError> {
-        call.only(&["max_attempts", "interval", "backoff"])?;
+        call.only_with_aliases(
+            &["max_attempts", "interval", "backoff"],
+            &["attempts", "max_retries"],
+        )?;
         call.no_positional()?;
         Ok(Self {
-            max_attempts: small(call.number("max_attempts", 1..=10_000)?),
+            max_attempts: Self::max_attempts(call)?,
             interval: call.length("interval", Duration::ZERO..=days(365))?,
             backoff: call.one_of("backoff", &["fixed", "exponential"])?,
         })
+    }
+}
+
+impl RetryAnnotation {
+    /// By whichever of its three names it is given.
+    fn max_attempts(call: &Call) -> Result<Option<u32>, ValidationError> {
+        let names = ["max_attempts", "attempts", "max_retries"];
+        let mut given: Vec<_> =
+            names.iter().filter_map(|name| Some((*name, call.named(name)?))).collect();
+        given.sort_by_key(|(_, arg)| arg.at);
+        match given[..] {
+            [] => Ok(None),
+            [("max_retries", _)] => {
+                Ok(small(call.number("max_retries", 0..=9_999)?).map(|retries| retries + 1))
+            }
+            [(name, _)] => Ok(small(call.number(name, 1..=10_000)?)),
+            [(first, _), (second, arg), ..] => {
+                let message = format!("{first} and {second} are the same setting");
+                Err(ValidationError::new(arg.at, message).hint("give one of them"))
+            }
+        }
     }
 }
 

@@ -42,9 +42,18 @@ impl Call {
 
     /// Errs if there is a name that is none of `known`, or one that stands twice.
     pub fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
+        self.only_with_aliases(known, &[])
+    }
+
+    /// As [`Call::only`]. The aliases are accepted and not suggested.
+    pub fn only_with_aliases(
+        &self,
+        known: &[&str],
+        aliases: &[&str],
+    ) -> Result<(), ValidationError> {
         for (i, arg) in self.args.iter().enumerate() {
             let Some(name) = &arg.name else { continue };
-            if !known.contains(&name.as_str()) {
+            if !known.contains(&name.as_str()) && !aliases.contains(&name.as_str()) {
                 let what = format!("argument of {}", self.word);
                 return Err(if known.is_empty() {
                     ValidationError::new(arg.at, format!("{} takes no argument {name}", self.word))

@@ -18,7 +18,7 @@ export async function queueSettings(page, config) {
   await limits.getByLabel("starts").fill("30");
   await limits.getByLabel("seconds").fill("60");
   await button(limits, "Set").click();
-  await reports.getByText("at most 2 at once 30 starts in 1 min 0 s").waitFor();
+  await reports.getByText("max running 2 30 starts in 1 min 0 s").waitFor();
   const commits = await unfolded(reports.locator("td", { hasText: "share commits" }));
   await commits.getByLabel("short tasks share commits for").fill("20");
   await button(commits, "Set").click();
@@ -42,13 +42,13 @@ export async function groupSettings(page, config) {
   await page.goto(at(config, "groups"));
   const fresh = page.locator("section.card");
   await fresh.getByLabel("name").fill("exports & more");
-  await fresh.getByLabel("at most").fill("3");
+  await fresh.getByLabel("max running").fill("3");
   await fresh.getByLabel("priority").selectOption("low");
   await button(fresh, "Make it").click();
   const group = row(page, "exports & more");
   await group.getByRole("cell", { name: "low", exact: true }).waitFor();
-  const most = await unfolded(group.locator("td", { hasText: "at most" }));
-  await most.getByLabel("at most").fill("-1");
+  const most = await unfolded(group.locator("td", { hasText: "max running" }));
+  await most.getByLabel("max running").fill("0");
   await most.getByLabel("description").fill("files for others");
   await button(most, "Set").click();
   await group.locator(".tag", { hasText: "paused" }).waitFor();

@@ -68,7 +68,7 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
     ),
     (
         "Group",
-        "name:string description:string|null priority:string|null max_running:integer \
+        "name:string description:string|null priority:string|null max_running:integer|null \
          active_period:ActivePeriod|null open:boolean next_change_at:time|null pending:integer \
          running:integer blocked:integer",
     ),

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use queue::group::{self, ActivePeriod, Group, GroupChange};
 use queue::insight::groups;
 use queue::insight::lanes::COUNT_LIMIT;
-use queue::{Priority, QueueError};
+use queue::{LimitKind, Priority, QueueError, limit};
 
 use super::HandlerResult;
 use crate::app::App;
@@ -62,7 +62,7 @@ async fn show(context: RequestContext) -> HandlerResult {
     render(&GroupsPage { page: context.layout("Groups", viewer), groups })
 }
 
-/// Of a form that makes a group or changes one; what is empty is left as it is.
+/// Reads the form of a group. An empty field leaves the setting as it is; an empty `max_running` is no limit.
 fn change(form: &FormRequest) -> Result<GroupChange, HttpError> {
     let description = Some(form.field("description")).filter(|it| !it.is_empty());
     Ok(GroupChange {
@@ -96,6 +96,9 @@ async fn set(Path(group): Path<String>, form: FormRequest) -> Result<Response, H
         return Err(none());
     }
     group::set_group(&*tx, &group, &change).await?;
+    if change.max_running.is_none() {
+        limit::set_max_running(&*tx, LimitKind::Group, &group, None).await?;
+    }
     tx.commit().await?;
     Ok(form.redirect_back("/groups"))
 }

@@ -41,7 +41,7 @@ pub(crate) struct QueueSetArgs {
 /// What a limit says.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LimitFlags {
-    /// How many of its tasks may run at once in the whole fleet
+    /// Tasks that run at once in the whole fleet; 0: no task starts; off: no limit
     #[arg(long, value_name = "N|off", value_parser = parse_max_running)]
     pub(crate) max_running: Option<OrOff<i32>>,
     /// How many of its tasks may start in any period: 100/1m, 5/1s
@@ -136,7 +136,8 @@ Examples:
   pgmill group set nightly --max-running 4
   pgmill group set nightly --active 22:00-06:00 --zone Europe/Berlin
   pgmill group set nightly --active off
-  pgmill group set nightly --max-running -1      none are started; running ones go on
+  pgmill group set nightly --max-running off
+  pgmill group set nightly --max-running 0       no task starts; running tasks finish
 
 The concurrency holds for each run by itself. Tasks outside any run count as one run.")]
     Set(GroupArgs),
@@ -166,10 +167,10 @@ pub(crate) struct GroupArgs {
     /// Of tasks that name none themselves
     #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     pub(crate) priority: Option<Priority>,
-    /// Tasks of one run at once: 0 = any number, -1 = none are started
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(i32).range(-1..))]
-    pub(crate) max_running: Option<i32>,
+    /// Tasks of one run at once; 0: no task starts; off: no limit
+    #[arg(long, alias = "max-concurrency", value_name = "N|off", allow_negative_numbers = true)]
+    #[arg(value_parser = parse_max_running)]
+    pub(crate) max_running: Option<OrOff<i32>>,
     /// Times of day between which tasks may start, over midnight if need be; off: at any time
     #[arg(long, value_name = "FROM-TO|off", value_parser = period)]
     pub(crate) active: Option<OrOff<(Time, Time)>>,
@@ -194,7 +195,8 @@ fn budget(text: &str) -> Result<OrOff<Duration>, String> {
 fn parse_max_running(text: &str) -> Result<OrOff<i32>, String> {
     or_off(text, |text| match text.parse() {
         Ok(number) if number >= 0 => Ok(number),
-        _ => Err("it is not a number from 0 on, nor \"off\"".to_owned()),
+        Ok(_) => Err("0 lets no task start; \"off\" is no limit".to_owned()),
+        Err(_) => Err("must be a number from 0, or \"off\"".to_owned()),
     })
 }
 

@@ -59,7 +59,7 @@ Examples:
     /// Remove a schedule that was declared here or in a file; its history stays
     #[command(after_help = "Examples:\n  pgmill schedule remove purge --dry-run")]
     Remove(ScheduleName),
-    /// Make schedules what the comments of procedures say
+    /// Synchronize schedules with the comments of procedures
     #[command(after_help = SYNC_HELP)]
     Sync(DryRun),
     /// Start a run now; the timing goes on as if nothing had happened
@@ -129,7 +129,7 @@ pub(crate) struct ScheduleNext {
 
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args([
-    "max_attempts", "retry_interval", "jitter", "timing", "statement", "jobs", "overlap", "catch_up",
+    "max_attempts", "max_retries", "retry_interval", "jitter", "timing", "statement", "jobs", "overlap", "catch_up",
     "max_lateness", "description",
 ]))]
 pub(crate) struct ScheduleSet {
@@ -137,8 +137,12 @@ pub(crate) struct ScheduleSet {
     #[arg(value_parser = label)]
     pub(crate) name: String,
     /// Attempts of its tasks, in total; "declared": as they are declared
-    #[arg(long, value_name = "N", value_parser = or_declared(attempts))]
+    #[arg(long, alias = "attempts", value_name = "N", value_parser = or_declared(max_attempts))]
     pub(crate) max_attempts: Option<OrDeclared<u16>>,
+    /// The same, without the first attempt
+    #[arg(long, hide = true, value_name = "N", conflicts_with = "max_attempts")]
+    #[arg(value_parser = or_declared(max_retries))]
+    pub(crate) max_retries: Option<OrDeclared<u16>>,
     /// Wait before another attempt; "declared": as it is declared
     #[arg(long, value_name = "DURATION", value_parser = or_declared(duration))]
     pub(crate) retry_interval: Option<OrDeclared<Duration>>,
@@ -262,7 +266,14 @@ fn max_lateness(text: &str) -> Result<Duration, String> {
     found.ok_or_else(|| "it is at most 365 days".to_owned())
 }
 
-fn attempts(text: &str) -> Result<u16, String> {
+/// As attempts in all.
+fn max_retries(text: &str) -> Result<u16, String> {
+    let number = text.parse().ok().filter(|number| (0..10_000).contains(number));
+    let retries = number.ok_or_else(|| "write a number from 0 to 9999, or declared".to_owned());
+    retries.map(|retries: u16| retries + 1)
+}
+
+fn max_attempts(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
     number.ok_or_else(|| "write a number from 1 to 10000, or declared".to_owned())
 }

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::section::{Key, Section, json_value, start};
-use super::{Reader, TASK_OPTION_KEYS, check_at_most_once, options, params};
+use super::{MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, options, params};
 use crate::source::ValidationError;
 
 const SCHEDULE_KEYS: [&str; 13] = [
@@ -50,7 +50,8 @@ impl Reader<'_> {
         terminal::label(name)
             .map_err(|reason| ValidationError::new(at, format!("a schedule's name: {reason}")))?;
         let section = Section::of(format!("schedule \"{name}\""), at, value)?;
-        section.only(&[&SCHEDULE_KEYS[..], &TASK_OPTION_KEYS[..]].concat())?;
+        let keys = [&SCHEDULE_KEYS[..], &TASK_OPTION_KEYS[..]].concat();
+        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES)?;
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
         document.insert("timing".to_owned(), json!(timing(self.text, &section)?));
@@ -64,7 +65,8 @@ impl Reader<'_> {
         section.put(&mut document, "jitter", section.jitter("jitter")?);
         let file = match jobs(&section)? {
             Some(jobs) => {
-                let stray = STATEMENT_KEYS.into_iter().chain(TASK_OPTION_KEYS);
+                let options = TASK_OPTION_KEYS.into_iter().chain(MAX_ATTEMPTS_ALIASES);
+                let stray = STATEMENT_KEYS.into_iter().chain(options);
                 if let Some(key) = stray.into_iter().find(|key| section.get(key).is_some()) {
                     let wrong = format!("{key} is of a statement, and it runs a job");
                     return Err(section.error_at(section.offset_of(key), wrong));

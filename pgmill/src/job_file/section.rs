@@ -58,7 +58,17 @@ impl<'a> Section<'a> {
     /// # Errors
     /// It has another key; the first in the file is told.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
-        let unknown = self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
+        self.only_with_aliases(known, &[])
+    }
+
+    /// As [`Section::only`]. The aliases are accepted and not listed.
+    pub(super) fn only_with_aliases(
+        &self,
+        known: &[&str],
+        aliases: &[&str],
+    ) -> Result<(), ValidationError> {
+        let accepted = |key: &str| known.contains(&key) || aliases.contains(&key);
+        let unknown = self.table.keys().filter(|key| !accepted(key.get_ref().as_ref()));
         match unknown.min_by_key(|key| key.span().start) {
             None => Ok(()),
             Some(key) => Err(self

@@ -132,6 +132,12 @@ fn each_error_in_a_task_is_reported_with_its_location() {
         ("join = \"most\"", "3:8: task \"a\" of job \"x\": join: \"most\" is none of"),
         ("backoff = \"x\"", "3:11: task \"a\" of job \"x\": backoff: \"x\" is none of"),
         ("max_attempts = 0", "3:16: task \"a\" of job \"x\": max_attempts is not between"),
+        ("attempts = 0", "3:12: task \"a\" of job \"x\": attempts is not between"),
+        ("max_retries = 10000", "3:15: task \"a\" of job \"x\": max_retries is not between"),
+        (
+            "attempts = 3\nmax_retries = 2",
+            "4:15: task \"a\" of job \"x\": attempts and max_retries are the same setting",
+        ),
         ("timeout = \"10\"", "3:11: task \"a\" of job \"x\": timeout: it is not a duration"),
         ("timeout = \"0s\"", "3:11: task \"a\" of job \"x\": timeout: it has no length"),
         ("jitter = \"no\"", "3:10: task \"a\" of job \"x\": jitter is a string, not true or false"),

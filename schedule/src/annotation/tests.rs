@@ -71,6 +71,21 @@ fn annotations_stand_among_prose() {
 }
 
 #[test]
+fn max_attempts_has_two_aliases_and_one_value() {
+    for (text, attempts) in [("max_attempts: 3", 3), ("attempts: 3", 3), ("max_retries: 2", 3)] {
+        let found = read(&format!("@daily(09:00) @retry({text})"));
+        assert_eq!(
+            (found.retry.max_attempts, messages(&found)),
+            (Some(attempts), vec![]),
+            "{text}"
+        );
+    }
+    let twice = read("@daily(09:00) @retry(attempts: 3, max_retries: 2)");
+    assert_eq!(messages(&twice), [(47, "attempts and max_retries are the same setting")]);
+    assert!(twice.shared_error);
+}
+
+#[test]
 fn a_mistake_in_one_timing_leaves_the_others() {
     let found = read("ä @daily(25:00)\n@weekly(mon, 09:00) @dialy(09:00) @every(5 minutes");
     assert_eq!(keys(&found), ["weekly_mon_09_00"]);
