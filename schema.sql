@@ -1,31 +1,31 @@
--- pgmill: the contract between enqueue, worker and psql.
+-- Schema of pgmill: the interface between enqueue, worker and psql.
 --
 -- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
--- CREATE on the database. Running it again changes nothing.
+-- CREATE on the database. Applying the file again changes nothing.
 --
--- In the order of a task's way:
---   settings, priorities, queues, groups, limits    what an operator decides
---   audit                       who did what
---   tasks                       live tasks only; a finished task leaves the table
+-- Contents, roughly in the order in which a task passes through them:
+--   settings, priorities, queues, groups, limits    configuration by operators
+--   audit                       actions of operators
+--   tasks                       live tasks; a finished task leaves the table
 --   dedup_keys                  one live task per key
 --   enqueue, enqueue_many       -> scheduled | blocked | pending
---   grant, reconcile_limits             blocked <-> pending, by permits
+--   grant_permits, revoke_permits, reconcile_limits    blocked <-> pending
 --   (claim)                     pending -> running      queue/src/claim.rs
 --   complete                    running -> finished     in the task's own transaction
 --   fail, release_claim, reclaim    running -> scheduled | blocked | pending | finished
---   cancel, retry               what a person says about one task
---   attempts                    one row per finished attempt, a partition per day
---   jobs, dependencies          graphs of tasks: what waits for what
---   start_run, advance_run      a frozen copy of jobs, and its tasks into mill.tasks when they are ready
---   schedules                   when jobs run by themselves
---   lock_due_schedules, tick        a fire is a run with a schedule and an instant: once, whoever ticks
---   workers, worker_starts      who is alive, who ever was
---   running, queue_status, history, why    what a person reads
---   scale_hint                  what a scaler of workers reads
---   roles                       who may do what
+--   cancel, retry               operator functions for a single task
+--   attempts                    one row per finished attempt, one partition per day
+--   jobs, dependencies          graphs of tasks
+--   start_run, advance_run      a run is a frozen copy of jobs; ready tasks are inserted into mill.tasks
+--   schedules                   when jobs run automatically
+--   lock_due_schedules, tick    a fire is a run with a schedule and a fire time; each happens once
+--   workers, worker_starts      live workers, and all workers since the start of the history
+--   running, queue_status, history, why    monitoring
+--   scale_hint                  input for autoscalers
+--   roles                       privileges
 --
--- Every name is qualified and search_path is pg_catalog throughout, so that nothing a caller puts
--- in front can be picked up instead.
+-- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
+-- caller's schema cannot shadow them.
 
 BEGIN;
 
@@ -36,23 +36,23 @@ DO $$
 DECLARE
     found integer;
 BEGIN
-    -- Two sessions that apply this file take turns.
+    -- Serializes sessions that apply this file.
     PERFORM pg_advisory_xact_lock(7236270911);
     IF to_regclass('mill.schema_version') IS NOT NULL THEN
         EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
         IF found <> 1 THEN
             RAISE EXCEPTION 'this database holds version % of the schema, this file is version 1', found
                 USING HINT = CASE WHEN found < 1
-                    THEN format('Bring it forward with pgmill init, which applies migrations/%s_*.sql to '
+                    THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
                         'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
                         lpad((found + 1)::text, 3, '0'), lpad(1::text, 3, '0'))
-                    ELSE 'Use the schema.sql that belongs to your version of pgmill.' END;
+                    ELSE 'Use the schema.sql of your version of pgmill.' END;
         END IF;
     END IF;
 END
 $$;
 
--- Roles ------------------------------------------------------------------------------------------
+-- Roles -------------------------------------------------------------------------------------------
 
 DO $$
 DECLARE
@@ -62,8 +62,8 @@ BEGIN
         ARRAY['mill_owner', 'mill_worker', 'mill_operator', 'mill_producer', 'mill_viewer']
     LOOP
         IF to_regrole(role_name) IS NULL THEN
-            -- Roles belong to the cluster: another database may get its schema at this moment. Then this
-            -- waits until that is done.
+            -- Roles belong to the cluster: another database may be creating them at the same time. Then
+            -- CREATE ROLE waits for that transaction.
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
@@ -76,8 +76,8 @@ BEGIN
     THEN
         GRANT mill_viewer, mill_producer TO mill_operator;
     END IF;
-    -- A superuser may act as every role already. From PostgreSQL 16 on, who makes a role becomes a
-    -- member that may grant it, and still may not act as it.
+    -- A superuser can already act as every role. Since PostgreSQL 16, the creator of a role becomes a
+    -- member that can grant the role but cannot act as it.
     IF NOT pg_has_role(current_user, 'mill_owner',
         CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
     THEN
@@ -89,9 +89,10 @@ BEGIN
                     HINT = 'Apply it as superuser, or as a role with CREATEROLE that is a member of mill_owner.';
         END;
     END IF;
-    -- The reclaimer looks for the backends of a dead worker and ends them; the owner's functions
-    -- show what the backend of a running task waits for. A role that may not grant this (PostgreSQL
-    -- 16 and later ask for ADMIN OPTION) goes on without, and `pgmill doctor` says what is missing.
+    -- The reclaimer finds and terminates the backends of a dead worker; the owner's functions show
+    -- the wait events of the backends of running tasks. If the current role cannot grant these roles
+    -- (PostgreSQL 16 and later require ADMIN OPTION), a warning is raised, and `pgmill doctor` reports
+    -- the missing grants.
     IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'MEMBER')
         OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'MEMBER')
         OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'MEMBER')
@@ -110,9 +111,9 @@ $$;
 
 CREATE SCHEMA IF NOT EXISTS mill AUTHORIZATION mill_owner;
 SET LOCAL ROLE mill_owner;
-COMMENT ON SCHEMA mill IS 'pgmill: a fleet that runs SQL';
+COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
 
--- Types ------------------------------------------------------------------------------------------
+-- Types -------------------------------------------------------------------------------------------
 
 DO $$
 BEGIN
@@ -135,8 +136,8 @@ BEGIN
         CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
         CREATE TYPE mill.schedule_event AS ENUM
             ('fired', 'skipped', 'completed', 'error', 'missed', 'reclaimed');
-        -- Domains and not checks of the table: those would be parsed and run again by every claim,
-        -- a third of its time.
+        -- Domains instead of table constraints: every claim would parse and evaluate table constraints
+        -- again, which takes a third of its time.
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
             octet_length(VALUE) BETWEEN 1 AND 128 AND ltrim(VALUE,
                 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-') = '');
@@ -155,39 +156,39 @@ BEGIN
             CONSTRAINT retry_interval_range CHECK (VALUE BETWEEN '0' AND '365 days');
         CREATE DOMAIN mill.time_limit AS interval
             CONSTRAINT timeout_range CHECK (VALUE > '0' AND VALUE <= '365 days');
-        -- What lies outside has no place in the programs' calendars.
+        -- The programs' date and time types do not support times outside this range.
         CREATE DOMAIN mill.due_time AS timestamptz CONSTRAINT due_at_range
             CHECK (VALUE BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-30 22:00:00+00');
     END IF;
 END
 $$;
-COMMENT ON DOMAIN mill.profile_name IS 'Name of a profile: letters, digits and _ . : -, up to 63; empty: the login of all tasks that name none';
-COMMENT ON DOMAIN mill.queue_name IS 'Name of a queue: letters, digits and _ . : -, 1 to 128';
-COMMENT ON DOMAIN mill.label IS 'Name or deduplication key of a task, 1 to 512 bytes';
+COMMENT ON DOMAIN mill.profile_name IS 'Name of a profile: up to 63 letters, digits and _ . : -. Empty for the default task login';
+COMMENT ON DOMAIN mill.queue_name IS 'Name of a queue: 1 to 128 letters, digits and _ . : -';
+COMMENT ON DOMAIN mill.label IS 'Name or deduplication key of a task: 1 to 512 bytes';
 COMMENT ON DOMAIN mill.statement IS 'SQL of a task, not empty';
-COMMENT ON DOMAIN mill.attempt_limit IS 'How many attempts may fail, 1 to 10000';
-COMMENT ON DOMAIN mill.attempt_count IS 'How many attempts there were';
+COMMENT ON DOMAIN mill.attempt_limit IS 'Maximum number of failed attempts, 1 to 10000';
+COMMENT ON DOMAIN mill.attempt_count IS 'Number of attempts, 0 or more';
 COMMENT ON DOMAIN mill.retry_interval IS 'Wait before the next attempt, up to 365 days';
-COMMENT ON DOMAIN mill.time_limit IS 'How long an attempt may run, up to 365 days';
-COMMENT ON DOMAIN mill.due_time IS 'When a task is due, within the years 1 to 9999';
+COMMENT ON DOMAIN mill.time_limit IS 'Maximum run time of an attempt, up to 365 days';
+COMMENT ON DOMAIN mill.due_time IS 'Time at which a task is due, within the years 1 to 9999';
 
-COMMENT ON TYPE mill.state IS 'States of a live task: scheduled (not due), blocked (waits for a permit), pending, running';
-COMMENT ON TYPE mill.outcome IS 'How an attempt ended: lost = its worker died; unknown = an at-most-once statement whose end nobody saw';
-COMMENT ON TYPE mill.priority IS 'Priorities, lowest first';
-COMMENT ON TYPE mill.mode IS 'transaction: the statement and its completion commit together (exactly once); autocommit: for VACUUM, CREATE INDEX CONCURRENTLY, CALL with COMMIT (at least once)';
-COMMENT ON TYPE mill.limit_kind IS 'What a limit is set on, in the order in which a task acquires its permits: the most special first, so that who waits holds up nobody but its like';
-COMMENT ON TYPE mill.reserved_capacity IS 'How many of the fleet''s readers serve reserved tasks only: none, 10, 15 or 25 percent';
-COMMENT ON TYPE mill.expected IS 'What an edge expects of the parent: succeeded; failed (also timed out, lost, unknown); finished = either, or cancelled';
-COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all its parents, or for any of them';
-COMMENT ON TYPE mill.run_state IS 'States of a run: at its end cancelled if it was, else failed if a task failed whose failure counts, else succeeded';
-COMMENT ON TYPE mill.run_task_state IS 'States of a task of a run: waiting (for parents), ready, released (in the queue or running), or how it ended; upstream_failed: its parents did not end as its edges expect';
-COMMENT ON TYPE mill.fire_mode IS 'What makes a schedule fire: a person only (manual), the clock (scheduled), what is in a table (triggered)';
-COMMENT ON TYPE mill.overlap IS 'A fire while a run of the schedule goes on: is skipped; waits, one of them, for the end of that run (queue); starts another run beside it (allow)';
-COMMENT ON TYPE mill.declared_in IS 'Where a schedule is declared, which is where its timing is changed: the COMMENT of a procedure, a file, a call of mill.set_schedule';
-COMMENT ON TYPE mill.schedule_event IS 'What happened to a schedule: completed = a run of it ended; missed = nobody ticked in time; reclaimed = the worker of a task of it died';
-COMMENT ON TYPE mill.backoff IS 'How the wait before a retry grows: fixed, or doubled with each failure';
+COMMENT ON TYPE mill.state IS 'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
+COMMENT ON TYPE mill.outcome IS 'Outcome of an attempt. lost: its worker died. unknown: an at-most-once statement whose end was not observed';
+COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
+COMMENT ON TYPE mill.mode IS 'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
+COMMENT ON TYPE mill.limit_kind IS 'Subject of a limit, in the order in which a task acquires its permits. The most specific kind comes first, so that a waiting task delays only tasks of its own kind';
+COMMENT ON TYPE mill.reserved_capacity IS 'Share of the fleet''s readers that serve only reserved tasks: none, 10, 15 or 25 percent';
+COMMENT ON TYPE mill.expected IS 'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any outcome, also cancelled)';
+COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
+COMMENT ON TYPE mill.run_state IS 'State of a run. A finished run is cancelled if the run was cancelled, else failed if a task failed whose failure counts, else cancelled if a task was cancelled, else succeeded';
+COMMENT ON TYPE mill.run_task_state IS 'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. upstream_failed: the outcomes of its parents do not satisfy its edges';
+COMMENT ON TYPE mill.fire_mode IS 'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
+COMMENT ON TYPE mill.overlap IS 'Handling of a fire while a run of the schedule is in progress: skip it; queue it, at most one, until that run finishes; or allow another run concurrently';
+COMMENT ON TYPE mill.declared_in IS 'Place of a schedule''s declaration, where its timing is changed: the COMMENT of a procedure, a file, or a call of mill.set_schedule';
+COMMENT ON TYPE mill.schedule_event IS 'Event in the life of a schedule. completed: a run finished. missed: no tick happened in time. reclaimed: the worker of one of its tasks died';
+COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';
 
--- What an operator decides -----------------------------------------------------------------------
+-- Configuration tables: settings, audit, priorities, queues, profiles, groups, limits -------------
 
 CREATE TABLE IF NOT EXISTS mill.schema_version (
     version integer NOT NULL,
@@ -196,8 +197,8 @@ CREATE TABLE IF NOT EXISTS mill.schema_version (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     CONSTRAINT works_with_itself CHECK (works_with <= version)
 );
-COMMENT ON TABLE mill.schema_version IS 'The version of this schema; programs refuse one that they do not fit';
-COMMENT ON COLUMN mill.schema_version.works_with IS 'Programs that were built for this version of the schema, or a later one, may use it';
+COMMENT ON TABLE mill.schema_version IS 'Version of this schema, one row. Programs refuse to work with an incompatible version';
+COMMENT ON COLUMN mill.schema_version.works_with IS 'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
 INSERT INTO mill.schema_version (version, works_with) VALUES (1, 1) ON CONFLICT DO NOTHING;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
@@ -215,19 +216,19 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
-COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row: UPDATE mill.settings SET …';
-COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Longer statements are refused at enqueue';
-COMMENT ON COLUMN mill.settings.history_retention IS 'Days of attempts older than this are dropped, a partition at a time';
-COMMENT ON COLUMN mill.settings.schedule_log_retention IS 'Rows of mill.schedule_log older than this are deleted, some thousand at a time';
-COMMENT ON COLUMN mill.settings.audit_retention IS 'Rows of mill.audit older than this are deleted, some ten thousand an hour';
-COMMENT ON COLUMN mill.settings.declaring_roles IS 'Roles whose procedures may declare schedules in their comments, beside superusers and members of mill_operator: the code of these procedures runs under the login of the tasks';
-COMMENT ON COLUMN mill.settings.hide_statements IS 'Who may only view sees no statement, no parameter, no result and nothing that a statement said: notices and messages';
-COMMENT ON COLUMN mill.settings.max_crashes IS 'A task whose worker died this many times ends as lost';
-COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve reserved tasks only: mill.set_reserved_capacity';
+COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
+COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Maximum size of a statement in bytes. Enqueue refuses longer statements';
+COMMENT ON COLUMN mill.settings.history_retention IS 'Age at which attempts are dropped, one daily partition at a time';
+COMMENT ON COLUMN mill.settings.schedule_log_retention IS 'Age at which rows of mill.schedule_log are deleted, some thousand at a time';
+COMMENT ON COLUMN mill.settings.audit_retention IS 'Age at which rows of mill.audit are deleted, some ten thousand an hour';
+COMMENT ON COLUMN mill.settings.declaring_roles IS 'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of mill_operator. The code of these procedures runs as the task login';
+COMMENT ON COLUMN mill.settings.hide_statements IS 'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
+COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
+COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 
--- Who did what. Written by the functions themselves, in their transaction: whoever acts from psql is on
--- record like anybody else, and what was rolled back is not.
+-- The operator functions write to this table themselves, in their transaction: actions from psql are
+-- recorded like any others, and actions that are rolled back are not.
 CREATE TABLE IF NOT EXISTS mill.audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -239,20 +240,20 @@ CREATE TABLE IF NOT EXISTS mill.audit (
     subject text NOT NULL,
     detail jsonb
 );
-COMMENT ON TABLE mill.audit IS 'What operators did, append-only, kept for settings.audit_retention';
-COMMENT ON COLUMN mill.audit.login IS 'The login of the session: what the database knows';
-COMMENT ON COLUMN mill.audit.role IS 'The role that it had taken by SET ROLE';
-COMMENT ON COLUMN mill.audit.actor IS 'Who a program says that it acts for, by SET mill.actor: claimed, and not known';
-COMMENT ON COLUMN mill.audit.action IS 'The function of schema mill; update_settings for a change of mill.settings';
-COMMENT ON COLUMN mill.audit.subject IS 'What it was done to: task 42, queue etl, run 12, schedule nightly, …';
--- Who did this to that?
+COMMENT ON TABLE mill.audit IS 'Actions of operators. Append-only, kept for settings.audit_retention';
+COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
+COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
+COMMENT ON COLUMN mill.audit.actor IS 'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
+COMMENT ON COLUMN mill.audit.action IS 'Function of schema mill; update_settings for a change of mill.settings';
+COMMENT ON COLUMN mill.audit.subject IS 'Object of the action: task 42, queue etl, run 12, schedule nightly, …';
+-- Looks up the actions on one subject.
 CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
 
 CREATE OR REPLACE FUNCTION mill.record_audit(action text, subject text, detail jsonb DEFAULT NULL) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO mill.audit (action, subject, detail) VALUES (action, subject, nullif(detail, '{}'))
 $$;
-COMMENT ON FUNCTION mill.record_audit IS 'Part of what a person does: writes it to mill.audit. Open to nobody, so that nobody makes up acts';
+COMMENT ON FUNCTION mill.record_audit IS 'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be forged';
 
 CREATE OR REPLACE FUNCTION mill.record_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -262,17 +263,17 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.record_settings IS 'Trigger of mill.settings: what was changed, to what';
+COMMENT ON FUNCTION mill.record_settings IS 'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
 CREATE OR REPLACE TRIGGER record_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.record_settings();
 
 CREATE TABLE IF NOT EXISTS mill.priorities (
     priority mill.priority PRIMARY KEY,
-    -- NaN and infinity are above every number here.
+    -- NaN and infinity compare greater than all numbers, so the upper bound excludes them.
     weight double precision NOT NULL CHECK (weight >= 0 AND weight <= 1000000)
 );
-COMMENT ON TABLE mill.priorities IS 'Weight of each priority: of the tasks picked, its share while all priorities have work. A probability and not a rank';
-COMMENT ON COLUMN mill.priorities.weight IS 'Relative to the others; 0 = only when no other has work';
+COMMENT ON TABLE mill.priorities IS 'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a probability, not a rank';
+COMMENT ON COLUMN mill.priorities.weight IS 'Weight relative to the other priorities; 0: claimed only when no other priority has work';
 INSERT INTO mill.priorities (priority, weight)
     VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
     ON CONFLICT DO NOTHING;
@@ -283,9 +284,9 @@ CREATE TABLE IF NOT EXISTS mill.queues (
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
     changed_at timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE mill.queues IS 'Queues that somebody has set something on; a queue without a row has the defaults';
-COMMENT ON COLUMN mill.queues.paused IS 'No task of a paused queue is claimed; running ones go on';
-COMMENT ON COLUMN mill.queues.shared_commit IS 'How long a reader may go on taking short tasks of this queue into one transaction; null = each task commits alone';
+COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue without a row has the defaults';
+COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
+COMMENT ON COLUMN mill.queues.shared_commit IS 'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task commits alone';
 
 CREATE TABLE IF NOT EXISTS mill.profiles (
     name mill.profile_name PRIMARY KEY CHECK (name <> ''),
@@ -293,9 +294,9 @@ CREATE TABLE IF NOT EXISTS mill.profiles (
     description text,
     key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
 );
-COMMENT ON TABLE mill.profiles IS 'Logins that tasks may run as beside the one of all tasks. Workers have the connections in their configuration; here stands who may name them';
+COMMENT ON TABLE mill.profiles IS 'Alternative logins that tasks can run as. Workers hold the connection settings in their configuration; this table holds the roles that may use them';
 COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
-COMMENT ON COLUMN mill.profiles.key IS 'Proves to mill.submit that the caller may: a function that runs with its owner''s rights cannot ask who called it';
+COMMENT ON COLUMN mill.profiles.key IS 'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its caller';
 
 CREATE TABLE IF NOT EXISTS mill.groups (
     name mill.label PRIMARY KEY,
@@ -309,11 +310,11 @@ CREATE TABLE IF NOT EXISTS mill.groups (
     CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
     CONSTRAINT period_has_length CHECK (opens <> closes)
 );
-COMMENT ON TABLE mill.groups IS 'Tasks that belong together: default priority, concurrency within each run, active period';
-COMMENT ON COLUMN mill.groups.priority IS 'Of tasks that name none themselves';
-COMMENT ON COLUMN mill.groups.max_running IS 'Tasks of one run that may run at once: null = no limit, 0 = no task starts and running tasks finish. Tasks outside any run count as one run';
-COMMENT ON COLUMN mill.groups.requires_permit IS 'Its tasks need a permit';
-COMMENT ON COLUMN mill.groups.opens IS 'Time of day in zone from which on tasks may start; with closes before it the period goes over midnight';
+COMMENT ON TABLE mill.groups IS 'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
+COMMENT ON COLUMN mill.groups.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.groups.max_running IS 'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside any run count as one run';
+COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
+COMMENT ON COLUMN mill.groups.opens IS 'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
 
 CREATE TABLE IF NOT EXISTS mill.limits (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -332,18 +333,18 @@ CREATE TABLE IF NOT EXISTS mill.limits (
         CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
     UNIQUE (kind, name, run_id)
 );
-COMMENT ON TABLE mill.limits IS 'What limits tasks: a queue, a concurrency key, a group within one run. A task of a limit is blocked until it has a permit';
-COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 = tasks outside any run';
-COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: tasks that may run at once, null = no limit, 0 = no task starts. Groups: see mill.groups';
-COMMENT ON COLUMN mill.limits.requires_permit IS 'Keys and queues: it says anything, so that new tasks need its permit';
-COMMENT ON COLUMN mill.limits.rate_starts IS 'At most so many starts in any rate_period';
-COMMENT ON COLUMN mill.limits.window_starts IS 'The same rate in the shortest windows that are as exact: at most so many starts in any window_length';
+COMMENT ON TABLE mill.limits IS 'Limits on tasks of a queue, of a concurrency key, or of a group within one run. A task with a limit is blocked until it has a permit';
+COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 for tasks outside any run';
+COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
+COMMENT ON COLUMN mill.limits.requires_permit IS 'Keys and queues: whether any limit is set, so that new tasks need a permit';
+COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
+COMMENT ON COLUMN mill.limits.window_starts IS 'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
 
--- Live tasks -------------------------------------------------------------------------------------
+-- Live tasks: tasks, dedup_keys -------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.tasks (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
-    -- Of the call and not of its transaction, which may have begun long before.
+    -- The time of the call: the transaction may have begun long before.
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     due_at mill.due_time NOT NULL DEFAULT clock_timestamp(),
     claimed_at timestamptz,
@@ -388,7 +389,7 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
         = CASE WHEN state = 'running' THEN 5 ELSE 0 END),
     CONSTRAINT running_has_started CHECK (state <> 'running' OR attempt > 0)
 ) WITH (
-    -- The hot table: vacuum by count, at full speed, and never take the lock that truncation needs.
+    -- The hot table: vacuum by number of rows, at full speed, and without the lock that truncation requires.
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_insert_scale_factor = 0,
@@ -396,57 +397,57 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     autovacuum_analyze_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off,
-    -- A statement of any size goes out of row: the claim copies the row, not the statement.
+    -- Stores large statements out of line, so that a claim copies the row without the statement.
     toast_tuple_target = 512
 );
-COMMENT ON TABLE mill.tasks IS 'Live tasks; a finished task leaves this table for mill.attempts';
-COMMENT ON COLUMN mill.tasks.due_at IS 'Not claimed before this instant';
-COMMENT ON COLUMN mill.tasks.token IS 'One per claim, random; every change of a running task names it';
-COMMENT ON COLUMN mill.tasks.claimed_by IS 'The worker that holds the claim: workers.id';
-COMMENT ON COLUMN mill.tasks.session_pid IS 'Backend of the reader that runs the statement; ended before the task is reclaimed';
-COMMENT ON COLUMN mill.tasks.session_started_at IS 'backend_start of session_pid, which tells it from a later backend with that pid';
-COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the attempt that runs, or of the last one that ran';
-COMMENT ON COLUMN mill.tasks.max_attempts IS 'Attempts that may fail before the task fails: total, not retries';
+COMMENT ON TABLE mill.tasks IS 'Live tasks. A finished task moves from this table to mill.attempts';
+COMMENT ON COLUMN mill.tasks.due_at IS 'Time before which the task is not claimed';
+COMMENT ON COLUMN mill.tasks.token IS 'Fencing token, random, one per claim. Every change of a running task requires it';
+COMMENT ON COLUMN mill.tasks.claimed_by IS 'Worker that holds the claim: workers.id';
+COMMENT ON COLUMN mill.tasks.session_pid IS 'Backend of the reader that runs the statement. It is terminated before the task is reclaimed';
+COMMENT ON COLUMN mill.tasks.session_started_at IS 'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
+COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the running attempt, or of the last one';
+COMMENT ON COLUMN mill.tasks.max_attempts IS 'Number of failed attempts after which the task fails. Counts all attempts, not retries';
 COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
-COMMENT ON COLUMN mill.tasks.transient_failures IS 'Attempts that ended by a serialization failure, a deadlock or a lost connection; they use up no attempt, up to a bound';
-COMMENT ON COLUMN mill.tasks.crashes IS 'Attempts whose worker died; they use up no attempt, up to settings.max_crashes';
-COMMENT ON COLUMN mill.tasks.jitter IS 'Wait a random part of the retry interval';
-COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose end nobody saw ends as unknown and waits for a person';
-COMMENT ON COLUMN mill.tasks.external IS 'Has effects outside this cluster: its claim is made durable before it starts';
-COMMENT ON COLUMN mill.tasks.explain IS 'Its statement is run as EXPLAIN (ANALYZE, BUFFERS, WAL), and the plan kept in place of its rows';
-COMMENT ON COLUMN mill.tasks.key IS 'Unique among live tasks, see mill.dedup_keys';
-COMMENT ON COLUMN mill.tasks.concurrency_key IS 'Tasks with the same key run one at a time, or as many as its limit says';
-COMMENT ON COLUMN mill.tasks.run_id IS 'The run that it belongs to, or counts with for the limit of its group';
-COMMENT ON COLUMN mill.tasks.node IS 'Which task of the run it is: run_tasks.node';
-COMMENT ON COLUMN mill.tasks.limits IS 'mill.limits.id of each permit that it needs, in the order in which it acquires them; null: none';
-COMMENT ON COLUMN mill.tasks.blocking_limit_id IS 'Blocked: the limit that it waits for; it holds the permits of those before it';
-COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login it runs as; empty: the login of all tasks that name none';
-COMMENT ON COLUMN mill.tasks.start_by IS 'Pending: the active period of its group closes then';
-COMMENT ON COLUMN mill.tasks.params IS 'JSON array, bound as $1, $2, …';
+COMMENT ON COLUMN mill.tasks.transient_failures IS 'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not count towards max_attempts';
+COMMENT ON COLUMN mill.tasks.crashes IS 'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
+COMMENT ON COLUMN mill.tasks.jitter IS 'Whether the wait before a retry is a random part of the retry interval';
+COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose end was not observed ends as unknown and is not retried automatically';
+COMMENT ON COLUMN mill.tasks.external IS 'Whether the task has effects outside this cluster. Its claim is made durable before the statement starts';
+COMMENT ON COLUMN mill.tasks.explain IS 'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
+COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
+COMMENT ON COLUMN mill.tasks.concurrency_key IS 'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
+COMMENT ON COLUMN mill.tasks.run_id IS 'Run that the task belongs to, or that it counts with for the limit of its group';
+COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
+COMMENT ON COLUMN mill.tasks.limits IS 'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
+COMMENT ON COLUMN mill.tasks.blocking_limit_id IS 'Blocked tasks: the limit whose permit the task waits for. The task holds the permits of the preceding limits';
+COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty: the default task login';
+COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
+COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
 
--- queue/src/claim.rs: the head of each queue, priority and profile is one index range.
+-- queue/src/claim.rs: each queue, priority and profile is one index range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
     WHERE state = 'pending';
--- mill.grant: of each limit the oldest of each priority.
+-- mill.grant_permits: the oldest tasks of each limit and priority.
 CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (blocking_limit_id, priority, id)
     WHERE state = 'blocked';
--- mill.block_pending: what is set on a group reaches its tasks.
+-- mill.block_pending: finds the pending tasks of a group after its settings change.
 CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
     WHERE state = 'pending' AND group_name IS NOT NULL;
 -- queue/src/promote.rs
 CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
--- queue/src/reclaim.rs, mill.running. Statements that finish a task name its id and token and never
--- its state, so that the planner cannot choose this index for them: with an old snapshot open it
--- is full of dead entries.
+-- queue/src/reclaim.rs, mill.running. Statements that finish a task filter by id and token and never
+-- by state, so that the planner cannot choose this index for them: while an old snapshot is open, the
+-- index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
 
 CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     key text PRIMARY KEY,
     task_id bigint NOT NULL
 );
-COMMENT ON TABLE mill.dedup_keys IS 'The live task of each deduplication key; apart from tasks, so that tasks without a key pay nothing';
+COMMENT ON TABLE mill.dedup_keys IS 'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
 
--- Attempts ---------------------------------------------------------------------------------------
+-- Attempts: table, partitions, retention ----------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.attempts (
     finished_at timestamptz NOT NULL,
@@ -491,20 +492,20 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     params jsonb,
     statement text NOT NULL
 ) PARTITION BY RANGE (finished_at);
-COMMENT ON TABLE mill.attempts IS 'One row per attempt that ended, append-only, a partition per day (UTC) made ahead';
-COMMENT ON COLUMN mill.attempts.final IS 'The task ended with this attempt';
-COMMENT ON COLUMN mill.attempts.started_at IS 'When the attempt was claimed; null if the task ended without being claimed';
-COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over the task''s statements';
-COMMENT ON COLUMN mill.attempts.position IS 'Character of the statement at which the error stands, from 1';
-COMMENT ON COLUMN mill.attempts.notices IS 'What the statement raised below error, bounded: [{"severity", "message", …}]';
-COMMENT ON COLUMN mill.attempts.result IS 'First rows that the statement returned, bounded: {"columns", "rows", "truncated"}';
-COMMENT ON COLUMN mill.attempts.plan IS 'Of a task with explain: what EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) said, bounded: {"Plan", "Planning Time", "Execution Time", …}';
+COMMENT ON TABLE mill.attempts IS 'One row per finished attempt. Append-only, with daily partitions (UTC) created in advance';
+COMMENT ON COLUMN mill.attempts.final IS 'Whether the task ended with this attempt';
+COMMENT ON COLUMN mill.attempts.started_at IS 'Time at which the attempt was claimed; null if the task ended without being claimed';
+COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over the statements of the task';
+COMMENT ON COLUMN mill.attempts.position IS 'Position of the error in the statement, in characters from 1';
+COMMENT ON COLUMN mill.attempts.notices IS 'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
+COMMENT ON COLUMN mill.attempts.result IS 'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
+COMMENT ON COLUMN mill.attempts.plan IS 'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning Time", "Execution Time", …}';
 -- pgmill task show, mill.retry, queue/src/resolve_commit.rs
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
--- queue/src/history.rs: the last hours of a day. Rows come in the order of time, so a summary per
--- block range is enough and costs an insert next to nothing.
+-- queue/src/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
+-- index is selective enough and costs almost nothing per insert.
 CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
--- mill.durations: the names that there are, and the last attempts of each. Nameless tasks pay nothing.
+-- mill.durations: the distinct names and the last attempts of each. Tasks without a name have no overhead.
 CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finished_at) WHERE name IS NOT NULL;
 -- mill.failure_groups
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
@@ -520,11 +521,13 @@ BEGIN
     FOR day IN SELECT generate_series(current_date, current_date + days_ahead, '1 day')::date LOOP
         partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
-        -- One maker at a time; the others find the partition there.
+        -- Only one session creates a partition; the others then find it.
         PERFORM pg_advisory_xact_lock(7236270912);
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
-        -- ATTACH takes a lock that lets inserts into the other days go on; PARTITION OF does not.
+        -- The lock of ATTACH allows inserts into the other partitions; the lock of PARTITION OF does not.
         EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
+        -- Without a key and without this, the server rejects changes of published rows.
+        EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', partition_name);
         EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
             partition_name, day::timestamptz, (day + 1)::timestamptz);
         made := made + 1;
@@ -532,7 +535,7 @@ BEGIN
     RETURN made;
 END
 $$;
-COMMENT ON FUNCTION mill.prepare_history IS 'Makes the partitions of mill.attempts for today and the days ahead; returns how many were missing';
+COMMENT ON FUNCTION mill.prepare_history IS 'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number of partitions created';
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
 
 CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
@@ -555,7 +558,7 @@ BEGIN
         EXECUTE format('DROP TABLE mill.%I', partition_name);
         dropped := dropped + 1;
     END LOOP;
-    -- Ids come in the order of time, nearly: the oldest ones are looked at.
+    -- Ids are almost in chronological order, so only the lowest ids are examined.
     DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
         WHERE a.id = first.id AND a.at < now() - s.audit_retention;
     DELETE FROM mill.cancel_requests r
@@ -574,8 +577,8 @@ BEGIN
     DELETE FROM mill.permits p
         WHERE p.counts_until < now() - interval '1 minute'
             OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
-    -- Of concurrency keys and runs that are over. Who enqueues holds a lock on its limits until its
-    -- tasks are there, so the second look sees what the first could not.
+    -- Limits of unused concurrency keys and finished runs. An enqueue locks its limits until its tasks
+    -- are visible, so the second statement sees tasks that the first could not see.
     WITH idle AS (
         SELECT l.id FROM mill.limits l
         WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL)
@@ -588,9 +591,9 @@ BEGIN
     RETURN dropped;
 END
 $$;
-COMMENT ON FUNCTION mill.prune IS 'Drops the days of history past settings.history_retention, and runs that ended before; returns how many days';
+COMMENT ON FUNCTION mill.prune IS 'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are no longer needed. Returns the number of partitions dropped';
 
--- Workers ----------------------------------------------------------------------------------------
+-- Workers: workers, worker_starts, cancel_requests, progress --------------------------------------
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     id uuid PRIMARY KEY,
@@ -606,12 +609,12 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     profiles jsonb NOT NULL DEFAULT '{"": 1}'
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.workers IS 'Live workers. Unlogged: a beat writes no WAL, and after a crash of the server nobody is alive';
-COMMENT ON COLUMN mill.workers.id IS 'Random per process start';
+COMMENT ON TABLE mill.workers IS 'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
+COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process start';
 COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
-COMMENT ON COLUMN mill.workers.draining IS 'Claims no more tasks';
-COMMENT ON COLUMN mill.workers.profiles IS 'How many of its readers run tasks of each profile';
-COMMENT ON COLUMN mill.workers.queues IS 'Queues it serves; null = every queue';
+COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
+COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
+COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
     id uuid PRIMARY KEY,
@@ -621,16 +624,16 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     version text NOT NULL,
     schema_version integer NOT NULL
 );
-COMMENT ON TABLE mill.worker_starts IS 'Which process a worker id was; history names workers through it';
-COMMENT ON COLUMN mill.worker_starts.version IS 'Of pgmill';
-COMMENT ON COLUMN mill.worker_starts.schema_version IS 'The version of the schema that it was built for';
+COMMENT ON TABLE mill.worker_starts IS 'Process behind each worker id, kept so that history can name its workers';
+COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
+COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
 
 CREATE TABLE IF NOT EXISTS mill.cancel_requests (
     task_id bigint PRIMARY KEY,
     requested_at timestamptz NOT NULL DEFAULT now(),
     requested_by text NOT NULL DEFAULT session_user
 );
-COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task; apart from tasks, because a write to a running task''s row would fail the finish of a REPEATABLE READ task';
+COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would make the completion of a REPEATABLE READ task fail';
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     task_id bigint PRIMARY KEY,
@@ -642,20 +645,22 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     notices jsonb
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.progress IS 'What running tasks say of themselves, as their workers hear it, about once a second; apart from tasks, because a write to a running task''s row would fail the finish of a REPEATABLE READ task. A row of an attempt that is over says nothing: mill.running leaves it out';
-COMMENT ON COLUMN mill.progress.percent IS 'Of the last notice of the form progress: 40% loading';
-COMMENT ON COLUMN mill.progress.message IS 'The rest of that notice';
-COMMENT ON COLUMN mill.progress.notices IS 'The last notices of other forms, the newest last';
+COMMENT ON TABLE mill.progress IS 'Progress that running tasks report, written by their workers about once a second. Separate from mill.tasks, because an update of a running task''s row would make the completion of a REPEATABLE READ task fail. mill.running ignores rows of finished attempts';
+COMMENT ON COLUMN mill.progress.percent IS 'Percentage from the last notice of the form progress: 40% loading';
+COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that notice';
+COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
 
--- Jobs and runs ----------------------------------------------------------------------------------
+-- Jobs and runs: tables ---------------------------------------------------------------------------
 --
 -- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
--- it starts. The queue knows nothing of graphs: a task of a run gets into mill.tasks when it is ready.
+-- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
+-- when it becomes ready.
 --
--- Its end appends one row to run_events, in the transaction that ends it and without a lock that
--- another task of the run could wait for. mill.advance_run takes these rows under the lock of the
--- run's row, counts at each child what its parents have become, and releases what is ready: in the
--- transaction that takes the rows, so once, whoever does it and whatever dies.
+-- When such a task finishes, the same transaction appends one row to run_events, without taking a
+-- lock that another task of the run could wait for. mill.advance_run locks the row of the run, removes
+-- these events, updates the counters of each child, and releases the tasks that are ready. All of this
+-- happens in one transaction, so each event is processed exactly once, whichever worker does it and
+-- even if a worker crashes.
 
 CREATE TABLE IF NOT EXISTS mill.jobs (
     name mill.label PRIMARY KEY CONSTRAINT job_name_plain CHECK (name !~ '[,[:cntrl:]]' AND btrim(name) = name),
@@ -669,13 +674,13 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     changed_by text NOT NULL DEFAULT session_user,
     disabled_at timestamptz
 );
-COMMENT ON TABLE mill.jobs IS 'Named sets of tasks with edges';
-COMMENT ON COLUMN mill.jobs.category IS 'For people';
-COMMENT ON COLUMN mill.jobs.frequency IS 'How often people mean to run it: words, no timer';
-COMMENT ON COLUMN mill.jobs.priority IS 'Of its tasks that name none themselves';
-COMMENT ON COLUMN mill.jobs.of_schedule IS 'Made of the statement of a schedule, and changed with that only';
-COMMENT ON COLUMN mill.jobs.version IS 'Counts the changes';
-COMMENT ON COLUMN mill.jobs.disabled_at IS 'Since then it starts no runs; nothing is deleted';
+COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
+COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
+COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
+COMMENT ON COLUMN mill.jobs.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.jobs.of_schedule IS 'Whether the job was created from the statement of a schedule and changes only with that schedule';
+COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
+COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
 
 CREATE TABLE IF NOT EXISTS mill.job_tasks (
@@ -705,10 +710,10 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
 );
 COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
-COMMENT ON COLUMN mill.job_tasks.params IS 'As of a task; {"$param": "day"} is a parameter of the run, {"$result": "parent", "column": "n"} a value of the first row that a parent returned';
-COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Its failure does not make the run fail';
-COMMENT ON COLUMN mill.job_tasks.join_mode IS 'all: when every parent has ended as its edge expects; any: when the first has';
-COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Since then no run has it; nothing is deleted';
+COMMENT ON COLUMN mill.job_tasks.params IS 'As in mill.tasks. {"$param": "day"} refers to a parameter of the run, {"$result": "parent", "column": "n"} to a column of the first row that a parent returned';
+COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Whether a run succeeds even if this task fails';
+COMMENT ON COLUMN mill.job_tasks.join_mode IS 'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
+COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Time since which new runs omit the task; null: enabled';
 
 CREATE TABLE IF NOT EXISTS mill.job_edges (
     job mill.label NOT NULL REFERENCES mill.jobs,
@@ -718,8 +723,8 @@ CREATE TABLE IF NOT EXISTS mill.job_edges (
     disabled_at timestamptz,
     PRIMARY KEY (job, child, parent)
 );
-COMMENT ON TABLE mill.job_edges IS 'Which task of a job waits for which';
-COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Since then no run has it; nothing is deleted';
+COMMENT ON TABLE mill.job_edges IS 'Dependencies between tasks of a job';
+COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Time since which new runs omit the edge; null: enabled';
 
 CREATE TABLE IF NOT EXISTS mill.dependencies (
     child mill.label NOT NULL,
@@ -730,8 +735,8 @@ CREATE TABLE IF NOT EXISTS mill.dependencies (
     disabled_at timestamptz,
     PRIMARY KEY (child, parent)
 );
-COMMENT ON TABLE mill.dependencies IS 'Which task waits for which in every run that has both; so it is the lineage of what they load, too';
-COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Since then it does not hold; nothing is deleted';
+COMMENT ON TABLE mill.dependencies IS 'Dependencies between tasks in every run that contains both. They also form the lineage of the data that the tasks load';
+COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
 CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
 
 CREATE TABLE IF NOT EXISTS mill.runs (
@@ -763,25 +768,25 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     CONSTRAINT every_task_counts CHECK (state = 'running'
         OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
 );
-COMMENT ON TABLE mill.runs IS 'Runs: frozen copies of jobs, merged. Kept as long as history';
-COMMENT ON COLUMN mill.runs.jobs IS 'In the order in which they were named';
-COMMENT ON COLUMN mill.runs.open IS 'Tasks that have not ended, as far as mill.advance_run has come';
-COMMENT ON COLUMN mill.runs.needs_rescan IS 'Some tasks may be ready or have children to tell of which no event tells';
-COMMENT ON COLUMN mill.runs.succeeded IS 'As of its end, like the next four; mill.run_status counts those of a run that goes on';
-COMMENT ON COLUMN mill.runs.failed IS 'Tasks that failed and whose failure counts';
-COMMENT ON COLUMN mill.runs.ignored IS 'Tasks that failed, and it was said that this does not count';
-COMMENT ON COLUMN mill.runs.upstream_failed IS 'Tasks that cannot run, because of what their parents became';
-COMMENT ON COLUMN mill.runs.kill IS 'Cancelled with its running tasks';
-COMMENT ON COLUMN mill.runs.schedule_id IS 'The schedule that fired it; null: somebody started it';
-COMMENT ON COLUMN mill.runs.fire_at IS 'The instant for which it was fired';
-COMMENT ON COLUMN mill.runs.reason IS 'What made it fire: schedule, manual, or what was found in the table';
-COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of its jobs: parent > child';
+COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
+COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
+COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
+COMMENT ON COLUMN mill.runs.needs_rescan IS 'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
+COMMENT ON COLUMN mill.runs.succeeded IS 'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks of a run in progress';
+COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
+COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
+COMMENT ON COLUMN mill.runs.upstream_failed IS 'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
+COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
+COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
+COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of the jobs: parent > child';
 
--- mill.fire: each instant of a schedule once, whoever ticks.
+-- mill.fire: a schedule fires once per fire time, whichever worker ticks.
 CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
--- The history of one schedule, page by page.
+-- The history of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
--- mill.blocking_run; fleet.rs counts the runs that go on
+-- mill.blocking_run; the fleet metrics count the runs in progress.
 CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
 
 CREATE TABLE IF NOT EXISTS mill.run_tasks (
@@ -828,19 +833,20 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
 ) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start';
-COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id, once it was ready';
-COMMENT ON COLUMN mill.run_tasks.parents IS 'Edges that lead to it; satisfied and unsatisfied count those whose parent has ended';
-COMMENT ON COLUMN mill.run_tasks.pending_propagation IS 'It has ended, and its children do not know yet, but for those up to node propagated_to';
-COMMENT ON COLUMN mill.run_tasks.takes_results IS 'params name results of parents';
-COMMENT ON COLUMN mill.run_tasks.job IS 'Null: added while the run went on';
-COMMENT ON COLUMN mill.run_tasks.result IS 'First row that it returned, by column, up to 8 kB';
--- mill.advance_run: what is ready, and what is left to cancel. Like the one of the names it does not begin
--- with run_id: where statistics know of few rows it would look as good as the primary key, for any node.
+COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
+COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
+COMMENT ON COLUMN mill.run_tasks.parents IS 'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
+COMMENT ON COLUMN mill.run_tasks.pending_propagation IS 'Whether the task has finished and its completion is not propagated yet to children with a node above propagated_to';
+COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
+COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
+COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
+-- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
+-- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
+-- as good as the primary key for looking up a node.
 CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
 CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
 CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
-COMMENT ON SEQUENCE mill.added_nodes IS 'run_tasks.node of tasks that are added to a live run: above those that it started with';
+COMMENT ON SEQUENCE mill.added_nodes IS 'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
 
 CREATE TABLE IF NOT EXISTS mill.run_edges (
     run_id bigint NOT NULL,
@@ -866,15 +872,15 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
     result jsonb
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.run_events IS 'What mill.advance_run has still to take in: a task of a run has ended (outcome), was added (no outcome), or the run is to be looked at (no node)';
+COMMENT ON TABLE mill.run_events IS 'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), or the run must be examined (node null)';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 
--- Schedules --------------------------------------------------------------------------------------
+-- Schedules: tables -------------------------------------------------------------------------------
 --
--- A schedule says when jobs run by themselves. Its timing is a text; only programs understand it
--- (crate schedule): instants are worked out in one place, and stored. Whatever has to be looked at
--- by a tick has next_tick_at. A tick takes rows that are due, and what it decides about them commits
--- with the runs that it starts: a fire is a run with a schedule and an instant.
+-- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
+-- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
+-- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
+-- with the runs that it starts: a fire is a run with a schedule and a fire time.
 
 CREATE TABLE IF NOT EXISTS mill.schedules (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -915,26 +921,26 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     last_success_at timestamptz
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.schedules IS 'When jobs run by themselves';
-COMMENT ON COLUMN mill.schedules.declared_as IS 'Of a comment: the procedure that carries it';
-COMMENT ON COLUMN mill.schedules.definition IS 'As it was declared: what mill.put_schedule was given';
-COMMENT ON COLUMN mill.schedules.own_job IS 'Its job was made for it, of one statement';
-COMMENT ON COLUMN mill.schedules.params IS 'Of its runs; beside them fire_at, schedule and reason, for tasks that take {"$param": …} of these names';
-COMMENT ON COLUMN mill.schedules.timing IS 'manual, a cadence such as daily(03:15), or trigger(…): docs/schedules.md';
-COMMENT ON COLUMN mill.schedules.catch_up IS 'Of fires that nobody made in time, so many newest ones are made late; the others are recorded as missed';
-COMMENT ON COLUMN mill.schedules.max_lateness IS 'A fire later than this is not made; null = any';
-COMMENT ON COLUMN mill.schedules.enabled IS 'A person''s, like the next three: no declaration changes it';
-COMMENT ON COLUMN mill.schedules.max_attempts IS 'Of its tasks; null = as they are declared';
-COMMENT ON COLUMN mill.schedules.retry_interval IS 'Of its tasks; null = as they are declared';
-COMMENT ON COLUMN mill.schedules.jitter IS 'A fire is made up to so much later; null = declared_jitter';
-COMMENT ON COLUMN mill.schedules.removed_at IS 'Its declaration is gone since then: it does not fire; nothing is deleted';
-COMMENT ON COLUMN mill.schedules.planned_from IS 'Its timing counts from here on';
-COMMENT ON COLUMN mill.schedules.next_tick_at IS 'When a tick has to look at it; null: never';
-COMMENT ON COLUMN mill.schedules.next_fire_at IS 'By its timing; null: not worked out yet, or none';
-COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: this fire waits for the end of a run';
-COMMENT ON COLUMN mill.schedules.trigger IS 'What timing says about a trigger, as a worker has read it';
-COMMENT ON COLUMN mill.schedules.error IS 'What is wrong with timing; or with the last look at what triggers it';
--- mill.lock_due_schedules: a tick costs what is due, not what exists.
+COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
+COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
+COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
+COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
+COMMENT ON COLUMN mill.schedules.params IS 'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of these names';
+COMMENT ON COLUMN mill.schedules.timing IS 'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.catch_up IS 'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
+COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
+COMMENT ON COLUMN mill.schedules.enabled IS 'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
+COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
+COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
+COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
+COMMENT ON COLUMN mill.schedules.removed_at IS 'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
+COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
+COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
+COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: fire that waits for a run to finish';
+COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
+COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
+-- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS mill.schedule_log (
@@ -951,13 +957,13 @@ CREATE TABLE IF NOT EXISTS mill.schedule_log (
     outcome mill.run_state,
     duration interval
 );
-COMMENT ON TABLE mill.schedule_log IS 'What happened to schedules, append-only, kept for settings.schedule_log_retention';
-COMMENT ON COLUMN mill.schedule_log.reason IS 'What made it fire: schedule, manual, or what was found in the table';
-COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered: rows that were pending';
-COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: how many fires';
-COMMENT ON COLUMN mill.schedule_log.run_id IS 'The run that was fired or has ended; skipped: the run that goes on';
-COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: how long the run took';
--- The log of one schedule, page by page.
+COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
+COMMENT ON COLUMN mill.schedule_log.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
+COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
+COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
+COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: duration of the run';
+-- The log of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
 
 CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
@@ -968,16 +974,16 @@ CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     found_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (declared_as, place, message)
 );
-COMMENT ON TABLE mill.schedule_declaration_errors IS 'What is wrong in the comments of procedures, as the last schedule sync found it';
-COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column of the comment';
+COMMENT ON TABLE mill.schedule_declaration_errors IS 'Errors in the comments of procedures, as of the last schedule sync';
+COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
 
--- Permits: blocked <-> pending ---------------------------------------------------------------------
+-- Permits: blocked <-> pending --------------------------------------------------------------------
 --
--- A task that some limit applies to is blocked until it holds a permit of each of its limits; the
--- claim knows nothing of it, and other tasks pay nothing. Permits are handed out under a lock on the
--- row of their limit, which is what no count at the moment of a claim can replace. They end when the
--- task stops being pending or running, in the same transaction and without that lock. Whoever then
--- hands them on locks limits in the order (kind, id), and tasks only where nobody else holds them.
+-- A task with limits is blocked until it holds a permit of each of its limits. The claim does not
+-- know about permits, and tasks without limits have no overhead. Permits are granted under a lock on
+-- the row of the limit; counting running tasks at the time of a claim could not enforce a limit.
+-- Permits end when the task stops being pending or running, in the same transaction and without that
+-- lock. Granting locks limits in the order (kind, id), and tasks only with SKIP LOCKED.
 
 CREATE TABLE IF NOT EXISTS mill.permits (
     limit_id bigint NOT NULL,
@@ -985,10 +991,10 @@ CREATE TABLE IF NOT EXISTS mill.permits (
     counts_until timestamptz
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
--- A task may have several starts that count for one limit, so no columns identify a row.
+-- A task may have several starts that count towards one limit, so no set of columns identifies a row.
 ALTER TABLE mill.permits REPLICA IDENTITY FULL;
-COMMENT ON TABLE mill.permits IS 'Who may run: one row per limit and pending or running task; of a limit with a rate also the starts that still count';
-COMMENT ON COLUMN mill.permits.counts_until IS 'The task has ended, and its start counts towards the rate until then';
+COMMENT ON TABLE mill.permits IS 'Permits: one row per limit and pending or running task. For a limit with a rate, also the starts that still count';
+COMMENT ON COLUMN mill.permits.counts_until IS 'Set when the task has finished: time until which its start counts towards the rate';
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
 CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
 
@@ -996,12 +1002,12 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     at timestamptz NOT NULL,
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
-COMMENT ON TABLE mill.limit_reconciliation IS 'When the fleet last looked after all limits; after a crash of the server: never';
+COMMENT ON TABLE mill.limit_reconciliation IS 'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
 
 CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
-        -- No change of the clock within three hours before, nor right here.
+        -- No clock change at this time or in the three hours before it.
         WHEN i.later AT TIME ZONE zone = at_local
             AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
         THEN i.later
@@ -1010,7 +1016,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     END
     FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
 $$;
-COMMENT ON FUNCTION mill.resolve_local_time IS 'When the clocks of a zone first show this time or a later one: where they are put forward, the first instant after the gap; where they are put back, the first of two';
+COMMENT ON FUNCTION mill.resolve_local_time IS 'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where clocks are put forward, the first of two instants where they are put back';
 
 CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
     OUT open boolean, OUT until timestamptz)
@@ -1024,15 +1030,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
         WHERE opens IS NOT NULL) AS p
 $$;
-COMMENT ON FUNCTION mill.active_period IS 'Whether a period of the day is open at an instant, and until when it stays so or stays closed; no period = always open, until null';
+COMMENT ON FUNCTION mill.active_period IS 'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, until null';
 
 CREATE OR REPLACE VIEW mill.effective_limits AS
     SELECT l.id, l.kind, l.name, l.run_id,
         terms.max_running, coalesce(terms.max_running = 0, false) AS paused,
         l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
     FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
-        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END) AS terms (max_running);
-COMMENT ON VIEW mill.effective_limits IS 'Each limit with its terms in force; max_running null = no limit, 0 = paused';
+        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END)
+            AS terms (max_running);
+COMMENT ON VIEW mill.effective_limits IS 'Each limit with its current values. max_running null: no limit; 0: paused';
 
 CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
@@ -1044,7 +1051,7 @@ DECLARE
     found_max integer;
     found_group mill.groups;
 BEGIN
-    -- Rows are locked against removal until the task is there, and against nothing else.
+    -- FOR KEY SHARE only prevents the removal of these rows until the task is visible.
     IF concurrency_key IS NOT NULL THEN
         LOOP
             SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
@@ -1056,17 +1063,18 @@ BEGIN
         IF concurrency <> found_max THEN
             RAISE EXCEPTION 'concurrency key "%" allows % tasks at once, not %', concurrency_key, found_max,
                 concurrency USING ERRCODE = '22023',
-                HINT = format('To change it for all its tasks: pgmill limit set %s --max-running %s', concurrency_key, concurrency);
+                HINT = format('To change it for all tasks of the key: pgmill limit set %s --max-running %s',
+                    concurrency_key, concurrency);
         END IF;
         chain := chain || found_id;
     ELSIF concurrency IS NOT NULL THEN
-        RAISE EXCEPTION 'a concurrency without a concurrency key' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'concurrency requires a concurrency key' USING ERRCODE = '22023';
     END IF;
     IF group_name IS NOT NULL THEN
         SELECT g.* INTO found_group FROM mill.groups g WHERE g.name = group_name FOR KEY SHARE;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
-                HINT = 'Make it with pgmill group set, or SELECT mill.set_group(…).';
+                HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
         END IF;
         IF found_group.requires_permit THEN
             LOOP
@@ -1087,7 +1095,7 @@ BEGIN
     RETURN nullif(chain, '{}');
 END
 $$;
-COMMENT ON FUNCTION mill.required_limits IS 'The limits in force for such a task, in the order in which it acquires their permits; null: none';
+COMMENT ON FUNCTION mill.required_limits IS 'Returns the ids of the limits that apply to such a task, in the order in which it acquires their permits; null: none';
 
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1096,7 +1104,7 @@ BEGIN
         OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
 END
 $$;
-COMMENT ON FUNCTION mill.has_group_permit IS 'Whether a pending task of the group has the permit that the group asks for';
+COMMENT ON FUNCTION mill.has_group_permit IS 'Returns whether a pending task of the group has the permit that the group requires';
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -1110,7 +1118,7 @@ BEGIN
     DELETE FROM mill.permits p WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.release_permits IS 'Ends the permits of tasks that are no longer pending or running; of a limit with a rate their starts go on counting for a while. started_at: null if never started';
+COMMENT ON FUNCTION mill.release_permits IS 'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a rate until its window has passed. started_at: null for a task that never started';
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1128,7 +1136,7 @@ DECLARE
     passed integer;
 BEGIN
     granted := 0;
-    -- As with a claim: WAL is ordered, so what a permit led to does not survive without the permit.
+    -- As for a claim: WAL is ordered, so after a crash the effects of a permit survive only with the permit.
     PERFORM set_config('synchronous_commit', 'off', true);
     FOREACH kind_now IN ARRAY enum_range(NULL::mill.limit_kind) LOOP
         FOR limit_id IN SELECT l.id FROM mill.limits l
@@ -1137,14 +1145,14 @@ BEGIN
             CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
                 WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
             PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
-            -- From here on nobody else grants; each statement sees what those before have granted.
+            -- The lock excludes other granters; each of the following statements sees the earlier grants.
             at := clock_timestamp();
             SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
             DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
             SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
                 INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
             IF terms.window_starts IS NOT NULL THEN
-                -- A permit whose task has not started counts, and a start for one window.
+                -- Counts permits of tasks that have not started, and each start for one window.
                 SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
                     least(next_at, at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
                     INTO free, next_at
@@ -1162,7 +1170,7 @@ BEGIN
             CONTINUE WHEN free <= 0;
             WITH picked AS MATERIALIZED (
                 SELECT head.id FROM (
-                    -- A weighted random permutation, as the claim's.
+                    -- A weighted random permutation, as in the claim.
                     SELECT w.priority FROM mill.priorities w
                     ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
                 ) AS ranked CROSS JOIN LATERAL (
@@ -1185,14 +1193,14 @@ BEGIN
                     FILTER (WHERE m.blocking_limit_id IS NOT NULL)
                 INTO passed, onward FROM moved m;
             granted := granted + passed;
-            -- Of a later kind always.
+            -- The next limits of these tasks are always of a later kind.
             limit_ids := limit_ids || onward;
         END LOOP;
     END LOOP;
     next_in := next_at - clock_timestamp();
 END
 $$;
-COMMENT ON FUNCTION mill.grant_permits IS 'Hands out what is free of these limits, up to 1000 permits of each. granted: how many tasks became pending; next_in: until more is free by the clock alone';
+COMMENT ON FUNCTION mill.grant_permits IS 'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: time until a rate or an active period frees more';
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1200,7 +1208,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
 BEGIN
-    -- A walk over the distinct limits of the index, one probe each.
+    -- A loose index scan over the distinct limits, one probe each.
     WITH RECURSIVE waited (id) AS (
         (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
         UNION ALL
@@ -1215,7 +1223,7 @@ BEGIN
         FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
 END
 $$;
-COMMENT ON FUNCTION mill.grant_waiting_permits IS 'mill.grant_permits for every limit that a task waits for and that has room';
+COMMENT ON FUNCTION mill.grant_waiting_permits IS 'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
 
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1236,7 +1244,7 @@ BEGIN
     RETURN coalesce(cardinality(revoked), 0);
 END
 $$;
-COMMENT ON FUNCTION mill.revoke_permits IS 'pending -> blocked for the tasks that have a permit of these limits and have not started; returns how many';
+COMMENT ON FUNCTION mill.revoke_permits IS 'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1246,7 +1254,7 @@ DECLARE
     chain bigint[];
     blocked integer := 0;
 BEGIN
-    -- One index range each; together they would be a walk over the table.
+    -- Two statements with one index range each; a combined condition would scan the table.
     IF EXISTS (SELECT FROM mill.limits l
         WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.requires_permit)
     THEN
@@ -1271,7 +1279,7 @@ BEGIN
     RETURN blocked;
 END
 $$;
-COMMENT ON FUNCTION mill.block_pending IS 'pending -> blocked for tasks of a queue, or of a group, that were enqueued before it got its limit; the claim passes them over';
+COMMENT ON FUNCTION mill.block_pending IS 'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such tasks. Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1286,7 +1294,7 @@ BEGIN
         RETURN false;
     END IF;
     UPDATE mill.limit_reconciliation SET at = clock_timestamp();
-    -- Also of a period that has opened again since: no claim takes a task past its start_by.
+    -- Also for periods that have opened again: claims skip tasks whose start_by has passed.
     SELECT array_agg(DISTINCT l.id) INTO closed
         FROM mill.tasks t JOIN mill.limits l ON l.id = ANY (t.limits) AND l.kind = 'group'
         WHERE t.state = 'pending' AND t.group_name IS NOT NULL AND t.start_by <= clock_timestamp();
@@ -1296,7 +1304,9 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.reconcile_limits IS 'Looks after what no task''s end tells of: tasks that slipped in while a limit was set, periods that have closed. Workers call it, and then mill.grant_waiting_permits; more often than once a second it does nothing, and says so';
+COMMENT ON FUNCTION mill.reconcile_limits IS 'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once a second';
+
+-- Operator functions: limits, groups, priorities --------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
 RETURNS void
@@ -1323,7 +1333,7 @@ BEGIN
     PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
-COMMENT ON FUNCTION mill.set_max_running IS 'Sets how many tasks of a queue, of a concurrency key or of each run of a group may run at once: null = no limit, 0 = no task starts. Running tasks finish';
+COMMENT ON FUNCTION mill.set_max_running IS 'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no limit. 0: no task starts. Running tasks finish';
 
 CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
 RETURNS void
@@ -1334,12 +1344,13 @@ DECLARE
     changed bigint;
 BEGIN
     IF set_rate.kind = 'group' THEN
-        RAISE EXCEPTION 'a group has no rate' USING ERRCODE = '22023', HINT = 'Set it on a queue or a concurrency key.';
+        RAISE EXCEPTION 'a group cannot have a rate' USING ERRCODE = '22023',
+            HINT = 'Set the rate on a queue or a concurrency key.';
     ELSIF num_nonnulls(starts, period) = 1 THEN
-        RAISE EXCEPTION 'a rate is a number of starts and a period' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
     END IF;
-    -- Windows that the period is a whole multiple of are as exact as the period itself, and smoother:
-    -- as short as they may be without being shorter than one second or holding less than one start.
+    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
+    -- smoothly. Uses the shortest window of at least one second and one start.
     SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
         WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
     INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
@@ -1352,18 +1363,18 @@ BEGIN
     PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
-COMMENT ON FUNCTION mill.set_rate IS 'At most so many starts of tasks of a queue or of a concurrency key in any period; null, null = any number';
+COMMENT ON FUNCTION mill.set_rate IS 'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
 
 CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- First what locks limits, and no handing out after that: limits come before tasks.
+    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
     PERFORM mill.revoke_permits(limit_ids);
     PERFORM mill.block_pending(queue, group_name);
     PERFORM pg_notify('mill', 'sweep');
 END
 $$;
-COMMENT ON FUNCTION mill.enforce_limits IS 'Makes new terms of limits hold for the tasks that are there; workers then hand the permits out anew';
+COMMENT ON FUNCTION mill.enforce_limits IS 'Applies changed limits to existing tasks. Workers then grant the permits again';
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
     priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
@@ -1382,15 +1393,15 @@ BEGIN
         WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
 END
 $$;
-COMMENT ON FUNCTION mill.set_group IS 'Creates a group, or changes the given settings of one. mill.set_max_running(''group'', name, null) removes its limit';
+COMMENT ON FUNCTION mill.set_group IS 'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) removes its limit';
 
 CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
     zone text DEFAULT 'UTC') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF opens = closes THEN
-        RAISE EXCEPTION 'an active period of no length' USING ERRCODE = '22023',
-            HINT = 'null, null: tasks of the group may start at any time.';
+        RAISE EXCEPTION 'the active period is empty' USING ERRCODE = '22023',
+            HINT = 'Pass null, null to let tasks of the group start at any time.';
     END IF;
     PERFORM now() AT TIME ZONE set_active_period.zone;
     UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
@@ -1405,7 +1416,7 @@ BEGIN
         WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
 END
 $$;
-COMMENT ON FUNCTION mill.set_active_period IS 'Between which times of day, in which zone, tasks of a group may start; closes before opens: over midnight; null, null = at any time';
+COMMENT ON FUNCTION mill.set_active_period IS 'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the period extends past midnight. null, null: at any time';
 
 CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1415,14 +1426,14 @@ BEGIN
         RETURN false;
     ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
         RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
-            HINT = 'Cancel them or wait for their end; --max-running 0 keeps them from starting.';
+            HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';
     END IF;
     IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
         OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
             WHERE r.state = 'running' AND t.group_name = drop_group.name)
     THEN
-        RAISE EXCEPTION 'group "%" has tasks of jobs or of runs', name USING ERRCODE = '23503',
-            HINT = 'Take the group out of the jobs, and wait for the end of the runs.';
+        RAISE EXCEPTION 'group "%" is used by tasks of jobs or runs', name USING ERRCODE = '23503',
+            HINT = 'Remove the group from the jobs, and wait until the runs finish.';
     END IF;
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
     DELETE FROM mill.groups g WHERE g.name = drop_group.name;
@@ -1430,7 +1441,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that no live task belongs to; false: there is none of that name';
+COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
 
 CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
     normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
@@ -1443,19 +1454,20 @@ BEGIN
             ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
         WHERE p.priority = w.priority;
     IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
-        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023', HINT = 'At least one must be above it.';
+        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023',
+            HINT = 'At least one weight must be greater than zero.';
     END IF;
     PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
         'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
 END
 $$;
-COMMENT ON FUNCTION mill.set_weights IS 'Changes the weights that are given: 0 to 1000000, not all of them 0. Workers see it within two seconds';
+COMMENT ON FUNCTION mill.set_weights IS 'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
 
 CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.settings SET reserved_capacity = capacity
 $$;
-COMMENT ON FUNCTION mill.set_reserved_capacity IS 'Which share of the fleet''s readers serves reserved tasks only; workers see it with their next beat';
+COMMENT ON FUNCTION mill.set_reserved_capacity IS 'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next heartbeat';
 
 CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1468,7 +1480,7 @@ BEGIN
     IF percent = 0 THEN
         RETURN 0;
     END IF;
-    -- Worker after worker in the order of their ids gives all its readers, the last one some.
+    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
     SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
         FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
                 coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
@@ -1477,16 +1489,16 @@ BEGIN
     RETURN coalesce(reserved, 0);
 END
 $$;
-COMMENT ON FUNCTION mill.reserved_readers IS 'How many readers of a live worker serve reserved tasks only. Each worker reads the same table, so all agree';
+COMMENT ON FUNCTION mill.reserved_readers IS 'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the same table and therefore agree';
 
--- enqueue: -> scheduled | blocked | pending ------------------------------------------------------
+-- Checks of enqueue -------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     limit_bytes integer;
 BEGIN
-    -- The first characters decide, or else the whole: most statements do not begin with 1 kB of blanks.
+    -- The first 1000 characters usually suffice; the whole statement is checked only if they are blank.
     IF statement IS NULL OR (left(statement, 1000) !~ '\S' AND statement !~ '\S') THEN
         RAISE EXCEPTION 'the statement is empty' USING ERRCODE = '22023';
     END IF;
@@ -1498,47 +1510,47 @@ BEGIN
     END IF;
     IF jsonb_typeof(params) <> 'array' THEN
         RAISE EXCEPTION 'params is a JSON %, not an array', jsonb_typeof(params)
-            USING ERRCODE = '22023', HINT = 'Write the values of $1, $2, … in order: ''["2026-01-01", 7]''.';
+            USING ERRCODE = '22023', HINT = 'Give the values of $1, $2, … in order: ''["2026-01-01", 7]''.';
     END IF;
     IF jsonb_array_length(params) > 65535 THEN
         RAISE EXCEPTION 'params has more than 65535 values' USING ERRCODE = '54000';
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_statement IS 'Raises if the statement is empty or above the size limit, or if params is not a JSON array';
+COMMENT ON FUNCTION mill.check_statement IS 'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
 
 CREATE OR REPLACE FUNCTION mill.check_explain(statement text, mode mill.mode) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF mode = 'autocommit' THEN
         RAISE EXCEPTION 'a task in autocommit mode cannot be explained' USING ERRCODE = '22023',
-            HINT = 'Leave out the mode: the statement runs once, in a transaction, while it is explained.';
+            HINT = 'Omit the mode: EXPLAIN ANALYZE runs the statement once, in a transaction.';
     ELSIF statement !~* '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
-        RAISE EXCEPTION 'this statement has no plan to keep' USING ERRCODE = '22023',
-            HINT = 'explain is for one SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH; wrap nothing around it.';
+        RAISE EXCEPTION 'EXPLAIN does not support this statement' USING ERRCODE = '22023',
+            HINT = 'explain supports a single plain SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH.';
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_explain IS 'Raises if EXPLAIN takes no such statement, by its first word, or the mode is not transaction; that there is only one statement is for who runs it to find';
+COMMENT ON FUNCTION mill.check_explain IS 'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not transaction. Whether there is only one statement is checked when the task runs';
 
 CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
         ELSE 'pending' END::mill.state
 $$;
-COMMENT ON FUNCTION mill.first_state IS 'State of a task that is due then, or at once if null, and needs the permits of these limits';
+COMMENT ON FUNCTION mill.first_state IS 'Returns the initial state of a task with this due time (null: now) and these limits';
 
--- Viewing ----------------------------------------------------------------------------------------
+-- Views without hidden columns: visible_* ---------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
     FROM mill.settings s
 $$;
-COMMENT ON FUNCTION mill.sees_statements IS 'Whether the current user is shown what statements are and say';
+COMMENT ON FUNCTION mill.sees_statements IS 'Returns whether the current user may read statements, parameters, results and messages';
 
 CREATE OR REPLACE VIEW mill.visible_tasks AS
-    -- A subquery is asked once, a function for each row.
+    -- A scalar subquery is evaluated once, a plain function call once per row.
     SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
         x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
         x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
@@ -1547,7 +1559,7 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
     FROM mill.tasks x;
-COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for who may view';
+COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
 
 CREATE OR REPLACE VIEW mill.visible_attempts AS
     SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
@@ -1564,7 +1576,7 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
     FROM mill.attempts x;
-COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts, for who may view';
+COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
 
 CREATE OR REPLACE VIEW mill.visible_job_tasks AS
     SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
@@ -1573,23 +1585,24 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
     FROM mill.job_tasks x;
-COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for who may view';
+COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
 
 CREATE OR REPLACE VIEW mill.visible_schedule_log AS
     SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
         x.outcome, x.duration,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
     FROM mill.schedule_log x;
-COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for who may view';
+COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
 
--- Evaluated with the rights of whoever asks: inside a function that belongs to somebody else, those of
--- that owner.
+-- Profiles ----------------------------------------------------------------------------------------
+
+-- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
 CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
 SELECT p.name, p.description, p.key
 FROM mill.profiles p
 WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
     WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
-COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may have tasks run as';
+COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
 
 CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
 LANGUAGE plpgsql STABLE AS $$
@@ -1599,12 +1612,13 @@ BEGIN
     SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
     IF found_key IS NULL THEN
         RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
-            HINT = format('The owner of the queue allows it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])', name, current_user);
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, current_user);
     END IF;
     RETURN found_key;
 END
 $$;
-COMMENT ON FUNCTION mill.profile IS 'Key of a profile, for mill.submit and mill.enqueue_many; raises if the current user may not have tasks run as it';
+COMMENT ON FUNCTION mill.profile IS 'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not use the profile';
 
 CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1613,15 +1627,15 @@ DECLARE
 BEGIN
     SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
     IF found_name IS NULL THEN
-        RAISE EXCEPTION 'this is the key of no profile' USING ERRCODE = '42501', HINT = 'profile => mill.profile(''name'')';
+        RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
     END IF;
     RETURN found_name;
 END
 $$;
-COMMENT ON FUNCTION mill.name_of_profile IS 'Part of mill.submit: what a key opens; raises if nothing';
+COMMENT ON FUNCTION mill.name_of_profile IS 'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
 
--- Whoever may declare jobs decides what their tasks run as, so the one who is logged in is asked, or
--- the role that he has taken.
+-- The declaration of a job determines the profiles of its tasks, so the check applies to the session
+-- user, or to the role assumed with SET ROLE.
 CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1631,11 +1645,12 @@ BEGIN
         WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
     THEN
         RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
-            HINT = format('The owner of the queue allows it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])', name, caller);
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, caller);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_profile IS 'Part of mill.set_job_task: raises if the caller may not have tasks run as this profile';
+COMMENT ON FUNCTION mill.check_profile IS 'Raises an error if the caller may not use this profile, for mill.set_job_task';
 
 CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
     description text DEFAULT NULL) RETURNS void
@@ -1657,7 +1672,7 @@ BEGIN
         jsonb_build_object('allowed', set_profile.allowed)));
 END
 $$;
-COMMENT ON FUNCTION mill.set_profile IS 'Makes or changes a profile: which roles'' members may have tasks run as it; what is null stays. For the owner of the queue only';
+COMMENT ON FUNCTION mill.set_profile IS 'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. For mill_owner only';
 
 CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1671,7 +1686,7 @@ BEGIN
             WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
-            HINT = 'Wait for its tasks, or cancel them; change its jobs, or disable them.';
+            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
     END IF;
     DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
     IF NOT FOUND THEN
@@ -1681,7 +1696,9 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drop_profile IS 'Removes a profile that no live task and no job uses; whether there was one. For the owner of the queue only';
+COMMENT ON FUNCTION mill.drop_profile IS 'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
+
+-- Enqueue: -> scheduled | blocked | pending -------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -1719,7 +1736,7 @@ BEGIN
     THEN
         RAISE EXCEPTION 'statements, params and names differ in length' USING ERRCODE = '22023';
     END IF;
-    -- As in mill.submit: one question about all, before each is looked at by itself.
+    -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
     IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
         WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
             OR left(s.statement, 1000) !~ '\S')
@@ -1758,7 +1775,7 @@ BEGIN
         RETURNING id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue_many IS 'Submits many tasks that share their options, in order; returns their ids. See mill.enqueue; profile => mill.profile(''name'') is its run_as';
+COMMENT ON FUNCTION mill.enqueue_many IS 'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => mill.profile(''name'') corresponds to run_as';
 
 CREATE OR REPLACE FUNCTION mill.submit(
     statement text,
@@ -1793,7 +1810,7 @@ DECLARE
     first_state mill.state;
 BEGIN
     queue := coalesce(queue, 'default');
-    -- One question instead of three calls: most tasks are nothing of this.
+    -- A single query instead of three calls: most tasks need none of them.
     IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
         OR EXISTS (SELECT FROM mill.settings s
             WHERE octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S')
@@ -1811,14 +1828,14 @@ BEGIN
     created := true;
     IF key IS NOT NULL THEN
         LOOP
-            -- Waits for another transaction that is about to take the key.
+            -- Waits for a concurrent transaction that inserts the same key.
             INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING;
             EXIT WHEN FOUND;
             SELECT k.task_id, false INTO id, created FROM mill.dedup_keys k WHERE k.key = submit.key;
             IF FOUND THEN
                 RETURN;
             END IF;
-            -- The task that held the key finished in between.
+            -- The task with this key finished in the meantime.
             id := nextval('mill.tasks_id_seq');
             created := true;
         END LOOP;
@@ -1836,7 +1853,7 @@ BEGIN
         run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
 END
 $$;
-COMMENT ON FUNCTION mill.submit IS 'mill.enqueue for programs: also says whether the task is new or the live one of its key. profile: of mill.profile';
+COMMENT ON FUNCTION mill.submit IS 'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned by mill.profile';
 
 CREATE OR REPLACE FUNCTION mill.enqueue(
     statement text,
@@ -1870,14 +1887,14 @@ BEGIN
         external, key, group_name, run_id, concurrency_key, concurrency,
         CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, explain) s;
     IF NOT submitted.created THEN
-        RAISE NOTICE 'task % is live with key "%", no new task', submitted.id, key;
+        RAISE NOTICE 'no task was submitted: task % with key "%" is live', submitted.id, key;
     END IF;
     RETURN submitted.id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue IS 'Submits one task inside the caller''s transaction; returns its id. With a key that a live task has, returns that task''s id and says so in a notice';
+COMMENT ON FUNCTION mill.enqueue IS 'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of that task and raises a notice';
 
--- Finishing --------------------------------------------------------------------------------------
+-- End of an attempt: complete, fail, release_claim, reclaim ---------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.record_attempt(
     task mill.tasks,
@@ -1911,10 +1928,10 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.record_attempt IS 'Writes the history row of an attempt; of a task that ended with it, frees the key and tells the run';
+COMMENT ON FUNCTION mill.record_attempt IS 'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the run';
 
--- One plan for any parameters, and from the primary key: planning takes longer than the function, and
--- a plan made while the table was empty stays in the session's cache when it is full.
+-- Forces a generic plan that uses the primary key: planning would take longer than the function itself,
+-- and a plan made while the table was empty stays in the session's cache after the table has grown.
 CREATE OR REPLACE FUNCTION mill.complete(
     task_ids bigint[],
     claim_tokens uuid[],
@@ -1933,8 +1950,8 @@ DECLARE
     starts timestamptz[];
     in_runs mill.run_events[];
 BEGIN
-    -- A statement that ended its transaction sits in another one now. What it committed stays;
-    -- this attempt is not a success.
+    -- A statement that ended its transaction is now in a different one. Its commits remain, but the
+    -- attempt does not succeed.
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
@@ -1979,7 +1996,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the transaction of the tasks: all that are named or none. ran_until: seconds from the begin of the transaction to the end of each task, null = now; reports hold notices, result and plan. Opens only with the claims'' tokens, so everybody may call it. MT001: a claim is lost; MT002: not the transaction that was begun for the tasks';
+COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction that was begun for the tasks';
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1989,12 +2006,13 @@ BEGIN
     IF task.node IS NULL THEN
         RETURN false;
     END IF;
-    -- Locked: a cancel of the run comes before this, or finds the task waiting again.
+    -- The lock orders this against a cancel of the run: the cancel is either visible here, or finds the
+    -- task waiting again.
     SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id FOR SHARE;
     RETURN cancelled IS NOT NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.run_is_cancelled IS 'Whether the task belongs to a run that is cancelled, so that it is not attempted again';
+COMMENT ON FUNCTION mill.run_is_cancelled IS 'Returns whether the task belongs to a cancelled run and must not be attempted again';
 
 CREATE OR REPLACE FUNCTION mill.fail(
     task_id bigint,
@@ -2015,7 +2033,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'lost';
     END IF;
-    -- Somebody who asked to cancel does not want to see another attempt.
+    -- A cancelled task is not attempted again.
     IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id)
         OR verdict <> 'final' AND mill.run_is_cancelled(task)
     THEN
@@ -2050,7 +2068,7 @@ BEGIN
     RETURN 'retried';
 END
 $$;
-COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | blocked | pending (verdict failure, transient, crash: counted so) or finished (verdict final). Returns lost, retried or finished';
+COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or finished (verdict final). Returns lost, retried or finished';
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
 RETURNS boolean
@@ -2064,7 +2082,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- Looked for after the lock: a cancel takes it first.
+    -- Checked after locking the task: a cancel locks the task first.
     IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = release_claim.task_id)
         OR mill.run_is_cancelled(task)
     THEN
@@ -2088,7 +2106,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.release_claim IS 'running -> blocked | pending, or scheduled after a wait, with the attempt given back; a task with a cancel request ends as cancelled. False: the claim is lost';
+COMMENT ON FUNCTION mill.release_claim IS 'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel request ends as cancelled. Returns false if the claim is lost';
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
 RETURNS TABLE (task_id bigint, released boolean)
@@ -2102,8 +2120,8 @@ BEGIN
     SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
     FOR task IN
         SELECT t.* FROM mill.tasks t
-        -- The backend that ran the attempt is gone: its SQL can do nothing any more. A row whose
-        -- finish is about to commit is locked, and skipped.
+        -- Only tasks whose backend no longer exists, so that their SQL cannot have further effects. The
+        -- row of a task whose completion is about to commit is locked, and skipped.
         WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
             AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
                 AND coalesce(a.backend_start = t.session_started_at, true))
@@ -2114,16 +2132,16 @@ BEGIN
         reclaim.task_id := task.id;
         reclaim.released := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
             'message', CASE
-                WHEN task.at_most_once THEN 'the worker died; whether the statement ran to its end is not known'
-                WHEN verdict = 'final' THEN format('the worker died for the %s. time under this task', crash_cap)
+                WHEN task.at_most_once THEN 'the worker died; it is unknown whether the statement completed'
+                WHEN verdict = 'final' THEN format('the worker died; the task has reached max_crashes (%s)', crash_cap)
                 ELSE 'the worker died' END)) = 'retried';
         RETURN NEXT;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.reclaim IS 'Gives back the claims of a dead worker whose backends are gone; a task past max_crashes ends as lost';
+COMMENT ON FUNCTION mill.reclaim IS 'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches settings.max_crashes ends as lost. released: whether the task will be attempted again';
 
--- What a person says about one task --------------------------------------------------------------
+-- Operator functions: cancel and retry one task ---------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.cancel_task(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2139,7 +2157,7 @@ BEGIN
         RETURN 'running';
     ELSIF task.state = 'running' THEN
         INSERT INTO mill.cancel_requests (task_id) VALUES (task.id) ON CONFLICT DO NOTHING;
-        -- Rare enough for a notification inside a writing transaction; the beat brings it too.
+        -- Rare enough for a NOTIFY in a writing transaction; the worker also sees the request with its heartbeat.
         PERFORM pg_notify('mill', 'cancel');
         RETURN 'requested';
     END IF;
@@ -2153,7 +2171,7 @@ BEGIN
     RETURN 'cancelled';
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_task IS 'Part of mill.cancel and mill.cancel_open: what mill.cancel does, without a record of who did it';
+COMMENT ON FUNCTION mill.cancel_task IS 'Cancels a task without an audit record, for mill.cancel and mill.cancel_open. Returns the same values as mill.cancel';
 
 CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2166,7 +2184,7 @@ BEGIN
     RETURN answer;
 END
 $$;
-COMMENT ON FUNCTION mill.cancel IS 'Cancels a task: cancelled (it waited), requested (it runs; its worker stops the statement), finished or not found. running => false leaves one that runs alone';
+COMMENT ON FUNCTION mill.cancel IS 'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the statement), finished or not found. running => false leaves a running task alone and returns running';
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2216,14 +2234,16 @@ BEGIN
     PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
 EXCEPTION WHEN unique_violation THEN
-    -- Two people retried at the same moment: the other one's task is there.
+    -- A concurrent retry has already inserted the task.
     IF EXISTS (SELECT FROM mill.tasks t WHERE t.id = retry.id) THEN
         RETURN 'pending';
     END IF;
     RAISE;
 END
 $$;
-COMMENT ON FUNCTION mill.retry IS 'Runs a finished task again under its id, with all its attempts before it (retried), or a scheduled one now (brought forward); else the live state, or not found';
+COMMENT ON FUNCTION mill.retry IS 'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now (brought forward). Otherwise returns the live state, or not found';
+
+-- Graph helpers -----------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.cycle(names text[], parents integer[], children integer[]) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2267,7 +2287,7 @@ BEGIN
     IF taken = nodes THEN
         RETURN NULL;
     END IF;
-    -- Each that is left waits for one that is left: from parent to parent the way comes round.
+    -- Every remaining node has a remaining parent, so following the parents leads into a cycle.
     FOR i IN 1..nodes LOOP
         node := i;
         EXIT WHEN waits[i] > 0;
@@ -2284,7 +2304,7 @@ BEGIN
         FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
 END
 $$;
-COMMENT ON FUNCTION mill.cycle IS 'A path that comes round, as a > b > a; null: there is none. Edges by positions in names (Kahn, Topological sorting of large networks, 1962)';
+COMMENT ON FUNCTION mill.cycle IS 'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of large networks, 1962)';
 
 CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
@@ -2292,7 +2312,7 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN 'failed' THEN expected IN ('failed', 'finished')
         WHEN 'cancelled' THEN expected = 'finished' ELSE false END
 $$;
-COMMENT ON FUNCTION mill.satisfies IS 'Whether a parent that has ended so is what the edge expects; one that could not run never is';
+COMMENT ON FUNCTION mill.satisfies IS 'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
 
 CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer, satisfied integer, unsatisfied integer)
 RETURNS mill.run_task_state
@@ -2304,7 +2324,7 @@ LANGUAGE sql IMMUTABLE AS $$
         ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
     END::mill.run_task_state
 $$;
-COMMENT ON FUNCTION mill.evaluate_join IS 'What becomes of a waiting task of a run with so many parents, so many of them as expected and so many not';
+COMMENT ON FUNCTION mill.evaluate_join IS 'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied edges';
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2313,9 +2333,9 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
         WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
 $$;
-COMMENT ON FUNCTION mill.first_row IS 'First row of attempts.result as an object by column; null: none, or above 8 kB';
+COMMENT ON FUNCTION mill.first_row IS 'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
 
--- jobs -------------------------------------------------------------------------------------------
+-- Jobs and dependencies: definition, checks, lineage ----------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2335,7 +2355,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             FROM mill.visible_job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
-COMMENT ON FUNCTION mill.job_definition IS 'What mill.set_job would have to be given for the job as it is; null: there is none';
+COMMENT ON FUNCTION mill.job_definition IS 'Returns the job as arguments of mill.set_job; null: it does not exist';
 
 CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2353,13 +2373,13 @@ BEGIN
             OR param ? '$result' AND (param - '$result' - 'column' <> '{}'
                 OR jsonb_typeof(param->'column') IS DISTINCT FROM 'string')
         THEN
-            RAISE EXCEPTION '% is no parameter', param USING ERRCODE = '22023',
+            RAISE EXCEPTION 'invalid parameter reference %', param USING ERRCODE = '22023',
                 HINT = 'Write {"$param": "name"} for a parameter of the run, {"$result": "task", "column": "name"} for a value that a parent returned.';
         END IF;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.check_job_params IS 'Raises if params of a job''s task are no array, or a reference in them says anything else';
+COMMENT ON FUNCTION mill.check_job_params IS 'Raises an error if params of a job''s task are not an array or contain an invalid reference';
 
 CREATE OR REPLACE FUNCTION mill.with_max_attempts(document jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2393,13 +2413,13 @@ BEGIN
         'backoff', 'jitter', 'timeout', 'mode', 'at_most_once', 'external', 'ignore_failure', 'join', 'run_as',
         'after']);
     IF FOUND THEN
-        RAISE EXCEPTION 'a task has no "%"', unknown USING ERRCODE = '22023';
+        RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
     END IF;
     PERFORM mill.check_statement(task->>'statement', NULL);
     PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
     IF task ? 'group' AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = task->>'group') THEN
         RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
-            HINT = 'Make it with pgmill group set, or SELECT mill.set_group(…).';
+            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
     PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
     INSERT INTO mill.job_tasks (job, name, description, statement, params, queue, priority, group_name,
@@ -2435,11 +2455,11 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.set_job_task IS 'Part of mill.set_job: one task with its edges';
+COMMENT ON FUNCTION mill.set_job_task IS 'Creates or replaces one task of a job with its edges, for mill.set_job';
 
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
--- Dear in the eyes of the planner, and cheap: not to be compiled.
+-- The planner overestimates the cost of these queries, which would trigger JIT compilation.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     wrong record;
@@ -2450,9 +2470,9 @@ BEGIN
         AND e.disabled_at IS NULL AND NOT EXISTS (SELECT FROM mill.job_tasks t
             WHERE t.job = e.job AND t.name = e.parent AND t.disabled_at IS NULL) LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'task "%" of job "%" waits for "%", which is no task of it', wrong.child, job,
+        RAISE EXCEPTION 'task "%" of job "%" waits for "%", which is not a task of this job', wrong.child, job,
             wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.child,
-            HINT = 'Between tasks of different jobs: pgmill dependency add.';
+            HINT = 'To make a task wait for a task of another job, use pgmill dependency add.';
     END IF;
     SELECT t.name, p.value->>'$result' AS parent INTO wrong
         FROM mill.job_tasks t CROSS JOIN LATERAL jsonb_array_elements(t.params) AS p
@@ -2463,7 +2483,7 @@ BEGIN
             AND NOT EXISTS (SELECT FROM mill.dependencies d WHERE d.child = t.name
                 AND d.parent = p.value->>'$result' AND d.disabled_at IS NULL) LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'task "%" of job "%" takes a result of "%", and does not wait for it', wrong.name, job,
+        RAISE EXCEPTION 'task "%" of job "%" uses a result of "%" but does not wait for it', wrong.name, job,
             wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name;
     END IF;
     SELECT array_agg(t.name::text ORDER BY t.name) INTO names FROM mill.job_tasks t
@@ -2477,12 +2497,12 @@ BEGIN
     SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
         FROM edge e JOIN place p ON p.name = e.parent JOIN place c ON c.name = e.child;
     IF round_trip IS NOT NULL THEN
-        RAISE EXCEPTION 'tasks of job "%" wait for each other: %', job, round_trip
+        RAISE EXCEPTION 'dependency cycle in job "%": %', job, round_trip
             USING ERRCODE = '22023', TABLE = job, COLUMN = split_part(round_trip, ' > ', 1);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_job IS 'Raises if a job cannot be run: unknown parents, results of tasks that it does not wait for, tasks that wait for each other';
+COMMENT ON FUNCTION mill.check_job IS 'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
 
 CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text, category text, frequency text,
     priority mill.priority, enabled boolean) RETURNS boolean
@@ -2497,7 +2517,7 @@ DECLARE
     names text[];
 BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'tasks is no JSON array' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = '22023';
     END IF;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
@@ -2517,7 +2537,7 @@ BEGIN
     UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = kept AND e.disabled_at IS NULL;
     SELECT n INTO problem FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'job "%" has two tasks "%"', kept, problem
+        RAISE EXCEPTION 'job "%" has two tasks named "%"', kept, problem
             USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(problem, '');
     END IF;
     FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
@@ -2527,7 +2547,7 @@ BEGIN
             GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
             RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', kept, problem
                 USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(task->>'name', ''),
-                    HINT = coalesce(nullif(hint, ''), 'docs/runs.md says what a task of a job can have.');
+                    HINT = coalesce(nullif(hint, ''), 'See docs/runs.md for the settings of a task of a job.');
         END;
     END LOOP;
     PERFORM mill.check_job(kept);
@@ -2539,7 +2559,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.put_job IS 'Part of mill.set_job and mill.put_own_job: all of a job';
+COMMENT ON FUNCTION mill.put_job IS 'Creates or replaces a job, for mill.set_job and mill.put_own_job. Returns whether anything changed';
 
 CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
     frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
@@ -2552,8 +2572,8 @@ BEGIN
     SELECT s.name INTO owner FROM mill.schedules s
         WHERE s.own_job AND s.removed_at IS NULL AND lower(s.jobs[1]) = lower(set_job.name) LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'job "%" is the statement of schedule "%"', name, owner USING ERRCODE = '55000',
-            HINT = 'Change it where the schedule is declared, or take another name.';
+        RAISE EXCEPTION 'job "%" belongs to schedule "%"', name, owner USING ERRCODE = '55000',
+            HINT = 'Change it where the schedule is declared, or use another name.';
     END IF;
     UPDATE mill.jobs j SET of_schedule = false WHERE lower(j.name) = lower(set_job.name) AND j.of_schedule;
     changed := mill.put_job(name, tasks, description, category, frequency, priority, enabled);
@@ -2564,7 +2584,7 @@ BEGIN
     RETURN changed;
 END
 $$;
-COMMENT ON FUNCTION mill.set_job IS 'Makes a job what is said here, all of it: tasks that are not named any more are disabled, nothing is deleted; enabled null leaves it as it is. Whether that changed anything. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
+COMMENT ON FUNCTION mill.set_job IS 'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2576,13 +2596,13 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- That of a schedule goes with it.
+    -- The job of a schedule is enabled and disabled with the schedule, without an audit record of its own.
     PERFORM mill.record_audit('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
         FROM mill.jobs j WHERE lower(j.name) = lower(enable_job.job) AND NOT j.of_schedule;
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.enable_job IS 'Lets a job start runs, or not; false: there is none of that name';
+COMMENT ON FUNCTION mill.enable_job IS 'Enables or disables a job. Returns false if it does not exist';
 
 CREATE OR REPLACE FUNCTION mill.set_dependency(child text, parent text,
     expected mill.expected DEFAULT 'succeeded') RETURNS boolean
@@ -2591,7 +2611,7 @@ DECLARE
     names text[];
     round_trip text;
 BEGIN
-    -- Two that would close a circle only together take turns.
+    -- Serializes changes: two concurrent ones could form a cycle that neither forms alone.
     LOCK TABLE mill.dependencies IN SHARE ROW EXCLUSIVE MODE;
     INSERT INTO mill.dependencies AS d (child, parent, expected)
         VALUES (set_dependency.child, set_dependency.parent, set_dependency.expected)
@@ -2608,13 +2628,13 @@ BEGIN
         FROM mill.dependencies d JOIN place p ON p.name = d.parent JOIN place c ON c.name = d.child
         WHERE d.disabled_at IS NULL;
     IF round_trip IS NOT NULL THEN
-        RAISE EXCEPTION 'the tasks would wait for each other: %', round_trip USING ERRCODE = '22023';
+        RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023';
     END IF;
     PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child), jsonb_build_object('expected', expected));
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.set_dependency IS 'In every run that has both tasks, the child waits for the parent; whether that is new';
+COMMENT ON FUNCTION mill.set_dependency IS 'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
 
 CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2628,18 +2648,18 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency; false: there is none';
+COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency. Returns false if it does not exist';
 
 CREATE OR REPLACE VIEW mill.lineage AS
     SELECT d.child, d.parent, d.expected, NULL::text AS job FROM mill.dependencies d WHERE d.disabled_at IS NULL
     UNION ALL
     SELECT e.child, e.parent, e.expected, e.job FROM mill.job_edges e JOIN mill.jobs j ON j.name = e.job
     WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
-COMMENT ON VIEW mill.lineage IS 'Which task waits for which: everywhere (job null), or in one job';
+COMMENT ON VIEW mill.lineage IS 'Dependencies between tasks: in every run (job null) or in one job';
 
 CREATE OR REPLACE FUNCTION mill.reach(origin text, upwards boolean) RETURNS TABLE (task text, distance integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
--- Dear in the eyes of the planner, and cheap: not to be compiled.
+-- The planner overestimates the cost of these queries, which would trigger JIT compilation.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     names text[];
@@ -2671,7 +2691,7 @@ BEGIN
         next_edge[e] := first_edge[froms[e]];
         first_edge[froms[e]] := e;
     END LOOP;
-    -- In the order of the distance. Jobs that are never run together may wait for each other both ways.
+    -- Breadth-first search. The lineage may contain cycles between jobs that never run together.
     known := 1;
     found[1] := array_position(names, origin);
     distances[found[1]] := 0;
@@ -2690,21 +2710,21 @@ BEGIN
     RETURN QUERY SELECT names[f.i], distances[f.i] FROM unnest(found[2:known]) AS f(i) ORDER BY 2, 1;
 END
 $$;
-COMMENT ON FUNCTION mill.reach IS 'Every task that this one waits for (or that waits for it), also through others, and how far away it is: 1 = directly';
+COMMENT ON FUNCTION mill.reach IS 'Returns all direct and indirect parents of a task, or all children, with their distance (1: direct)';
 
 CREATE OR REPLACE FUNCTION mill.upstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.task, r.distance FROM mill.reach(name, true) AS r
 $$;
-COMMENT ON FUNCTION mill.upstream IS 'Tasks that this one waits for, and those that they wait for';
+COMMENT ON FUNCTION mill.upstream IS 'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
 
 CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.task, r.distance FROM mill.reach(name, false) AS r
 $$;
-COMMENT ON FUNCTION mill.downstream IS 'Tasks that wait for this one, and those that wait for them';
+COMMENT ON FUNCTION mill.downstream IS 'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
 
--- runs -------------------------------------------------------------------------------------------
+-- Runs: start, advance, cancel, restart, status ---------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
@@ -2716,29 +2736,30 @@ BEGIN
         SELECT lower(btrim(j.name)) AS name, min(j.place) AS place
         FROM unnest(jobs) WITH ORDINALITY AS j(name, place) WHERE btrim(j.name) <> '' GROUP BY 1) AS w;
     IF wanted IS NULL THEN
-        RAISE EXCEPTION 'no job is named' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'no job given' USING ERRCODE = '22023';
     END IF;
     SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j
         WHERE lower(j.name) = w AND j.disabled_at IS NULL) LIMIT 1;
     IF FOUND THEN
         IF EXISTS (SELECT FROM mill.jobs j WHERE lower(j.name) = wrong) THEN
-            RAISE EXCEPTION 'job "%" is disabled', wrong USING ERRCODE = '22023', HINT = 'pgmill job enable';
+            RAISE EXCEPTION 'job "%" is disabled', wrong USING ERRCODE = '22023',
+                HINT = 'Enable it with pgmill job enable.';
         END IF;
         RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
-            HINT = 'pgmill job list shows those that there are.';
+            HINT = 'pgmill job list shows all jobs.';
     END IF;
-    -- As they are written where they are declared.
+    -- In the declared spelling.
     RETURN (SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name)))
         FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
 END
 $$;
-COMMENT ON FUNCTION mill.runnable_jobs IS 'Part of mill.make_run: the jobs of these names, in any case, as they are written where they are declared. Raises if one is not there, or disabled. By index, which mill.make_run would not take';
+COMMENT ON FUNCTION mill.runnable_jobs IS 'Returns the declared spelling of these job names, matched without regard to case, for mill.make_run. Raises an error if a job does not exist or is disabled. Separate from mill.make_run so that it uses indexes';
 
 CREATE OR REPLACE FUNCTION mill.make_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may know nothing of a job that has just been made: two large sets are not to be compared
--- row by row.
+-- Statistics may not cover a job that has just been created, so nested loops over two large sets are
+-- excluded.
 SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -2747,7 +2768,7 @@ DECLARE
     offered jsonb := '{}';
 BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
-        RAISE EXCEPTION 'params is no JSON object' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
@@ -2758,10 +2779,10 @@ BEGIN
         VALUES (wanted, params, schedule.id, fire_at, reason) RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
-        -- A task that several jobs have is in once, as the one says that gives it the highest priority.
+        -- A task of several jobs is included once, from the job that gives it the highest priority.
         SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
         FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
-        -- Of both tables by their indexes.
+        -- Repeated for both tables, so that each uses its index.
         WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL
         ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
             array_position(wanted, j.name::text)
@@ -2775,7 +2796,7 @@ BEGIN
             UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d
                 WHERE d.disabled_at IS NULL) AS e
             JOIN numbered c ON c.name = e.child LEFT JOIN numbered p ON p.name = e.parent
-        -- What a job says about an edge is nearer than what holds everywhere.
+        -- An edge of a job takes precedence over a dependency of all runs.
         ORDER BY e.child, e.parent, e.place
     ), edges AS (
         INSERT INTO mill.run_edges (run_id, parent, child, expected)
@@ -2799,10 +2820,10 @@ BEGIN
             ORDER BY e.parent_name, e.child_name) FROM edge e WHERE e.parent IS NULL)
         INTO count, dropped;
     IF count = 0 THEN
-        RAISE EXCEPTION 'there is no task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
+        RAISE EXCEPTION 'no enabled task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
     END IF;
     PERFORM mill.check_run(run_id, params);
-    -- What is ready need not wait for somebody to look; what is left of very much does.
+    -- Releases ready tasks immediately, up to a bound; mill.advance_run releases the rest.
     UPDATE mill.runs r SET tasks = count, open = count, dropped = make_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
@@ -2811,7 +2832,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.make_run IS 'Part of mill.start_run and mill.fire: a frozen copy of these jobs, merged';
+COMMENT ON FUNCTION mill.make_run IS 'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
 
 CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
     OUT dropped text[])
@@ -2819,13 +2840,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT r.run_id, r.dropped INTO start_run.run_id, start_run.dropped
         FROM mill.make_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
-    -- Programs submit runs all day; who does it in somebody's name does what a person asked for.
+    -- Runs started by programs are not audited; runs started on behalf of a person are.
     IF current_setting('mill.actor', true) <> '' THEN
         PERFORM mill.record_audit('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.start_run IS 'Starts a run: a frozen copy of these jobs, merged. Names in any case. params: values of {"$param": …}. dropped: edges to tasks that are in none of the jobs';
+COMMENT ON FUNCTION mill.start_run IS 'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": …}. dropped: edges to tasks that are in none of the jobs';
 
 CREATE OR REPLACE FUNCTION mill.fill_params(params jsonb, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2846,7 +2867,7 @@ BEGIN
         FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
 END
 $$;
-COMMENT ON FUNCTION mill.fill_params IS 'params with the values of {"$param": name} in them';
+COMMENT ON FUNCTION mill.fill_params IS 'Returns params with the values of {"$param": name} filled in';
 
 CREATE OR REPLACE FUNCTION mill.fill_results(run_id bigint, params jsonb) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2856,11 +2877,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             ELSE p.value END ORDER BY p.place)
     FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
 $$;
-COMMENT ON FUNCTION mill.fill_results IS 'params with the values of {"$result": task, "column": name} in them; null where the task returned no such value';
+COMMENT ON FUNCTION mill.fill_results IS 'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no such value';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
--- Dear in the eyes of the planner, and cheap: not to be compiled.
+-- The planner overestimates the cost of these queries, which would trigger JIT compilation.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     wrong record;
@@ -2872,7 +2893,7 @@ BEGIN
             CROSS JOIN LATERAL jsonb_array_elements(j.params) AS p
         WHERE t.run_id = check_run.run_id AND p.value->>'$param' = g.name) LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'no task of these jobs has a parameter "%"', wrong.name USING ERRCODE = '22023';
+        RAISE EXCEPTION 'unknown parameter "%": no task of these jobs uses it', wrong.name USING ERRCODE = '22023';
     END IF;
     SELECT t.name, p.value->>'$result' AS parent INTO wrong
         FROM mill.run_tasks t CROSS JOIN LATERAL jsonb_array_elements(t.params) AS p
@@ -2880,7 +2901,7 @@ BEGIN
             SELECT FROM mill.run_tasks p2 JOIN mill.run_edges e ON e.run_id = p2.run_id AND e.parent = p2.node
             WHERE p2.run_id = t.run_id AND p2.name = p.value->>'$result' AND e.child = t.node) LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'task "%" takes a result of "%", and does not wait for it', wrong.name, wrong.parent
+        RAISE EXCEPTION 'task "%" uses a result of "%" but does not wait for it', wrong.name, wrong.parent
             USING ERRCODE = '22023';
     END IF;
     SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
@@ -2888,12 +2909,12 @@ BEGIN
     SELECT mill.cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
         FROM mill.run_edges e WHERE e.run_id = check_run.run_id;
     IF round_trip IS NOT NULL THEN
-        RAISE EXCEPTION 'the tasks wait for each other: %', round_trip USING ERRCODE = '22023',
-            HINT = 'pgmill lineage shows which job or dependency says so.';
+        RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023',
+            HINT = 'pgmill lineage shows the job or dependency of each edge.';
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_run IS 'Part of mill.start_run: raises if the run could not come to an end, or was given a parameter that no task has';
+COMMENT ON FUNCTION mill.check_run IS 'Raises an error if the run could not finish or was given an unknown parameter, for mill.make_run';
 
 CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
@@ -2906,7 +2927,7 @@ BEGIN
             count(*) FILTER (WHERE mill.satisfies(p.state, e.expected))::integer AS satisfied,
             count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer AS unsatisfied
         FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
-            -- A parent that has ended and will not tell this child any more.
+            -- A finished parent whose completion will not be propagated to this child again.
             LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
                 AND p.state NOT IN ('waiting', 'ready', 'released') AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
         WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
@@ -2924,7 +2945,7 @@ BEGIN
     RETURN upstream_failed;
 END
 $$;
-COMMENT ON FUNCTION mill.recount_dependencies IS 'Counts from the edges what mill.advance_run counts on the way, for tasks that wait (nodes null: all), and judges them; returns how many became upstream_failed';
+COMMENT ON FUNCTION mill.recount_dependencies IS 'Recomputes from the edges the counters that mill.advance_run maintains incrementally, and the states, of waiting tasks (nodes null: all). Returns the number of tasks that became upstream_failed';
 
 CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
     OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
@@ -2935,11 +2956,12 @@ DECLARE
     last_parent bigint;
     last_child bigint;
 BEGIN
-    -- A parent that has ended is not waiting, so no row is written twice in this statement. The edges
-    -- come in the order of their parents: a nested loop is the only way to run a lateral limit. A run
-    -- may be larger than all that statistics know of, and plans are older than it: rows are looked up
-    -- by primary key from inside a lateral join, which cannot be turned round, and written by their
-    -- place, which nobody else changes while the run's row is locked. State as text fits no index.
+    -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the
+    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop. A
+    -- run may be larger than the statistics suggest, and plans may be older than the run: rows are looked
+    -- up by primary key inside a LATERAL join, whose sides the planner cannot swap, and updated by ctid,
+    -- which no other session changes while the row of the run is locked. The cast of state to text keeps
+    -- the planner from using the index on state.
     WITH source AS MATERIALIZED (
         SELECT w.place, n.node, w.state, w.propagated_to FROM (
             SELECT p.node FROM unnest(parents) AS p(node)
@@ -2988,7 +3010,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.propagate_completion IS 'Part of mill.advance_run: children learn how these parents ended (search: and others that have not told all), up to so many edges. edges_propagated = max_count: there may be more. Which children are ready now, and which became upstream_failed and have children to tell themselves';
+COMMENT ON FUNCTION mill.propagate_completion IS 'Propagates the completion of these parents (search: and of others with pending_propagation) to their children, over up to max_count edges, for mill.advance_run. edges_propagated = max_count: there may be more. ready, upstream_failed: nodes of the children that changed to these states';
 
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
@@ -3032,7 +3054,7 @@ BEGIN
     RETURN released;
 END
 $$;
-COMMENT ON FUNCTION mill.release_ready IS 'Part of mill.advance_run: ready -> released for these tasks of a run (search: and others), up to so many; returns how many';
+COMMENT ON FUNCTION mill.release_ready IS 'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -3047,8 +3069,8 @@ BEGIN
     UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
         FROM picked p WHERE t.run_id = cancel_open.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
-    -- A task that somebody holds is being claimed, or is about to be attempted again and waits for this
-    -- run's row: it is for the next pass. Each tells of its end by an event, as those do that run.
+    -- A locked task is being claimed, or is about to be attempted again and waits for the row of this
+    -- run; the next pass handles it. Each cancelled task appends an event, like tasks that finish.
     SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running'
@@ -3067,7 +3089,7 @@ BEGIN
         WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running');
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_open IS 'Part of mill.advance_run, for a cancelled run: what waits is cancelled, and with kill what runs. waited: how many never got into the queue; more: call again';
+COMMENT ON FUNCTION mill.cancel_open IS 'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number of cancelled tasks that were never released. more: call again';
 
 CREATE OR REPLACE FUNCTION mill.end_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -3092,7 +3114,7 @@ BEGIN
     RETURN ended.state;
 END
 $$;
-COMMENT ON FUNCTION mill.end_run IS 'Part of mill.advance_run: cancelled, else failed, else succeeded';
+COMMENT ON FUNCTION mill.end_run IS 'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
 
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
@@ -3100,7 +3122,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    -- So that no statement takes long, whatever the run's size.
+    -- Bounds the duration of each statement, whatever the size of the run.
     max_count CONSTANT integer := 2000;
     run mill.runs;
     events mill.run_events[];
@@ -3112,10 +3134,11 @@ DECLARE
 BEGIN
     released := 0;
     more := false;
-    -- As with a claim: WAL is ordered, so what a release led to does not survive without the release.
+    -- As for a claim: WAL is ordered, so after a crash the effects of a release survive only with the release.
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
-    -- From here on nobody else advances this run; each statement sees what those before have done.
+    -- The lock excludes other sessions that advance this run; each of the following statements sees the
+    -- changes of the earlier ones.
     WITH taken AS (
         DELETE FROM mill.run_events e WHERE e.id = ANY (ARRAY(SELECT x.id FROM mill.run_events x
             WHERE x.run_id = advance_run.run_id ORDER BY x.id LIMIT max_count))
@@ -3170,14 +3193,14 @@ BEGIN
     UPDATE mill.runs r SET tasks = run.tasks, open = run.open, needs_rescan = run.needs_rescan
         WHERE r.id = run.id AND (r.tasks, r.open, r.needs_rescan) <> (run.tasks, run.open, run.needs_rescan);
     IF more THEN
-        -- Whoever does this may die before the next pass: a look has to find what is left.
+        -- The caller may crash before the next pass: the event lets another worker continue.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
     ELSIF run.open = 0 THEN
         ended := mill.end_run(run.id);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.advance_run IS 'Takes in what has ended, tells the children, releases what is ready, and ends the run when nothing is open; a part of it at a time. more: call again. ended: how the run has ended just now';
+COMMENT ON FUNCTION mill.advance_run IS 'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just finished';
 
 CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3197,7 +3220,7 @@ BEGIN
     RETURN 'cancelling';
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_run IS 'Cancels a run: nothing more of it starts; running tasks finish, or with kill are cancelled too. cancelling, the state of one that has ended, or not found';
+COMMENT ON FUNCTION mill.cancel_run IS 'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, the state of a finished run, or not found';
 
 CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -3215,7 +3238,7 @@ BEGIN
     INSERT INTO mill.run_events (run_id) VALUES (reset_run_tasks.run_id);
 END
 $$;
-COMMENT ON FUNCTION mill.reset_run_tasks IS 'Part of mill.restart_run and mill.retry_run_task: these tasks of a run wait again for what they waited for';
+COMMENT ON FUNCTION mill.reset_run_tasks IS 'Resets these tasks of a run to waiting, for mill.restart_run and mill.retry_run_task';
 
 CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
     never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
@@ -3229,14 +3252,15 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023';
     ELSIF run.state = 'running' THEN
-        RAISE EXCEPTION 'run % goes on', run_id USING ERRCODE = '55000',
-            HINT = 'One of its tasks: pgmill run retry. To stop it: pgmill run cancel.';
+        RAISE EXCEPTION 'run % is still running', run_id USING ERRCODE = '55000',
+            HINT = 'To retry one of its tasks, use pgmill run retry; to stop the run, use pgmill run cancel.';
     ELSIF run.state <> 'failed' AND NOT force THEN
-        RAISE EXCEPTION 'run % has %, not failed', run_id, run.state USING ERRCODE = '55000',
-            HINT = 'pgmill run restart --force restarts it all the same.';
+        RAISE EXCEPTION 'run % %, not failed', run_id,
+            CASE run.state WHEN 'cancelled' THEN 'is cancelled' ELSE 'has succeeded' END USING ERRCODE = '55000',
+            HINT = 'pgmill run restart --force restarts it anyway.';
     END IF;
     WITH RECURSIVE chosen (node) AS (
-        -- Started, and not to a good end; or never started.
+        -- Tasks that started and did not succeed, and tasks that never started.
         SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
             AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
                 OR never_run AND t.state IN ('cancelled', 'upstream_failed') AND t.started_at IS NULL)
@@ -3247,8 +3271,8 @@ BEGIN
     )
     SELECT array_agg(c.node) INTO nodes FROM chosen c;
     IF nodes IS NULL THEN
-        RAISE EXCEPTION 'run % has no such task', run_id USING ERRCODE = '55000',
-            HINT = 'pgmill run show tells what became of each.';
+        RAISE EXCEPTION 'run % has no task to restart', run_id USING ERRCODE = '55000',
+            HINT = 'pgmill run show lists the state of each task.';
     END IF;
     UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
         kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
@@ -3259,7 +3283,7 @@ BEGIN
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed' ORDER BY t.node;
 END
 $$;
-COMMENT ON FUNCTION mill.restart_run IS 'Runs again, in a run that has failed (force: that has ended), its tasks that failed, and those that never ran; downstream: those that failed and all that come after them. Returns their names';
+COMMENT ON FUNCTION mill.restart_run IS 'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the failed tasks and all tasks after them. Returns the names of the tasks';
 
 CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3273,11 +3297,11 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'not found';
     ELSIF run.state <> 'running' OR run.cancelled_at IS NOT NULL THEN
-        RAISE EXCEPTION 'run % does not go on', run_id USING ERRCODE = '55000', HINT = 'pgmill run restart';
+        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000', HINT = 'Use pgmill run restart.';
     ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
         RETURN found_task.state::text;
     END IF;
-    -- What became upstream_failed since, because of it or not, is evaluated anew.
+    -- Tasks after it that are upstream_failed are evaluated again, whether or not because of this task.
     WITH RECURSIVE after (node) AS (
         SELECT found_task.node
         UNION
@@ -3290,7 +3314,7 @@ BEGIN
     RETURN 'retried';
 END
 $$;
-COMMENT ON FUNCTION mill.retry_run_task IS 'Runs a task of a run that goes on again, after it failed or was cancelled; what it made upstream_failed waits for it again. retried, its state, or not found';
+COMMENT ON FUNCTION mill.retry_run_task IS 'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it again. Returns retried, the state of the task, or not found';
 
 CREATE OR REPLACE FUNCTION mill.is_upstream_of(run_id bigint, origin bigint, target bigint) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3300,7 +3324,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     )
     SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
 $$;
-COMMENT ON FUNCTION mill.is_upstream_of IS 'Whether a task of a run comes after another one, or is the same';
+COMMENT ON FUNCTION mill.is_upstream_of IS 'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
 
 CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
     after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
@@ -3322,16 +3346,16 @@ BEGIN
         WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
     run_id := coalesce(run_id, self.run_id);
     IF run_id IS NULL THEN
-        RAISE EXCEPTION 'no run is named, and this is no task of one' USING ERRCODE = '22023', HINT = 'run_id => …';
+        RAISE EXCEPTION 'run_id is required outside of a task of a run' USING ERRCODE = '22023', HINT = 'Pass run_id.';
     ELSIF run_id IS DISTINCT FROM self.run_id THEN
         self := NULL;
-        -- A run without a task of its own to wait for could end meanwhile.
+        -- Unless one of its tasks is the caller, the run could finish in the meantime.
         SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
     ELSE
         SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
     END IF;
     IF run.state IS DISTINCT FROM 'running' OR run.cancelled_at IS NOT NULL THEN
-        RAISE EXCEPTION 'run % does not go on', run_id USING ERRCODE = '55000';
+        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
     PERFORM mill.check_statement(statement, params);
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
@@ -3346,7 +3370,7 @@ BEGIN
         ignore_failure, cardinality(after))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'run % has a task "%" already', run_id, name USING ERRCODE = '23505';
+        RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
     END IF;
     FOREACH named IN ARRAY after || before LOOP
         SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_task.run_id AND t.name = named;
@@ -3355,24 +3379,24 @@ BEGIN
         ELSIF named = ANY (after) THEN
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
                 VALUES (run_id, other.node, new_node, 'succeeded');
-        -- What comes after the task that adds cannot start before that one has ended, and with it this.
+        -- Tasks after the calling task cannot start before it commits, and the new task with it.
         ELSIF other.state <> 'waiting'
             OR self.node IS NOT NULL AND (other.node = self.node OR NOT mill.is_upstream_of(run_id, self.node, other.node))
         THEN
-            RAISE EXCEPTION 'task "%" does not wait for this one: it could start before "%" is added', named, name
+            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added', named, name
                 USING ERRCODE = '55000';
         ELSE
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
                 VALUES (run_id, new_node, other.node, 'succeeded');
             IF mill.is_upstream_of(run_id, other.node, new_node) THEN
-                RAISE EXCEPTION 'task "%" would come after itself', name USING ERRCODE = '22023';
+                RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
             END IF;
         END IF;
     END LOOP;
     INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
 END
 $$;
-COMMENT ON FUNCTION mill.add_run_task IS 'Adds a task to a run that goes on: called by one of its tasks, it is there when that one commits. after: tasks of the run that it waits for; before: tasks that wait for the caller, and then for it too';
+COMMENT ON FUNCTION mill.add_run_task IS 'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
 
 CREATE OR REPLACE VIEW mill.run_status AS
     SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
@@ -3392,7 +3416,7 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
             count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
-COMMENT ON VIEW mill.run_status IS 'Runs with their tasks by state: waiting for parents, released (in the queue or running), ended';
+COMMENT ON VIEW mill.run_status IS 'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
 
 CREATE OR REPLACE VIEW mill.run_task_status AS
     SELECT r.run_id, r.node, r.name, r.job, r.task_id,
@@ -3408,14 +3432,14 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
-COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs: of those in the queue the state there';
+COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs. For released tasks, state is the state in the queue';
 
--- With its owner's rights a function cannot tell who asks: hidden is hidden from all.
+-- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
 CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT message FROM mill.settings s WHERE NOT s.hide_statements
 $$;
-COMMENT ON FUNCTION mill.visible_message IS 'Part of mill.why: a message, unless messages are hidden';
+COMMENT ON FUNCTION mill.visible_message IS 'Returns the message, or null if settings.hide_statements is set, for mill.why';
 
 CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3430,17 +3454,17 @@ BEGIN
     END IF;
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
     IF found_task.state = 'released' THEN
-        RETURN coalesce(mill.why(found_task.task_id), 'it has just ended');
+        RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
     ELSIF found_task.state = 'ready' THEN
-        RETURN 'it is ready and about to be put into its queue';
+        RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
         RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
     ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
-        RETURN format('it has ended: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
+        RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
             ': ' || mill.visible_message(found_task.message));
     END IF;
-    -- The first ten that stand in the way.
+    -- The first ten parents that prevent it from running.
     SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
         SELECT t.name, t.state, e.expected FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
@@ -3449,25 +3473,25 @@ BEGIN
             ELSE NOT mill.satisfies(t.state, e.expected) END
         ORDER BY t.node LIMIT 10) AS p;
     IF found_task.state = 'upstream_failed' THEN
-        RETURN format('it cannot run any more, because of %s', parents);
+        RETURN format('it cannot run because of its parents: %s', parents);
     ELSIF run.cancelled_at IS NOT NULL THEN
         RETURN 'its run is being cancelled';
     END IF;
     RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
-        coalesce(parents, 'parents that have just ended'))
+        coalesce(parents, 'parents that have just finished'))
         || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
-            THEN format(' and more, %s in all', found_task.parents - found_task.satisfied - found_task.unsatisfied) ELSE '' END;
+            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied) ELSE '' END;
 END
 $$;
-COMMENT ON FUNCTION mill.why(bigint, text) IS 'One sentence: why this task of a run is not running now, or what became of it; null if there is no such task';
+COMMENT ON FUNCTION mill.why(bigint, text) IS 'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
 
--- schedules --------------------------------------------------------------------------------------
+-- Schedules: declaration, ticks, triggers, status -------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT schedule.enabled AND schedule.removed_at IS NULL
 $$;
-COMMENT ON FUNCTION mill.is_active IS 'Whether the schedule may fire by itself';
+COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
 
 CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -3477,8 +3501,8 @@ BEGIN
     SELECT j.name INTO other FROM mill.jobs j
         WHERE lower(j.name) = lower(job) AND (j.name <> job OR NOT j.of_schedule);
     IF FOUND THEN
-        RAISE EXCEPTION 'there is a job "%"', other USING ERRCODE = '22023',
-            HINT = 'Name that job instead of a statement, or give the schedule another name.';
+        RAISE EXCEPTION 'job "%" already exists', other USING ERRCODE = '22023',
+            HINT = 'Give that job instead of a statement, or give the schedule another name.';
     END IF;
     PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
             || jsonb_build_object('name', job, 'statement', definition->'statement')),
@@ -3486,14 +3510,14 @@ BEGIN
     UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
 END
 $$;
-COMMENT ON FUNCTION mill.put_own_job IS 'Part of mill.put_schedule: a job of one statement';
+COMMENT ON FUNCTION mill.put_own_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
 
 CREATE OR REPLACE FUNCTION mill.retire_own_job(jobs text[]) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT mill.enable_job(retire_own_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
         WHERE s.own_job AND s.jobs = retire_own_job.jobs AND s.removed_at IS NULL)
 $$;
-COMMENT ON FUNCTION mill.retire_own_job IS 'Disables a job that was made for schedules, when none of them is left';
+COMMENT ON FUNCTION mill.retire_own_job IS 'Disables a job that was created for schedules, once no schedule uses it';
 
 CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
     declared_as text DEFAULT NULL) RETURNS text
@@ -3515,14 +3539,15 @@ BEGIN
         'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
         'category', 'enabled']);
     IF FOUND THEN
-        RAISE EXCEPTION 'a schedule has no "%"', unknown USING ERRCODE = '22023';
+        RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
     ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
         RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
     ELSIF definition ? 'jobs' AND definition ?| ARRAY['task', 'description', 'category']
         OR definition ? 'statement' AND definition ? 'params'
     THEN
-        RAISE EXCEPTION 'schedule "%" cannot say this', definition->>'name' USING ERRCODE = '22023',
-            HINT = 'task, description and category are of a statement, whose params stand in task; params are of jobs.';
+        RAISE EXCEPTION 'schedule "%" combines settings of a statement and of jobs', definition->>'name'
+            USING ERRCODE = '22023',
+            HINT = 'task, description and category require a statement, whose params belong in task; params requires jobs.';
     END IF;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
@@ -3542,13 +3567,13 @@ BEGIN
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
             FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
         IF wanted IS NULL THEN
-            RAISE EXCEPTION 'schedule "%" names no job', definition->>'name' USING ERRCODE = '22023';
+            RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
         END IF;
         SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
             SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
-                HINT = 'pgmill job list shows those that there are.';
+                HINT = 'pgmill job list shows all jobs.';
         END IF;
     END IF;
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
@@ -3564,7 +3589,7 @@ BEGIN
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
-    -- What counts from now on: a new timing, or that it may fire again.
+    -- A new timing, or a schedule that may fire again, counts from now.
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
         PERFORM mill.replan_schedule(put.id);
     END IF;
@@ -3580,7 +3605,7 @@ BEGIN
     RETURN 'changed';
 END
 $$;
-COMMENT ON FUNCTION mill.put_schedule IS 'Makes a schedule what the document says: name, timing, statement or jobs, task (of the statement: as of mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. new, changed or unchanged';
+COMMENT ON FUNCTION mill.put_schedule IS 'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, changed or unchanged';
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -3588,7 +3613,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
             error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
         WHERE s.id = replan_schedule.schedule_id
 $$;
-COMMENT ON FUNCTION mill.replan_schedule IS 'Has the next tick work out when the schedule fires, from now on';
+COMMENT ON FUNCTION mill.replan_schedule IS 'Makes the next tick compute the next fire of the schedule, counted from now';
 
 CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
     jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
@@ -3600,7 +3625,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
         'enabled', enabled)), 'call')
 $$;
-COMMENT ON FUNCTION mill.set_schedule IS 'Makes a schedule what is said here, all of it; new, changed or unchanged. timing: manual, a cadence such as daily(03:15), or trigger(…). It runs the statement, with what task says: {"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs, with these params. enabled null leaves it as it is';
+COMMENT ON FUNCTION mill.set_schedule IS 'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves it unchanged';
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3618,7 +3643,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.remove_schedules IS 'These schedules do not fire any more; nothing is deleted. Which of them there were';
+COMMENT ON FUNCTION mill.remove_schedules IS 'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
 
 CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3638,7 +3663,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.enable_schedule IS 'Lets a schedule fire, from now on, or not; false: there is none of that name';
+COMMENT ON FUNCTION mill.enable_schedule IS 'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
 
 CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3649,7 +3674,7 @@ BEGIN
     SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
         WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
     IF FOUND THEN
-        RAISE EXCEPTION 'what can be adjusted is max_attempts, retry_interval and jitter, not "%"', unknown
+        RAISE EXCEPTION 'cannot adjust "%"; only max_attempts, retry_interval and jitter', unknown
             USING ERRCODE = '22023';
     END IF;
     UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
@@ -3666,14 +3691,14 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.adjust_schedule IS 'Sets what is a person''s and survives every declaration: {"max_attempts", "retry_interval", "jitter"}; null: as it is declared. False: there is no such schedule';
+COMMENT ON FUNCTION mill.adjust_schedule IS 'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; null: as declared. Returns false if the schedule does not exist';
 
 CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.id FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
     ORDER BY r.id LIMIT 1
 $$;
-COMMENT ON FUNCTION mill.blocking_run IS 'The run of a schedule that goes on, if that is in the way of another';
+COMMENT ON FUNCTION mill.blocking_run IS 'Returns the run in progress that prevents another run of the schedule; null: none';
 
 CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval, last_fire_at timestamptz,
     OUT fire boolean, OUT reason text)
@@ -3686,25 +3711,24 @@ DECLARE
 BEGIN
     fire := true;
     IF pending >= least_rows THEN
-        reason := format('row threshold: %s rows >= %s', pending, least_rows);
+        reason := format('row threshold: pending rows %s >= %s', pending, least_rows);
     ELSIF pending > 0 AND oldest_age >= idle THEN
-        reason := format('idle: the oldest of %s rows is %s old >= %s', pending, age, idle);
+        reason := format('idle: age of the oldest row %s >= %s, pending rows %s', age, idle, pending);
     ELSIF pending > 0 AND (trigger->>'new_rows')::boolean AND coalesce(now() - last_fire_at >= debounce, true) THEN
-        reason := format('new rows: %s, and %s', pending, CASE WHEN last_fire_at IS NULL THEN 'no fire before'
-            ELSE format('the last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce) END);
+        reason := format('new rows: pending rows %s, %s', pending, CASE WHEN last_fire_at IS NULL THEN 'no previous fire'
+            ELSE format('last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce) END);
     ELSE
         fire := false;
-        reason := 'no trigger is met: ' || array_to_string(ARRAY[
-            CASE WHEN pending = 0 THEN 'no rows' ELSE format('%s rows', pending) END
-                || coalesce(' < ' || least_rows, ''),
+        reason := 'no trigger condition is met: ' || array_to_string(ARRAY[
+            format('pending rows %s', pending) || coalesce(' < ' || least_rows, ''),
             CASE WHEN pending > 0 AND idle IS NOT NULL
-                THEN format('the oldest is %s old < %s', coalesce(age::text, 'of unknown age,'), idle) END,
+                THEN format('age of the oldest row %s < %s', coalesce(age::text, '(unknown)'), idle) END,
             CASE WHEN pending > 0 AND (trigger->>'new_rows')::boolean
-                THEN format('the last fire %s ago < %s', date_trunc('second', now() - last_fire_at), debounce) END], ', ');
+                THEN format('last fire %s ago < %s', date_trunc('second', now() - last_fire_at), debounce) END], ', ');
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.evaluate_trigger IS 'Part of mill.should_fire: row threshold before idle before new rows; the first that is met, or why none is';
+COMMENT ON FUNCTION mill.evaluate_trigger IS 'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first condition that is met, or why none is';
 
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
     OUT fire boolean, OUT reason text, OUT blocked_by bigint)
@@ -3712,18 +3736,18 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     fire := false;
     reason := CASE WHEN schedule.removed_at IS NOT NULL
-            THEN format('its declaration is gone since %s', date_trunc('second', schedule.removed_at))
+            THEN format('its declaration was removed at %s', date_trunc('second', schedule.removed_at))
         WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND schedule.last_fire_at IS NOT NULL
-            THEN 'it has fired, and has no other fire'
+            THEN 'it has fired and does not fire again'
         WHEN NOT schedule.enabled THEN 'it is disabled'
-        WHEN schedule.mode = 'manual' THEN 'it fires only when somebody says so'
+        WHEN schedule.mode = 'manual' THEN 'it fires only when started manually'
         WHEN schedule.next_fire_at IS NULL AND schedule.trigger IS NULL AND schedule.next_tick_at IS NOT NULL
-            THEN 'no worker has worked out its timing since it was changed'
+            THEN 'no worker has computed its next fire since it was changed'
         WHEN schedule.mode = 'triggered' AND schedule.trigger IS NULL
             OR schedule.mode = 'scheduled' AND schedule.next_fire_at IS NULL
-            THEN coalesce(schedule.error, 'it has no fire left')
+            THEN coalesce(schedule.error, 'it has no more fires')
         WHEN schedule.mode = 'scheduled' AND schedule.next_fire_at > now()
-            THEN format('the next fire is not due before %s, in %s', schedule.next_fire_at,
+            THEN format('the next fire is due at %s, in %s', schedule.next_fire_at,
                 date_trunc('second', schedule.next_fire_at - now())) END;
     IF reason IS NOT NULL THEN
         RETURN;
@@ -3739,12 +3763,12 @@ BEGIN
         fire := blocked_by IS NULL;
     END IF;
     IF blocked_by IS NOT NULL THEN
-        reason := format('%s; run %s goes on since %s', reason, blocked_by, (SELECT date_trunc('second', r.started_at)
+        reason := format('%s; run %s has been running since %s', reason, blocked_by, (SELECT date_trunc('second', r.started_at)
             FROM mill.runs r WHERE r.id = blocked_by));
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.should_fire IS 'Whether a schedule is to fire now, and why or why not: for ticks and for mill.schedule_test alike. pending, oldest_age: what mill.measure_query found';
+COMMENT ON FUNCTION mill.should_fire IS 'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, oldest_age: result of mill.measure_query';
 
 CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text, pending bigint DEFAULT NULL)
 RETURNS bigint
@@ -3755,8 +3779,9 @@ DECLARE
     problem text;
     broken text;
 BEGIN
-    -- Nobody else fires this schedule meanwhile. Left to the unique index, this would wait for whoever ends
-    -- that run, who waits for the schedule's row.
+    -- The row of the schedule is locked, so no other session fires it concurrently. Relying on the unique
+    -- index instead would deadlock: the insert would wait for the session that finishes the existing run,
+    -- and that session waits for the row of the schedule.
     IF EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.fire_at = fire.fire_at) THEN
         RETURN NULL;
     END IF;
@@ -3764,7 +3789,7 @@ BEGIN
         SELECT r.run_id INTO fired
             FROM mill.make_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
     EXCEPTION WHEN OTHERS THEN
-        -- Others are not to wait for this schedule, and it is not to come back before its next time.
+        -- An error must not delay other schedules, and this schedule continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
         IF broken <> 'runs_fire' THEN
             INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, message)
@@ -3778,7 +3803,7 @@ BEGIN
     RETURN fired;
 END
 $$;
-COMMENT ON FUNCTION mill.fire IS 'Starts a run of a schedule whose row is locked; null: there is one of this instant, or it could not be started, which is in the log';
+COMMENT ON FUNCTION mill.fire IS 'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could not be started; such errors are logged in mill.schedule_log';
 
 CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint, oldest_age interval,
     OUT fired integer, OUT skipped integer)
@@ -3796,7 +3821,7 @@ BEGIN
         RETURN;
     ELSIF schedule.mode = 'scheduled' AND schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL THEN
         UPDATE mill.schedules s SET queued_fire_at = fire_at WHERE s.id = schedule.id;
-    -- A trigger that stays met while a run goes on says so once.
+    -- A trigger that stays met while a run is in progress is logged once.
     ELSIF schedule.mode = 'scheduled' OR NOT EXISTS (SELECT FROM mill.schedule_log l
         WHERE l.schedule_id = schedule.id AND l.event = 'skipped' AND l.run_id = decision.blocked_by
             AND l.id > coalesce((SELECT max(f.id) FROM mill.schedule_log f
@@ -3809,7 +3834,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.fire_or_skip IS 'Part of a tick: what mill.should_fire says, done and logged';
+COMMENT ON FUNCTION mill.fire_or_skip IS 'Carries out and logs the decision of mill.should_fire, as part of a tick';
 
 CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
 RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
@@ -3819,7 +3844,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s mill.schedules;
 BEGIN
-    -- WAL is ordered: a run that survives a crash has the step of its schedule before it.
+    -- WAL is ordered: if a run survives a crash, so does the earlier step of its schedule.
     PERFORM set_config('synchronous_commit', 'off', true);
     FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
         ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
@@ -3831,14 +3856,14 @@ BEGIN
         mode := s.mode;
         next_fire_at := s.next_fire_at;
         planned_from := s.planned_from;
-        -- What was held back by jitter is not late.
+        -- A delay caused by jitter does not count as lateness.
         now := now() - least(greatest(s.next_tick_at - s.next_fire_at, '0'), coalesce(s.jitter, s.declared_jitter));
         catch_up := s.catch_up;
         max_lateness := extract(epoch FROM s.max_lateness);
         measure := mill.measure_query(s.trigger);
         timeout := (s.trigger->>'timeout_secs')::double precision;
         IF s.trigger IS NOT NULL THEN
-            -- Who takes it looks at the table, once until then.
+            -- The caller measures the table, once until the next tick.
             UPDATE mill.schedules x SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
                 WHERE x.id = s.id;
         END IF;
@@ -3846,7 +3871,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.lock_due_schedules IS 'Locks schedules that a tick has to look at, for the caller''s transaction. planned_from: from when on to look for a fire, while next_fire_at is null. now: less what jitter held back. measure: of a trigger that has been read, what to ask, within timeout seconds';
+COMMENT ON FUNCTION mill.lock_due_schedules IS 'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a parsed trigger, to be run within timeout seconds';
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3868,7 +3893,7 @@ BEGIN
             INSERT INTO mill.schedule_log (schedule_id, event, fire_at, count, message)
                 VALUES (plan.id, 'missed', plan.missed_to, plan.missed, format('%s from %s to %s%s', plan.missed,
                     plan.missed_from, plan.missed_to,
-                    CASE WHEN plan.uncounted THEN ', and more until an hour ago' ELSE '' END));
+                    CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END));
         END IF;
         IF num_nonnulls(plan.error, plan.failure) > 0 THEN
             INSERT INTO mill.schedule_log (schedule_id, event, message)
@@ -3888,7 +3913,7 @@ BEGIN
             END IF;
             UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
         END IF;
-        -- What has no fire left is over: once.
+        -- A schedule without a further fire is disabled, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL OR plan.next_fire_at IS NOT NULL),
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
@@ -3898,7 +3923,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.tick IS 'What a tick has worked out about schedules that it has taken: [{"id", "fires", "next_fire_at", "missed", "missed_from", "missed_to", "uncounted", "failure" (of a try before), "error" (of the timing), "trigger"}]. How often each has fired, and was skipped';
+COMMENT ON FUNCTION mill.tick IS 'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", "missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the number of fires and of skipped fires per schedule';
 
 CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3915,7 +3940,7 @@ FROM (SELECT ARRAY(SELECT e.value FROM pg_catalog.json_each_text(pg_catalog.row_
             FROM jsonb_array_elements_text(trigger->'table') WITH ORDINALITY AS p(value, place)),
         coalesce(trigger->>'filter', 'true')) END
 $$;
-COMMENT ON FUNCTION mill.measure_query IS 'A query that says how many rows are pending and how many seconds old the oldest is: names quoted, filter and probe as they were declared. To be run in a transaction that reads only, as one statement, by a login that may read the table';
+COMMENT ON FUNCTION mill.measure_query IS 'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may read the table';
 
 CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
     oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
@@ -3926,7 +3951,7 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
-    -- Changed since it was measured, or gone, or fired for what a later look has found.
+    -- Ignores a schedule that was changed or removed since it was measured, or that a later tick has fired.
     IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
         OR s.last_fire_at >= taken_at
     THEN
@@ -3935,7 +3960,7 @@ BEGIN
     END IF;
     IF tick_trigger.error IS DISTINCT FROM s.error THEN
         UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
-        -- The same again is no news.
+        -- A repeated error is not logged again.
         IF tick_trigger.error IS NOT NULL THEN
             INSERT INTO mill.schedule_log (schedule_id, event, message) VALUES (s.id, 'error', tick_trigger.error);
         END IF;
@@ -3948,7 +3973,7 @@ BEGIN
         FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
 END
 $$;
-COMMENT ON FUNCTION mill.tick_trigger IS 'taken_at: by mill.lock_due_schedules. What was found of what triggers a schedule, or what went wrong; fires if that is enough';
+COMMENT ON FUNCTION mill.tick_trigger IS 'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3961,13 +3986,13 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     ELSIF s.removed_at IS NOT NULL THEN
-        RAISE EXCEPTION 'the declaration of schedule "%" is gone since %', s.name, date_trunc('second', s.removed_at)
-            USING ERRCODE = '55000', HINT = 'Declare it again.';
+        RAISE EXCEPTION 'the declaration of schedule "%" was removed at %', s.name, date_trunc('second', s.removed_at)
+            USING ERRCODE = '55000', HINT = 'Declare the schedule again.';
     END IF;
     blocker := mill.blocking_run(s);
     IF blocker IS NOT NULL AND NOT force THEN
-        RAISE EXCEPTION 'run % of schedule "%" goes on', blocker, s.name USING ERRCODE = '55000',
-            HINT = 'Wait for it, cancel it (pgmill run cancel), or start another one beside it with --force.';
+        RAISE EXCEPTION 'run % of schedule "%" is still running', blocker, s.name USING ERRCODE = '55000',
+            HINT = 'Wait for it, cancel it (pgmill run cancel), or start another run concurrently with --force.';
     END IF;
     SELECT r.run_id INTO started
         FROM mill.make_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
@@ -3977,7 +4002,7 @@ BEGIN
     RETURN started;
 END
 $$;
-COMMENT ON FUNCTION mill.run_now IS 'Starts a run of a schedule, whatever its timing says and without a change to it; its id. Null: there is no such schedule. Refuses while a run goes on that another must not overlap, but for force';
+COMMENT ON FUNCTION mill.run_now IS 'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, unless force is set';
 
 CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -3993,23 +4018,24 @@ BEGIN
         WHERE s.id = ended.schedule_id;
 END
 $$;
-COMMENT ON FUNCTION mill.log_completed IS 'Part of mill.end_run, for a run that a schedule has fired';
+COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.end_run';
 
 CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO mill.schedule_log (schedule_id, event, fire_at, run_id, message)
         SELECT r.schedule_id, 'reclaimed', r.fire_at, r.id,
-            format('the worker of task %s died, which it had since %s', task.name, date_trunc('second', task.claimed_at))
+            format('the worker of task %s died; it had claimed the task at %s', task.name,
+                date_trunc('second', task.claimed_at))
         FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
 $$;
-COMMENT ON FUNCTION mill.log_reclaimed IS 'Part of mill.fail, for a task of a run that a schedule has fired';
+COMMENT ON FUNCTION mill.log_reclaimed IS 'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
 
 CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     deleted integer;
 BEGIN
-    -- Ids come in the order of time, nearly: the oldest ones are looked at.
+    -- Ids are almost in chronological order, so only the lowest ids are examined.
     DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
             mill.settings s
         WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
@@ -4017,7 +4043,7 @@ BEGIN
     RETURN deleted;
 END
 $$;
-COMMENT ON FUNCTION mill.prune_schedule_log IS 'Deletes rows past settings.schedule_log_retention, up to 10000; returns how many';
+COMMENT ON FUNCTION mill.prune_schedule_log IS 'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
 
 CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
@@ -4030,7 +4056,7 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
-COMMENT ON VIEW mill.schedule_status IS 'Schedules: what is declared, what a person has set, when they fire, how the last run ended';
+COMMENT ON VIEW mill.schedule_status IS 'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
@@ -4045,12 +4071,12 @@ CREATE OR REPLACE VIEW mill.schedule_history AS
             ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
         LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t
             WHERE r.tasks > 1 AND t.run_id = r.id AND t.state = 'failed' ORDER BY t.node LIMIT 1) AS failed ON true;
-COMMENT ON VIEW mill.schedule_history IS 'Runs that schedules have fired; attempts, task_id, message and worker (of the last attempt) of those with one task, message of the first that failed of others';
+COMMENT ON VIEW mill.schedule_history IS 'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. For other runs: message of the first failed task';
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- Read only, and with the rights and the search_path of who asks: a probe is somebody's SQL. STABLE does not
--- keep it from calling what writes.
+-- Read-only, with the rights and the search_path of the caller, because a probe is arbitrary SQL. STABLE
+-- would not prevent it from calling functions that write.
 LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
 #variable_conflict use_column
 DECLARE
@@ -4070,7 +4096,7 @@ BEGIN
         oldest_row_age := make_interval(secs => age);
     END IF;
     IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
-        RETURN QUERY SELECT false, format('the probe returned %s, not one row of a number and an instant',
+        RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
             CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END), NULL::bigint, NULL::interval,
             NULL::timestamptz;
         RETURN;
@@ -4082,9 +4108,9 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-COMMENT ON FUNCTION mill.schedule_test IS 'Whether a tick would fire the schedule now, and why or why not, without firing it; measures with the rights of the caller. No row: there is no such schedule';
+COMMENT ON FUNCTION mill.schedule_test IS 'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers with the rights of the caller. Returns no row if the schedule does not exist';
 
--- What a person says about queues and workers -----------------------------------------------------
+-- Operator functions: queues and workers ----------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4094,7 +4120,7 @@ BEGIN
     PERFORM mill.record_audit('pause', 'queue ' || queue);
 END
 $$;
-COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue; running tasks go on';
+COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
 
 CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4106,7 +4132,7 @@ BEGIN
     PERFORM pg_notify('mill', 'sweep');
 END
 $$;
-COMMENT ON FUNCTION mill.resume IS 'Lets claims from a paused queue go on';
+COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
 
 CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4116,7 +4142,7 @@ BEGIN
     PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
 END
 $$;
-COMMENT ON FUNCTION mill.share_commits IS 'Lets readers run short tasks of a queue one after another in one transaction, for up to this budget (1 to 100 ms); null: each task commits alone. Workers see it within two seconds';
+COMMENT ON FUNCTION mill.share_commits IS 'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one transaction; null: each task commits alone. Workers apply the change within two seconds';
 
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4130,9 +4156,9 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drain IS 'Makes a worker stop claiming (or go on: draining => false); false if there is no such worker';
+COMMENT ON FUNCTION mill.drain IS 'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
 
--- What a person reads ----------------------------------------------------------------------------
+-- Monitoring: running tasks, status views, history, why, scale_hint -------------------------------
 
 CREATE OR REPLACE FUNCTION mill.command_progress() RETURNS TABLE (pid integer, message text,
     percent double precision)
@@ -4148,7 +4174,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         SELECT a.pid, 'analyze', a.phase, a.sample_blks_scanned, a.sample_blks_total
         FROM pg_stat_progress_analyze a
         UNION ALL
-        -- Scans count blocks, sorts and merges tuples, and CONCURRENTLY waits for others in between.
+        -- Scan phases count blocks, sort and merge phases count tuples, and wait phases of CONCURRENTLY count lockers.
         SELECT i.pid, lower(i.command), i.phase,
             CASE WHEN i.phase LIKE 'waiting %' THEN i.lockers_done WHEN i.blocks_total > 0 THEN i.blocks_done
                 ELSE i.tuples_done END,
@@ -4164,7 +4190,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         FROM pg_stat_progress_copy c) AS p
         CROSS JOIN LATERAL (SELECT least(100, 100.0 * p.done / nullif(p.total, 0))::double precision AS percent) AS d
 $$;
-COMMENT ON FUNCTION mill.command_progress IS 'Part of mill.backends: how far the server says that its VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER and COPY are, by backend; percent is of the phase';
+COMMENT ON FUNCTION mill.command_progress IS 'Returns the progress that the server reports for VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER and COPY, by backend, for mill.backends. percent: of the current phase';
 
 CREATE OR REPLACE FUNCTION mill.backends() RETURNS TABLE (pid integer, backend_start timestamptz,
     state text, wait_event_type text, wait_event text, query text, blocked_by integer[], blockers jsonb,
@@ -4175,7 +4201,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
             a.application_name, a.xact_start
         FROM pg_stat_activity a
     ), own AS MATERIALIZED (
-        -- Of tasks that share a commit there are several to a backend.
+        -- One row per backend: tasks in a shared commit have the same backend.
         SELECT a.*, pg_blocking_pids(a.pid) AS blocked_by FROM activity a
         WHERE (a.pid, a.backend_start) IN (SELECT t.session_pid, t.session_started_at FROM mill.tasks t
             WHERE t.state = 'running')
@@ -4192,23 +4218,23 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         p.message, p.percent
     FROM own o LEFT JOIN mill.command_progress() p ON p.pid = o.pid
 $$;
-COMMENT ON FUNCTION mill.backends IS 'The backends of running tasks, and no others: what they do, wait for and are blocked by, and how far the command is where the server tells. blockers: [{"pid", "task_id", "name", "application", "user", "state", "transaction_started_at"}], task and name of those that run a task';
+COMMENT ON FUNCTION mill.backends IS 'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", "transaction_started_at"}], with task_id and name for backends that run a task';
 
--- A set, so that one look at any number of workers reads the server's locks once.
+-- Returns a set, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 $$;
-COMMENT ON FUNCTION mill.live_sessions IS 'Keys of the advisory locks that some session holds: a worker whose control session is gone holds none';
+COMMENT ON FUNCTION mill.live_sessions IS 'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds none';
 
 CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
         now() - t.claimed_at AS running_duration, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,
         t.session_pid AS pid, b.state AS backend_state, b.wait_event_type, b.wait_event,
         b.blocked_by, r.requested_at AS cancel_requested_at, t.statement,
-        -- What the task says of itself comes before what the server says of one command.
+        -- Progress reported by the task takes precedence over the server's progress of one command.
         coalesce(CASE WHEN p.message IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.message END, b.message) AS progress,
         CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent ELSE b.percent END AS percent,
         p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices, b.blockers
@@ -4218,7 +4244,7 @@ CREATE OR REPLACE VIEW mill.running AS
         LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
         LEFT JOIN mill.progress p ON p.task_id = t.id AND p.worker_id = t.claimed_by AND p.attempt = t.attempt
     WHERE t.state = 'running';
-COMMENT ON VIEW mill.running IS 'Running tasks: where, since when, what the backend waits for and who blocks it, how far it is, its last notices';
+COMMENT ON VIEW mill.running IS 'Running tasks with worker, start time, wait events, blockers, progress and last notices';
 
 CREATE OR REPLACE VIEW mill.queue_status AS
     SELECT name AS queue,
@@ -4244,7 +4270,7 @@ CREATE OR REPLACE VIEW mill.queue_status AS
             min(claimed_at) FILTER (WHERE state = 'running') AS oldest_running_at
         FROM mill.tasks GROUP BY queue) t USING (name)
         FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name);
-COMMENT ON VIEW mill.queue_status IS 'Per queue: tasks by state, age of the oldest pending one, and what somebody has set';
+COMMENT ON VIEW mill.queue_status IS 'Queues with the number of tasks by state, the age of the oldest pending task, and their settings';
 
 CREATE OR REPLACE VIEW mill.priority_status AS
     SELECT p.priority, p.weight, coalesce(t.pending, 0) AS pending, coalesce(t.running, 0) AS running,
@@ -4254,7 +4280,7 @@ CREATE OR REPLACE VIEW mill.priority_status AS
             count(*) FILTER (WHERE state = 'running') AS running,
             min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at
         FROM mill.tasks GROUP BY priority) t USING (priority);
-COMMENT ON VIEW mill.priority_status IS 'Per priority: weight, tasks that wait and run, age of the oldest one that waits';
+COMMENT ON VIEW mill.priority_status IS 'Priorities with weight, number of pending and running tasks, and the age of the oldest pending task';
 
 CREATE OR REPLACE VIEW mill.limit_status AS
     SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
@@ -4263,7 +4289,7 @@ CREATE OR REPLACE VIEW mill.limit_status AS
             WHERE counts_until IS NULL GROUP BY limit_id) p USING (id)
         LEFT JOIN (SELECT blocking_limit_id AS id, count(*) AS waiting FROM mill.tasks
             WHERE state = 'blocked' GROUP BY blocking_limit_id) t USING (id);
-COMMENT ON VIEW mill.limit_status IS 'Per limit: what it says, tasks that have its permit (running or about to), tasks that wait for one';
+COMMENT ON VIEW mill.limit_status IS 'Limits with their current values, the number of tasks that hold a permit (pending or running), and the number of tasks that wait for one';
 
 CREATE OR REPLACE VIEW mill.group_status AS
     SELECT g.*, a.open, a.until AS next_change_at, coalesce(t.pending, 0) AS pending,
@@ -4274,7 +4300,7 @@ CREATE OR REPLACE VIEW mill.group_status AS
                 count(*) FILTER (WHERE state = 'running') AS running,
                 count(*) FILTER (WHERE state = 'blocked') AS blocked
             FROM mill.tasks WHERE group_name IS NOT NULL GROUP BY group_name) t USING (name);
-COMMENT ON VIEW mill.group_status IS 'Per group: what is set, whether its active period is open and until when, tasks by state';
+COMMENT ON VIEW mill.group_status IS 'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
 
 CREATE OR REPLACE VIEW mill.history AS
     SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,
@@ -4283,13 +4309,13 @@ CREATE OR REPLACE VIEW mill.history AS
         a.finished_at - a.started_at AS duration,
         a.rows, a.sqlstate, a.message, a.detail, a.hint, a.context, a.position, a.notices, a.result,
         a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params, a.run_id,
-        -- Per backend the server tells these of no other attempts: null there.
+        -- Null for other attempts: the server has no such counters per backend.
         a.plan, (a.plan->'Plan'->>'WAL Bytes')::bigint AS wal_bytes,
         (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
         (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written
     FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
-COMMENT ON VIEW mill.history IS 'Every attempt that ended: outcome, how long it waited and ran, error, notices, first rows; of tasks with explain the plan, and what it says of WAL and blocks';
+COMMENT ON VIEW mill.history IS 'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also the plan and its WAL and block counts';
 
 CREATE OR REPLACE FUNCTION mill.durations_of(queue text, name text) RETURNS TABLE (attempts bigint,
     failures bigint, p50 interval, p95 interval, mean interval, last interval, last_at timestamptz, trend double precision)
@@ -4311,10 +4337,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                 AND x.finished_at < now() + interval '1 hour'
             ORDER BY x.finished_at DESC LIMIT 500) AS r) AS a
 $$;
-COMMENT ON FUNCTION mill.durations_of IS 'How long tasks of this name take: of the attempts of the last seven days (UTC) the last 500 at most. p50 to last: those that succeeded. trend: median of the last 20 of them over that of the up to 200 before; null if there are less than 40';
+COMMENT ON FUNCTION mill.durations_of IS 'Returns run times of tasks with this name, from at most the last 500 attempts of the last seven days (UTC). p50, p95, mean and last cover successful attempts. trend: median of the last 20 successful attempts divided by the median of up to 200 before them; null if there are fewer than 40';
 
--- A walk over the distinct names of the index, one probe each. Whole days, so that no name is looked for
--- behind a day's worth of entries that are too old.
+-- A loose index scan over the distinct names, one probe each. The period consists of whole days, so that
+-- no probe has to skip up to a day of index entries that are too old.
 CREATE OR REPLACE VIEW mill.durations AS
     WITH RECURSIVE named (queue, name) AS (
         (SELECT a.queue, a.name FROM mill.attempts a WHERE a.name IS NOT NULL
@@ -4330,7 +4356,7 @@ CREATE OR REPLACE VIEW mill.durations AS
     SELECT n.queue, n.name, d.* FROM (SELECT x.queue, x.name FROM named x LIMIT 1000) AS n
         CROSS JOIN LATERAL mill.durations_of(n.queue, n.name) AS d
     WHERE d.attempts > 0;
-COMMENT ON VIEW mill.durations IS 'How long tasks take, by queue and name, as mill.durations_of; the first 1000 names';
+COMMENT ON VIEW mill.durations IS 'Run times of tasks by queue and name, see mill.durations_of. The first 1000 names';
 
 CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
 LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
@@ -4340,9 +4366,9 @@ LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
         '(^|[^[:alnum:]])''[^'']*''', '\1''…''', 'g'),
         '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
 $$;
-COMMENT ON FUNCTION mill.message_pattern IS 'An error message without what differs from one time to the next: quoted names and values, numbers, dates, uuids';
+COMMENT ON FUNCTION mill.message_pattern IS 'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
 
--- Reads with the rights of who asks, by the view that hides what messages say.
+-- Runs with the rights of the caller, and reads the view that hides messages.
 CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
     sqlstate text, message text, attempts bigint, tasks bigint, first_at timestamptz, last_at timestamptz,
     queues text[], names text[], examples bigint[])
@@ -4357,11 +4383,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
     ORDER BY count(*) DESC, max(f.finished_at) DESC
 $$;
-COMMENT ON FUNCTION mill.failure_groups IS 'Attempts that failed in this time, the last 10000 at most, by outcome, SQLSTATE and mill.message_pattern, the most frequent first; names: up to 10, examples: the last 5 tasks';
+COMMENT ON FUNCTION mill.failure_groups IS 'Returns failed attempts of the given period, at most the last 10000, grouped by outcome, SQLSTATE and mill.message_pattern, most frequent first. names: up to 10. examples: ids of the last 5 tasks';
 
 CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
-COMMENT ON VIEW mill.failures IS 'What failed in the last day, by kind: mill.failure_groups';
+COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day by kind, see mill.failure_groups';
 
 CREATE OR REPLACE FUNCTION mill.why_blocked(task mill.tasks) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4386,13 +4412,13 @@ BEGIN
             to_char(terms.opens, 'HH24:MI'), to_char(terms.closes, 'HH24:MI'), terms.zone,
             date_trunc('second', period.until));
     ELSIF terms.running >= terms.max_running THEN
-        RETURN format('%s has %s of %s tasks running, and %s%s of its priority are before this one', subject,
+        RETURN format('%s has %s of %s tasks running; tasks ahead with the same priority: %s%s', subject,
             terms.running, terms.max_running, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     ELSIF terms.rate_starts IS NOT NULL THEN
-        RETURN format('%s starts at most %s tasks in %s, and %s%s of its priority are before this one', subject,
+        RETURN format('%s allows %s starts per %s; tasks ahead with the same priority: %s%s', subject,
             terms.rate_starts, terms.rate_period, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     END IF;
-    RETURN format('it is about to get the permit of %s', subject);
+    RETURN format('it is about to get a permit of %s', subject);
 END
 $$;
 COMMENT ON FUNCTION mill.why_blocked IS 'mill.why for a task that waits for a permit';
@@ -4432,7 +4458,7 @@ BEGIN
         ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
             AND now() - w.heartbeat_at < w.orphan_timeout)
         THEN
-            RETURN format('its worker %s has not been heard of: the task is about to be reclaimed', place);
+            RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed', place);
         ELSIF cardinality(backend.blocked_by) > 0 THEN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
                 date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
@@ -4453,7 +4479,7 @@ BEGIN
                 coalesce(mill.visible_message(last_attempt.message), last_attempt.sqlstate, 'no message'),
                 date_trunc('second', task.due_at), date_trunc('second', task.due_at - now()));
         END IF;
-        RETURN format('it is not due before %s, in %s', date_trunc('second', task.due_at),
+        RETURN format('it is due at %s, in %s', date_trunc('second', task.due_at),
             date_trunc('second', task.due_at - now()));
     ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.paused) THEN
         RETURN format('queue "%s" is paused', task.queue);
@@ -4478,32 +4504,32 @@ BEGIN
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
             AND t.id < task.id LIMIT 100000) AS before;
-    -- Readers that serve reserved tasks only are no help to others.
+    -- Readers for reserved tasks do not serve other tasks.
     IF task.priority <> 'reserved' THEN
         SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
             WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
                 AND now() - w.heartbeat_at < w.orphan_timeout;
         IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
-            RETURN format('%s of %s readers that serve queue "%s" are kept for reserved tasks, and the others are busy',
+            RETURN format('readers that serve queue "%3$s": %1$s of %2$s are kept for reserved tasks, the others are busy',
                 kept, serving.readers, task.queue);
         END IF;
     END IF;
     IF serving.busy < serving.readers THEN
-        RETURN format('it is about to be claimed: %s of %s readers that serve queue "%s" are idle',
+        RETURN format('it is about to be claimed; idle readers that serve queue "%3$s": %1$s of %2$s',
             serving.readers - serving.busy, serving.readers, task.queue);
     END IF;
-    RETURN format('all %s readers that serve queue "%s" are busy, and %s%s tasks of its priority are before it',
+    RETURN format('all readers (%s) that serve queue "%s" are busy; tasks ahead with the same priority: %s%s',
         serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
 END
 $$;
-COMMENT ON FUNCTION mill.why(bigint) IS 'One sentence: why this task is not running now, or what it is doing; null if there is no such task';
+COMMENT ON FUNCTION mill.why(bigint) IS 'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
 
--- The distinct queues are a walk over the pending index, one probe each; then so many entries of each. A paused
--- queue costs one probe, however much it holds. Scheduled tasks that are due, because where no worker is nobody
--- promotes them.
+-- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
+-- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
+-- without a worker nothing promotes them to pending.
 CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
--- Statistics of a table that is empty one moment and full the next are no guide.
+-- Statistics are unreliable for a table that is empty one moment and full the next.
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
     WITH RECURSIVE walk AS (
         (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
@@ -4529,11 +4555,11 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
         + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
             AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
 $$;
-COMMENT ON FUNCTION mill.scale_hint IS 'How many readers could work now, in all queues or in these: tasks that wait for one (pending, or scheduled and due) and tasks that run. Divide it by the readers of a worker to know how many workers to have. Not counted: tasks of paused queues, tasks that wait for a permit (blocked: no further worker helps them), tasks that are not due. What runs counts also in a paused queue, so that a busy fleet is not taken away. Waiting tasks beyond 100000 are not counted any more. No regard to profiles: a task whose profile no worker has counts, too';
+COMMENT ON FUNCTION mill.scale_hint IS 'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run (pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
 
--- Who may do what --------------------------------------------------------------------------------
+-- Privileges --------------------------------------------------------------------------------------
 
--- Everybody may finish a claim whose token they hold, and nothing else.
+-- PUBLIC may complete a claim whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
@@ -4561,8 +4587,8 @@ GRANT SELECT ON mill.my_profiles TO mill_producer;
 GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
--- Whoever knows the token of a running task may complete it, whoever knows the key of a profile may have
--- tasks run as it: nobody is given these. What statements are and say has views of its own.
+-- The token of a running task allows its completion, and the key of a profile allows its use: no role can
+-- read either. Statements and their output are readable through the visible_* views.
 DO $$
 DECLARE
     kept record;

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Ends a demo that was kept running: workers, server, and the directory this file lies in.
+# Stops a demo that was kept running: workers, server, and the directory of this file.
 set -u
 directory=$(cd "$(dirname "$0")" && pwd) || exit 1
 cd "$directory" || exit 1
 
-# A process id may belong to somebody else by now.
+# The process id may meanwhile belong to another process.
 ours() {
     case $(readlink "/proc/$1/exe" 2> /dev/null || ps -o comm= -p "$1" 2> /dev/null) in
         "$2" | */"$2" | */"$2 (deleted)") return 0 ;;
@@ -21,7 +21,7 @@ end() {
         tries=$((tries + 1))
     done
     if ours "$1" "$2"; then
-        echo "process $1 ($2) does not end, $directory stays" >&2
+        echo "process $1 ($2) does not end; keeping $directory" >&2
         exit 1
     fi
 }
@@ -34,4 +34,4 @@ if [ -f data/postmaster.pid ]; then
     end "$pid" postgres INT
 fi
 cd / && rm -rf "$directory"
-echo "stopped, and $directory is gone"
+echo "stopped; removed $directory"

@@ -1,4 +1,4 @@
--- Statements that refuse a transaction: at least once instead of exactly once.
+-- Statements that cannot run in a transaction block: executed at least once instead of exactly once.
 CREATE TABLE IF NOT EXISTS sample_big AS SELECT n FROM generate_series(1, 10000) AS n;
 
 CREATE OR REPLACE PROCEDURE sample_in_batches() LANGUAGE plpgsql AS $$
@@ -13,5 +13,5 @@ $$;
 SELECT mill.enqueue('VACUUM (ANALYZE) sample_big', mode => 'autocommit');
 SELECT mill.enqueue('CREATE INDEX CONCURRENTLY IF NOT EXISTS sample_big_n ON sample_big (n)', mode => 'autocommit');
 SELECT mill.enqueue('CALL sample_in_batches()', mode => 'autocommit');
--- Never started twice: if nobody saw its end, the outcome is "unknown".
+-- Never started twice: if its end is not observed, the outcome is "unknown".
 SELECT mill.enqueue('VACUUM sample_big', mode => 'autocommit', at_most_once => true);

@@ -1,4 +1,4 @@
--- For later, by the database's clock.
+-- Tasks that are due later, by the clock of the database.
 SELECT mill.enqueue('SELECT 1', name => 'soon', due_at => now() + interval '1 second');
 SELECT mill.why(mill.enqueue('SELECT 1', name => 'much later', due_at => now() + interval '100 years',
                              key => 'sample much later'));

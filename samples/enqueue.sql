@@ -1,4 +1,4 @@
--- Tasks from SQL: they exist exactly if your transaction commits.
+-- Tasks enqueued from SQL: they exist if and only if your transaction commits.
 CREATE TABLE IF NOT EXISTS sample_numbers (n integer);
 
 BEGIN;

@@ -1,18 +1,19 @@
--- Not more than so many at once, and not more often than that, over the whole fleet.
+-- Concurrency limits and rates that apply across the whole fleet.
 DROP TABLE IF EXISTS sample_bills;
 CREATE TABLE sample_bills (customer integer NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
 
--- One task of a customer at a time, and the customers side by side.
+-- One task per customer at a time; different customers run concurrently.
 SELECT mill.enqueue(format('INSERT INTO sample_bills VALUES (%s)', n % 3), queue => 'samples',
     concurrency_key => 'customer ' || n % 3)
 FROM generate_series(1, 9) AS n;
 
--- A queue with a limit and a rate.
+-- A queue with a concurrency limit and a rate.
 SELECT mill.set_max_running('queue', 'samples-mail', 2);
 SELECT mill.set_rate('queue', 'samples-mail', 50, '1 second');
 SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20]), queue => 'samples-mail');
 
--- A group: low, four at once, and only at night in Berlin, unless somebody opens it.
+-- A group with low priority and at most four running tasks, which start only at night in Berlin, until
+-- the active period is removed below.
 SELECT mill.set_group('samples-nightly', description => 'Loads of the night', priority => 'low',
     max_running => 4);
 SELECT mill.set_active_period('samples-nightly', '22:00', '06:00', 'Europe/Berlin');

@@ -1,10 +1,10 @@
--- A schedule in the comment of a procedure: `pgmill schedule sync`, or the next worker that starts, reads it.
+-- A schedule in the comment of a procedure, read by `pgmill schedule sync` or by the next worker that starts.
 CREATE OR REPLACE PROCEDURE sample_nightly() LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE NOTICE 'nothing left to clean up';
+    RAISE NOTICE 'nothing to clean up';
 END
 $$;
-COMMENT ON PROCEDURE sample_nightly() IS 'Removes what nobody needs.
+COMMENT ON PROCEDURE sample_nightly() IS 'Removes obsolete data.
     @daily(03:15, days: weekdays)
     @monthly(last, 23:30, zone: Europe/Berlin)
     @retry(max_attempts: 3, interval: 60s)

@@ -1,4 +1,4 @@
--- Values are bound as $1, $2, … and read as the types that the statement asks for.
+-- Values are bound as $1, $2, … and converted to the parameter types of the statement.
 CREATE TABLE IF NOT EXISTS sample_orders (id integer, placed_on date, tags text[], note jsonb);
 
 SELECT mill.enqueue(

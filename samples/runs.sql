@@ -3,8 +3,8 @@ DROP TABLE IF EXISTS sample_stage, sample_sales;
 CREATE TABLE sample_stage (day date NOT NULL, amount numeric NOT NULL);
 CREATE TABLE sample_sales (day date NOT NULL, parts bigint NOT NULL, amount numeric NOT NULL);
 
--- What a parent returned is a parameter of its child. A task may add tasks to its run, here one for
--- each part, and let a task that waits for it wait for them, too.
+-- A value that a parent returned is a parameter of its child. A task can add tasks to its run, here one
+-- per part, and make a task that waits for it wait for them as well.
 SELECT mill.set_job('sample load', jsonb_build_array(
     jsonb_build_object('name', 'sample size', 'statement', 'SELECT 4 AS parts'),
     jsonb_build_object('name', 'sample split', 'after', '["sample size"]'::jsonb,
@@ -23,7 +23,7 @@ SELECT mill.set_job('sample load', jsonb_build_array(
 SELECT mill.set_job('sample report', $$[
     {"name": "sample report", "statement": "SELECT day, amount FROM sample_sales"}
 ]$$);
--- In every run that has both.
+-- Applies to every run that contains both tasks.
 SELECT mill.set_dependency('sample report', 'sample sum');
 
 SELECT run_id, dropped FROM mill.start_run(ARRAY['sample load', 'sample report'], '{"day": "2026-12-01"}');

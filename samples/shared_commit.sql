@@ -1,5 +1,5 @@
--- Many short tasks: a reader takes several of them into one transaction. Each is still a task of its
--- own, with its own history; one that fails is undone and fails alone.
+-- Many short tasks: a reader runs several of them in one transaction. Each task still has its own
+-- history; a task that fails is rolled back and fails alone.
 DROP TABLE IF EXISTS sample_hits;
 CREATE TABLE sample_hits (n integer NOT NULL);
 SELECT mill.share_commits('samples', '20 ms');
@@ -9,4 +9,4 @@ SELECT mill.enqueue_many(
 FROM generate_series(1, 500) AS n;
 SELECT mill.enqueue('SELECT 1 / 0', queue => 'samples', name => 'fatal', max_attempts => 1);
 
--- Back to a commit for each task: SELECT mill.share_commits('samples', NULL)
+-- To return to one commit per task: SELECT mill.share_commits('samples', NULL)

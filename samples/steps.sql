@@ -1,4 +1,4 @@
--- A step and the order for the next step commit together.
+-- A step and the enqueueing of the next step commit together.
 CREATE TABLE IF NOT EXISTS sample_staging (n integer);
 CREATE TABLE IF NOT EXISTS sample_target (n integer);
 

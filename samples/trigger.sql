@@ -1,5 +1,5 @@
--- A row that arrives starts a task. (Without a key: a live task of that key may have read the table
--- already, and would not see the row.)
+-- New rows start a task. The task has no key: a live task with that key might have read the table
+-- already and would miss the new rows.
 CREATE TABLE IF NOT EXISTS sample_inbox (id integer, handled boolean DEFAULT false);
 
 CREATE OR REPLACE FUNCTION sample_arrived_row() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -1,4 +1,5 @@
-//! Schedules in the comments of procedures: what is read, what survives, and what a mistake costs.
+//! Schedules declared in the comments of procedures: parsing, persistence, and the effect of
+//! mistakes.
 
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::schedule::FLAGS;
@@ -7,7 +8,7 @@ async fn schedule_sync(database: &Database) -> (i32, String, String) {
     Program::pgmill(database, &["schedule", "sync"]).run().await
 }
 
-/// `name enabled` of the schedules whose declaration is there.
+/// Returns `name enabled` of the schedules whose declaration exists.
 async fn there(database: &Database) -> String {
     database
         .value(
@@ -27,7 +28,7 @@ async fn declaration_errors(database: &Database) -> String {
 }
 
 #[tokio::test]
-async fn a_comment_is_all_it_takes() {
+async fn a_comment_declares_a_schedule() {
     let database = Database::new().await;
     database
         .execute(
@@ -41,9 +42,9 @@ async fn a_comment_is_all_it_takes() {
              COMMENT ON FUNCTION \"Odd Name\"() IS '@manual()';",
         )
         .await;
-    // The worker reads them when it starts.
+    // The worker reads comments at its start.
     let worker = Worker::start(&database, &FLAGS);
-    eventually("they are there", async || {
+    eventually("the schedules are declared", async || {
         there(&database).await
             == "public.Odd Name/manual, public.nightly/daily_03_15, public.nightly/daily_17_00"
     })
@@ -70,7 +71,7 @@ async fn a_comment_is_all_it_takes() {
 }
 
 #[tokio::test]
-async fn timing_is_the_declaration_s_and_the_rest_a_person_s() {
+async fn the_declaration_sets_the_timing_and_an_operator_the_rest() {
     let database = Database::new().await;
     database
         .execute(
@@ -107,7 +108,7 @@ async fn timing_is_the_declaration_s_and_the_rest_a_person_s() {
         "public.p/daily_09_00 daily(09:00, zone: Europe/Berlin) t 9 00:00:05 00:00:07; \
          public.p/daily_17_00 daily(17:00, days: sat sun) f"
     );
-    // They reach what is run.
+    // The settings reach the tasks.
     let run: i64 = database.value("SELECT mill.run_now('public.p/daily_09_00')").await;
     let ran: String = database
         .value(&format!(
@@ -118,7 +119,7 @@ async fn timing_is_the_declaration_s_and_the_rest_a_person_s() {
     // A new timing counts from now.
     let replanned = "SELECT next_fire_at IS NULL AND next_tick_at <= now() FROM mill.schedules WHERE name LIKE '%09_00'";
     assert!(database.value::<bool>(replanned).await);
-    // What is declared no more is disabled, with its history, and comes back as it was.
+    // A schedule that is no longer declared is disabled, keeps its history, and returns unchanged.
     database.execute("COMMENT ON PROCEDURE p() IS '@daily(17:00, days: weekend)'").await;
     assert_eq!(
         schedule_sync(&database).await.1,
@@ -173,37 +174,37 @@ async fn an_error_is_reported_with_its_location_and_disables_its_schedule_only()
              COMMENT ON PROCEDURE odd() IS '@dayly(09:00) @daily(10:00) @task(group: nobody)'",
         )
         .await;
-    let (code, changes, output) = schedule_sync(&database).await;
-    assert_eq!(code, 1, "{output}");
+    let (code, changes, reported) = schedule_sync(&database).await;
+    assert_eq!(code, 1, "{reported}");
     assert!(changes.contains("- schedule public.p/daily_17_00\n"), "{changes}");
     assert!(changes.contains("- schedule public.shared/daily_09_00\n"), "{changes}");
     assert_eq!(
         there(&database).await,
         "public.p/daily_09_00, public.same/daily_09_00, public.sound/daily_09_00"
     );
-    for (place, says) in [
+    for (place, fragment) in [
         ("public.p 2:24", "\"17:60\" is not a time of day"),
         ("public.shared 1:36", "max_attempts"),
-        ("public.needs 1:1", "it needs arguments"),
-        ("public.fired 1:1", "it cannot be called by a statement"),
-        ("public.twice 1:1", "another one of this name"),
+        ("public.needs 1:1", "requires arguments"),
+        ("public.fired 1:1", "cannot be called by a statement"),
+        ("public.twice 1:1", "another procedure of this name"),
         ("public.same 1:16", "two schedules have the key daily_09_00"),
         ("public.odd 1:2", "unknown annotation \"dayly\""),
         ("public.odd 1:1", "there is no group \"nobody\""),
     ] {
         let all = declaration_errors(&database).await;
         assert!(
-            all.lines().any(|line| line.starts_with(place) && line.contains(says)),
+            all.lines().any(|line| line.starts_with(place) && line.contains(fragment)),
             "{place}: {all}"
         );
     }
-    assert!(output.contains("unknown annotation \"dayly\"; did you mean daily?"), "{output}");
+    assert!(reported.contains("unknown annotation \"dayly\"; did you mean daily?"), "{reported}");
     let (_, _, listed) = Program::pgmill(&database, &["schedule", "list"]).run().await;
     assert!(listed.contains("error in the comment of public.p, 2:24"), "{listed}");
 }
 
 #[tokio::test]
-async fn nobody_has_code_run_by_a_comment_without_being_trusted() {
+async fn only_a_trusted_owner_schedules_code_by_a_comment() {
     let database = Database::new().await;
     let role = format!("author_{}", database.name());
     database
@@ -212,12 +213,12 @@ async fn nobody_has_code_run_by_a_comment_without_being_trusted() {
              ALTER PROCEDURE p() OWNER TO {role}; COMMENT ON PROCEDURE p() IS '@daily(09:00)'"
         ))
         .await;
-    let (code, _, output) = schedule_sync(&database).await;
+    let (code, _, reported) = schedule_sync(&database).await;
     assert_eq!(code, 1);
-    assert!(output.contains(&format!("its owner {role} may not declare schedules")), "{output}");
+    assert!(reported.contains(&format!("owner {role} may not declare schedules")), "{reported}");
     assert!(
-        output.contains(&format!("declaring_roles = array_append(declaring_roles, '{role}')")),
-        "{output}"
+        reported.contains(&format!("declaring_roles = array_append(declaring_roles, '{role}')")),
+        "{reported}"
     );
     assert_eq!(there(&database).await, "");
     database
@@ -227,10 +228,10 @@ async fn nobody_has_code_run_by_a_comment_without_being_trusted() {
         .await;
     assert_eq!(schedule_sync(&database).await.0, 0);
     assert_eq!(there(&database).await, "public.p/daily_09_00");
-    // A role that is gone is no trouble.
+    // A dropped role causes no error.
     database.execute(&format!("ALTER PROCEDURE p() OWNER TO postgres; DROP ROLE {role}")).await;
     assert_eq!(schedule_sync(&database).await.0, 0);
-    // Of an operator's own procedures an operator may have any run.
+    // An operator may schedule the procedures that operators own.
     database
         .execute(&format!(
             "UPDATE mill.settings SET declaring_roles = '{{}}'; CREATE ROLE {role} IN ROLE mill_operator;
@@ -258,7 +259,11 @@ async fn workers_that_start_together_declare_everything_once() {
     })
     .await;
     for worker in &workers {
-        assert!(!worker.log().contains("the declared schedules were not read"), "{}", worker.log());
+        assert!(
+            !worker.log().contains("could not synchronize declared schedules"),
+            "{}",
+            worker.log()
+        );
     }
     assert_eq!(database.value::<i64>("SELECT sum(version) FROM mill.schedules").await, 60);
 }

@@ -1,7 +1,8 @@
-//! The API as schemathesis sees it: it reads the description, makes up requests, right ones and wrong ones, and
-//! compares what comes back with what was described.
+//! Tests the API with schemathesis, which reads the description, generates valid and invalid
+//! requests, and compares the responses with the description.
 //!
-//! Needs Python 3.11 and the packages of `tests/api/tools.txt`; `make api-check` installs them and runs this alone.
+//! Needs Python 3.11 and the packages of `tests/api/tools.txt`; `make api-check` installs them and
+//! runs only this test.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,23 +13,23 @@ use crate::console_hostile::seed;
 use crate::harness::Database;
 use crate::harness::console::Console;
 
-/// Another one makes up other requests.
+/// A different seed generates different requests.
 const SEED: &str = "20261122";
 
-/// Of every operation and phase.
+/// Examples per operation and phase.
 const EXAMPLES: &str = "100";
 
-/// What its checks, all of which are made, cannot know.
+/// Facts that the checks, all of which are enabled, cannot know.
 const CONFIG: &str = "tests/api/schemathesis.toml";
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs schemathesis: make api-check"]
+#[ignore = "needs schemathesis: make api-check"]
 async fn schemathesis_finds_nothing() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools/api");
     let database = Database::new().await;
     seed(&database).await;
-    // The examples of the description.
+    // The objects that the description's examples refer to.
     database
         .execute(
             "SELECT mill.set_schedule('nightly', 'daily(03:15)', 'SELECT 1');
@@ -37,18 +38,18 @@ async fn schemathesis_finds_nothing() {
         .await;
     let console = Console::start(&database, &[]).await;
     let mut command = Command::new(folder.join("bin/schemathesis"));
-    // It keeps examples where it runs.
+    // schemathesis stores examples in its working directory.
     command.current_dir(&folder).arg("--config-file").arg(root.join(CONFIG)).arg("run");
     command.arg(format!("http://{}/api/v1/openapi.json", console.address));
     command.args(["--no-color", "--seed", SEED, "--max-examples", EXAMPLES]);
     command.args(["--phases", "examples,coverage,fuzzing", "--workers", "2"]);
     command.args(["--generation-database", "none", "--request-timeout", "30"]);
-    let hint = format!("is there {}? make api-check installs it", folder.display());
+    let reported = format!("cannot run {}; make api-check installs it", folder.display());
     let Output { status, stdout, stderr } =
-        spawn_blocking(move || command.output().expect(&hint)).await.unwrap();
-    let report =
+        spawn_blocking(move || command.output().expect(&reported)).await.unwrap();
+    let printed =
         [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    println!("{report}");
-    assert!(status.success(), "schemathesis has found something");
+    println!("{printed}");
+    assert!(status.success(), "schemathesis reports failures");
     assert_eq!(console.get("/livez").await.status, 200);
 }

@@ -1,4 +1,4 @@
-//! Jobs from files: all of them or none, the same again and again, and every mistake with its place.
+//! Jobs from files: applied all or none, idempotent, and every mistake reported with its position.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use crate::run::{end, start, states};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// A folder of job files. Removed when dropped.
+/// A folder of job files, removed on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -77,7 +77,7 @@ pub(crate) async fn apply(database: &Database, path: &str, flags: &[&str]) -> St
     Program::pgmill(database, &[&["apply", path], flags].concat()).succeeds().await
 }
 
-/// Everything that is kept about jobs.
+/// Returns everything stored about jobs.
 async fn kept(database: &Database) -> String {
     database
         .value(
@@ -100,12 +100,12 @@ async fn applying_twice_changes_nothing() {
          applied 3 changes from 2 files\n"
     );
     let before = kept(&database).await;
-    assert_eq!(apply(&database, folder.path(), &[]).await, "nothing to change\n");
+    assert_eq!(apply(&database, folder.path(), &[]).await, "no changes\n");
     assert_eq!(kept(&database).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_the_same_and_changes_nothing() {
+async fn a_dry_run_prints_the_same_and_changes_nothing() {
     let (database, folder) = (Database::new().await, folder());
     let script =
         "SELECT mill.set_job('scripted', '[{\"name\": \"a\", \"statement\": \"SELECT 1\"}]')";
@@ -123,7 +123,7 @@ async fn a_dry_run_says_the_same_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_is_left_out_is_disabled_and_not_deleted() {
+async fn a_task_removed_from_a_file_is_disabled_and_not_deleted() {
     let (database, folder) = (Database::new().await, folder());
     apply(&database, folder.path(), &[]).await;
     let without = DAILY
@@ -156,12 +156,12 @@ async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
     let other = "[job.bad.task.b]\nstatement = \"SELECT 1\"\n";
     for (name, text, exit, place, words) in [
         ("z.toml", "[job.bad", 2, "z.toml:1:9: ", ""),
-        ("z.toml", "[job.bad.task.a]\nafter = []\n", 2, "z.toml:1:1: ", "no statement"),
+        ("z.toml", "[job.bad.task.a]\nafter = []\n", 2, "z.toml:1:1: ", "missing statement"),
         ("z.toml", &format!("{task}queues = 1"), 2, "z.toml:3:1: ", "unknown key \"queues\""),
-        ("z.toml", &format!("{task}after = [\"b\"]"), 2, "z.toml:3:10: ", "no task of it"),
+        ("z.toml", &format!("{task}after = [\"b\"]"), 2, "z.toml:3:10: ", "not a task of this job"),
         ("z.toml", &format!("{task}after = [\"a\"]"), 2, "z.toml:1:1: ", "a > a"),
         ("z.toml", &format!("{task}{task}"), 2, "z.toml:3:", "duplicate key"),
-        ("z.toml", "[job.Daily.task.a]\nstatement = \"SELECT 1\"", 2, "z.toml:1:1: ", "twice"),
+        ("z.toml", "[job.Daily.task.a]\nstatement = \"SELECT 1\"", 2, "z.toml:1:1: ", "already"),
         (
             "z.toml",
             &format!("{other}{task}group = \"gone\""),
@@ -176,12 +176,12 @@ async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
             "z.toml:3:1: ",
             "does not wait",
         ),
-        ("z.sql", "SELECT 1;\n COMMIT;", 2, "z.sql:2:2: ", "COMMIT is not allowed here"),
+        ("z.sql", "SELECT 1;\n COMMIT;", 2, "z.sql:2:2: ", "COMMIT is not allowed"),
         ("z.sql", "SELECT 1;\nSELECT x\n  FROM gone;", 5, "z.sql:3:8: ", "42P01"),
-        ("z.sql", "SELECT mill.set_job('b', '7')", 5, "z.sql: ", "no JSON array"),
+        ("z.sql", "SELECT mill.set_job('b', '7')", 5, "z.sql: ", "must be a JSON array"),
         ("z.sql", "DO $$ BEGIN COMMIT; END $$", 5, "z.sql", "2D000"),
     ] {
-        // The bad one is the last of several.
+        // The invalid file is the last of several.
         let folder = folder();
         folder.write(name, text);
         let (code, stdout, stderr) =
@@ -198,7 +198,7 @@ async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dependency_that_closes_a_circle_with_those_of_before_is_refused_with_its_place() {
+async fn a_dependency_that_closes_a_cycle_with_existing_ones_is_refused_with_its_place() {
     let (database, folder) = (Database::new().await, folder());
     apply(&database, folder.path(), &[]).await;
     let before = kept(&database).await;
@@ -215,18 +215,18 @@ async fn prune_disables_what_no_file_declares_and_is_refused_with_scripts() {
     let (database, folder) = (Database::new().await, folder());
     apply(&database, folder.path(), &[]).await;
     let fewer = Folder::new(&[("daily.toml", DAILY)]);
-    assert_eq!(apply(&database, fewer.path(), &[]).await, "nothing to change\n");
+    assert_eq!(apply(&database, fewer.path(), &[]).await, "no changes\n");
     let plan = apply(&database, fewer.path(), &["--prune"]).await;
     assert_eq!(plan, "- job weekly (disabled)\napplied 1 change from 1 file\n");
-    assert_eq!(apply(&database, fewer.path(), &["--prune"]).await, "nothing to change\n");
+    assert_eq!(apply(&database, fewer.path(), &["--prune"]).await, "no changes\n");
     let kept: i64 =
         database.value("SELECT count(*) FROM mill.job_tasks WHERE job = 'weekly'").await;
     assert_eq!(kept, 1);
     let plan = apply(&database, folder.path(), &["--prune"]).await;
     assert!(plan.starts_with("+ job weekly (enabled)\n"), "{plan}");
-    // What an operator disabled stays so, unless the files are said to be all that there is.
+    // A job disabled by an operator stays disabled, unless --prune declares the files complete.
     Program::pgmill(&database, &["job", "disable", "weekly"]).succeeds().await;
-    assert_eq!(apply(&database, folder.path(), &[]).await, "nothing to change\n");
+    assert_eq!(apply(&database, folder.path(), &[]).await, "no changes\n");
     fewer.write("a.sql", "SELECT 1");
     let (code, _, stderr) =
         Program::pgmill(&database, &["apply", fewer.path(), "--prune"]).run().await;
@@ -248,13 +248,13 @@ async fn jobs_are_shown_merged_and_enabled_and_disabled() {
     assert_eq!(Program::pgmill(&database, &dry).succeeds().await, "job daily would be disabled\n");
     let (code, ..) = Program::pgmill(&database, &["job", "enable", "gone"]).run().await;
     assert_eq!(code, 4);
-    for (verb, printed) in [
+    for (verb, output) in [
         ("disable", "job daily is now disabled\n"),
         ("disable", "job daily is already disabled\n"),
         ("enable", "job daily is now enabled\n"),
     ] {
-        let output = Program::pgmill(&database, &["job", verb, "daily"]).succeeds().await;
-        assert_eq!(output, printed);
+        let message_text = Program::pgmill(&database, &["job", verb, "daily"]).succeeds().await;
+        assert_eq!(message_text, output);
     }
     let list = Program::pgmill(&database, &["job", "list", "--json"]).succeeds().await;
     let list: Value = serde_json::from_str(&list).unwrap();
@@ -270,7 +270,7 @@ async fn lineage_follows_jobs_and_dependencies_in_both_directions() {
     };
     assert_eq!(
         lineage(&[]).await,
-        "vault\n  waits for\n    raw  [daily]\n  is waited for by\n    mart  [every job]\n    \
+        "vault\n  upstream:\n    raw  [daily]\n  downstream:\n    mart  [every job]\n    \
          report finished  [daily]\n"
     );
     assert!(!lineage(&["--upstream"]).await.contains("mart"));
@@ -298,7 +298,7 @@ async fn dependencies_are_added_listed_and_removed() {
     assert_eq!(run(&["add", "b", "a", "--expected", "failed"]).await.0, 0);
     assert_eq!(run(&["add", "c", "b"]).await.0, 0);
     let (code, _, circle) = run(&["add", "a", "c"]).await;
-    assert!(code == 5 && circle.contains("wait for each other"), "{code} {circle}");
+    assert!(code == 5 && circle.contains("dependency cycle"), "{code} {circle}");
     let (_, list, _) = run(&["list", "--json"]).await;
     assert!(list.contains("\"failed\""), "{list}");
     assert_eq!(run(&["remove", "b", "a", "--dry-run"]).await.0, 0);
@@ -331,13 +331,13 @@ async fn the_sample_of_two_jobs_runs_on_an_empty_database_again_and_again() {
 }
 
 #[tokio::test]
-async fn lineage_has_no_end_but_that_of_the_graph() {
+async fn lineage_follows_the_graph_to_its_ends() {
     let database = Database::new().await;
     database
         .execute(
             "INSERT INTO mill.dependencies (child, parent)
                  SELECT 't' || n, 't' || n - 1 FROM generate_series(1, 3000) AS n;
-             -- Two jobs that wait for each other both ways; and a short cut.
+             -- Two jobs with dependencies in both directions, and a shortcut.
              INSERT INTO mill.jobs (name) VALUES ('a');
              INSERT INTO mill.job_edges (job, child, parent) VALUES ('a', 't0', 't3000'), ('a', 't2000', 't10')",
         )

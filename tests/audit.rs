@@ -1,4 +1,4 @@
-//! Who did what stands in mill.audit, whatever program he did it with.
+//! Every action is recorded in mill.audit with its login, whichever program performs it.
 
 use queue::audit::set_actor;
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::harness::login::{Login, answer};
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::run::{FLAGS, end, job, start, states};
 
-/// Everything that somebody may do, with how it has to be on record: act, subject, detail.
+/// Every action with its expected record: action, subject, detail.
 const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.cancel(1)", r#"cancel task 1 {"result": "cancelled"}"#),
     ("SELECT mill.retry(1)", r#"retry task 1 {"result": "retried"}"#),
@@ -65,7 +65,7 @@ const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.remove_schedules(ARRAY['s'])", "remove_schedules schedule s"),
 ];
 
-/// Done, and nothing was to be done.
+/// Calls that succeed without an effect.
 const NOTHING: &[&str] = &[
     "SELECT mill.cancel(77)",
     "SELECT mill.retry(77)",
@@ -81,7 +81,7 @@ const NOTHING: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_act_is_on_record_with_its_login_and_nothing_that_was_none() {
+async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_not() {
     let database = Database::new().await;
     database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
     database
@@ -109,14 +109,14 @@ async fn every_act_is_on_record_with_its_login_and_nothing_that_was_none() {
     for sql in NOTHING {
         assert_eq!(answer(&client, sql).await, "ok", "{sql}");
     }
-    // What was rolled back was not done.
+    // A rolled back action did not happen.
     client.batch_execute("BEGIN; SELECT mill.pause('q'); ROLLBACK").await.unwrap();
     assert_eq!(database.value::<i64>(count).await, i64::try_from(ACTS.len()).unwrap());
 
-    // Whatever an operator may call that changes something has been tried here.
+    // Every function that an operator may call and that changes data has been tested here.
     let tried: Vec<&str> =
         ACTS.iter().filter_map(|(sql, _)| sql.strip_prefix("SELECT mill.")).collect();
-    // Those of runs that got somewhere: below.
+    // These need a run in progress; tested below.
     let known = ["restart_run", "retry_run_task", "put_schedule"];
     let functions =
         "SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace
@@ -126,9 +126,9 @@ async fn every_act_is_on_record_with_its_login_and_nothing_that_was_none() {
     for row in database.rows(functions, &[]).await {
         let name: &str = row.get(0);
         let here = tried.iter().any(|sql| sql.starts_with(&format!("{name}(")));
-        assert!(here || known.contains(&name), "mill.{name} is not on record");
+        assert!(here || known.contains(&name), "mill.{name} is not audited");
     }
-    // Nobody rewrites it.
+    // No role can change the audit.
     for sql in [
         "DELETE FROM mill.audit",
         "UPDATE mill.audit SET login = 'other'",
@@ -141,7 +141,7 @@ async fn every_act_is_on_record_with_its_login_and_nothing_that_was_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_run_again_is_on_record_and_a_refusal_is_not() {
+async fn a_restart_is_recorded_and_a_refusal_is_not() {
     let database = Database::new().await;
     let operator = Login::new(&database, "operator", "mill_operator").await;
     let client = operator.connect().await;
@@ -202,13 +202,13 @@ async fn the_audit_records_who_a_program_acts_for_next_to_its_login() {
     set_actor(&transaction, "ann").await.unwrap();
     transaction.batch_execute("SELECT mill.pause('b')").await.unwrap();
     transaction.commit().await.unwrap();
-    // For the next transaction of the session nobody has said anything.
+    // In the session's next transaction no actor is set.
     client.batch_execute("SELECT mill.pause('c')").await.unwrap();
     database.reconnect().await;
-    let log = "SELECT string_agg(concat_ws(' ', subject, coalesce(role, '-'), coalesce(actor, '-')), ', ' ORDER BY id)
+    let reported = "SELECT string_agg(concat_ws(' ', subject, coalesce(role, '-'), coalesce(actor, '-')), ', ' ORDER BY id)
         FROM mill.audit";
     assert_eq!(
-        database.value::<String>(log).await,
+        database.value::<String>(reported).await,
         "queue a mill_operator -, queue b - ann, queue c - -"
     );
     let listed = Program::pgmill(&database, &["audit", "--login", "ann"]).succeeds().await;

@@ -1,4 +1,5 @@
-//! Whatever a task contains, it ends cleanly, the worker goes on, and the next task sees nothing.
+//! Whatever a task contains, it ends cleanly, the worker continues, and the next task is
+//! unaffected.
 
 use std::error::Error;
 
@@ -7,7 +8,7 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::harness::{Database, Worker, eventually};
 
-/// Bytes that go out as text although they are none.
+/// Bytes sent as text although they are not valid text.
 #[derive(Debug)]
 struct Raw(&'static [u8]);
 
@@ -28,7 +29,7 @@ impl ToSql for Raw {
     to_sql_checked!();
 }
 
-/// The SQLSTATE that an enqueue is refused with; panics if it is taken.
+/// Returns the SQLSTATE that refuses an enqueue; panics if it is accepted.
 async fn refused(database: &Database, sql: &str) -> String {
     let error = database.client().batch_execute(sql).await.expect_err(sql);
     error.as_db_error().map_or_else(|| format!("{error:?}"), |db| db.code().code().to_owned())
@@ -45,7 +46,7 @@ async fn nothing_is_stored(database: &Database) {
 }
 
 #[tokio::test]
-async fn an_enqueue_that_makes_no_sense_is_refused_and_stores_nothing() {
+async fn an_invalid_enqueue_is_refused_and_stores_nothing() {
     let database = Database::new().await;
     let cases = [
         ("''", "22023"),
@@ -85,7 +86,7 @@ async fn an_enqueue_that_makes_no_sense_is_refused_and_stores_nothing() {
         assert_eq!(refused(&database, &sql).await, sqlstate, "{sql}");
     }
     nothing_is_stored(&database).await;
-    // What stands at the very edge is taken.
+    // Values exactly at the limits are accepted.
     database
         .execute(
             "SELECT mill.enqueue('SELECT 1', queue => repeat('q', 128), name => repeat('n', 512),
@@ -96,7 +97,7 @@ async fn an_enqueue_that_makes_no_sense_is_refused_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn text_that_is_none_is_refused() {
+async fn invalid_text_is_refused() {
     let database = Database::new().await;
     for text in
         [&b"SELECT 'a\0b'"[..], b"SELECT '\xff'", b"SELECT '\xc3'", b"SELECT '\xed\xa0\x80'"]
@@ -105,7 +106,7 @@ async fn text_that_is_none_is_refused() {
             .client()
             .query("SELECT mill.enqueue($1::text)", &[&Raw(text)])
             .await
-            .expect_err("a statement that is no text");
+            .expect_err("a statement that is not valid text");
         assert_eq!(
             error.code().map(tokio_postgres::error::SqlState::code),
             Some("22021"),
@@ -168,7 +169,7 @@ async fn transaction_control_is_refused_before_anything_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_run_in_a_transaction_fails_at_once_and_names_the_mode() {
+async fn a_statement_that_cannot_run_in_a_transaction_fails_at_once_and_names_the_mode() {
     let database = Database::new().await;
     database
         .execute(
@@ -201,11 +202,12 @@ async fn a_task_that_slips_past_the_scanner_and_commits_does_not_count_as_a_succ
     let name: String = database.value("SELECT current_database()::text").await;
     database.execute(&format!("ALTER DATABASE {name} SET standard_conforming_strings = off")).await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
-    // Then a backslash takes the quote after it, and what the scanner sees as a constant is none.
+    // Here a backslash escapes the quote after it, so the scanner's string constant is not a
+    // constant for the server.
     let ran =
         database.run("INSERT INTO effect VALUES (1); SELECT 'a\\', 'b; COMMIT; --'", "").await;
     ran.assert_failed("MT900", "the task ended its own transaction");
-    assert!(ran.hint.contains("What the task committed itself stays"), "{ran:?}");
+    assert!(ran.hint.contains("Changes that the task committed itself are kept"), "{ran:?}");
     assert_eq!(ran.attempts, 1);
     assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 1);
 }
@@ -251,7 +253,7 @@ async fn a_statement_that_never_ends_is_stopped_at_its_timeout_and_its_backend_w
         "SELECT pg_sleep(3600)",
         "DO $$ BEGIN LOOP BEGIN PERFORM pg_sleep(3600);
             EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$",
-        // Only COMMIT runs these.
+        // These run only at COMMIT.
         "INSERT INTO slow VALUES (1)",
         "DECLARE c CURSOR WITH HOLD FOR SELECT pg_sleep(3600)",
     ];
@@ -259,7 +261,7 @@ async fn a_statement_that_never_ends_is_stopped_at_its_timeout_and_its_backend_w
         for statement in forever {
             let cursor = statement.starts_with("DECLARE");
             let stubborn = statement.starts_with("DO");
-            // One of the two modes says enough about a backend that does not heed a cancel.
+            // One mode suffices to test a backend that ignores a cancel.
             if mode == "autocommit" && (cursor || stubborn) {
                 continue;
             }
@@ -342,7 +344,7 @@ async fn statements_of_one_task_are_one_transaction_or_run_one_by_one() {
     let at = script.chars().position(|c| c == 'x').unwrap();
     let ran = database.run(script, ", max_attempts => 1").await;
     ran.assert_failed("22P02", "invalid input syntax");
-    // The constant's opening quote, counted from 1.
+    // Position of the constant's opening quote, counted from 1.
     assert_eq!(ran.position, i32::try_from(at).ok());
     assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, 0);
 

@@ -1,7 +1,8 @@
-//! The console in a real browser: a session of an operator, and what holds of every screen.
+//! The console in a real browser: a session of an operator, and properties of every screen.
 //!
-//! Needs Node.js 20, npm and Chromium (`.ci/packages browser`); says so and passes where they are missing. The
-//! scripts are in `tests/browser`; `make browser` runs this alone, and fails where something is missing.
+//! Needs Node.js 20, npm and Chromium (`.ci/packages browser`); prints a message and passes if they
+//! are missing. The scripts are in `tests/browser`; `make browser` runs only this test, and fails
+//! if a requirement is missing.
 
 mod fleet;
 
@@ -18,7 +19,8 @@ use crate::run::end;
 use crate::tidy::files;
 use fleet::{FAILED, Incidents, TOKEN};
 
-/// Every path that a form is sent to; `*` stands for a name or a number. A new one needs somebody who presses it.
+/// Every path that accepts a form; `*` stands for a name or a number. A new path needs a test that
+/// submits its form.
 const POSTED: [&str; 23] = [
     "/groups/*/active-period",
     "/groups/*/concurrency",
@@ -45,10 +47,10 @@ const POSTED: [&str; 23] = [
     "/workers/*/drain",
 ];
 
-/// There is one database of this name.
+/// Only one database of this name can exist at a time.
 static ONE: Mutex<()> = Mutex::const_new(());
 
-/// Pictures of the documentation: name, path, height if it is another one, width if it is another one.
+/// Screenshots of the documentation: name, path, and height and width if not the default.
 fn screenshot_pages(incidents: &Incidents) -> Value {
     json!([
         { "name": "overview", "path": "/" },
@@ -61,7 +63,7 @@ fn screenshot_pages(incidents: &Incidents) -> Value {
     ])
 }
 
-/// Screens that nothing else of their kind leads to, and those with hostile names.
+/// Screens that no other page of their kind links to, and screens with hostile names.
 fn more(incidents: &Incidents) -> Vec<String> {
     let fixed = [
         "/tasks?q=state:ended",
@@ -86,7 +88,7 @@ fn more(incidents: &Incidents) -> Vec<String> {
     fixed.into_iter().map(str::to_owned).chain(tasks).chain(runs).collect()
 }
 
-/// What can be read without JavaScript.
+/// Content that must be readable without JavaScript.
 fn facts(incidents: &Incidents) -> Value {
     let task = |id: i64| format!("/tasks/{id}");
     let stuck = format!("task {} (orders by day) is blocked by backend", incidents.stuck);
@@ -104,17 +106,17 @@ fn facts(incidents: &Incidents) -> Value {
         "/priorities": ["high", "normal", "low"],
         "/groups": ["warehouse", "loads and their summaries"],
         "/audit": ["set_group", "set_job"],
-        "/database": ["PostgreSQL", "Waits for locks", "tasks"],
+        "/database": ["PostgreSQL", "Lock waits", "tasks"],
         "/jobs/detail?name=nightly": ["load customers, load orders", "7"],
-        "/schedules/detail?name=arrivals": ["Dry run", "What happened"],
+        "/schedules/detail?name=arrivals": ["Dry run", "Log"],
         task(incidents.stuck): ["REFRESH MATERIALIZED VIEW orders_by_day", "Blocked by", "psql", "ann", end],
         task(incidents.behind): ["Blocked by", "rebuild stock"],
         task(incidents.failed): ["42P01", "does not exist", "INSERT INTO events"],
-        format!("/runs/{}", incidents.run): ["no stock has been delivered", "upstream_failed", "When they ran", "Critical path"],
+        format!("/runs/{}", incidents.run): ["no stock has been delivered", "upstream_failed", "Timeline", "Critical path"],
     })
 }
 
-/// One session: what was pressed so far.
+/// One session with the forms submitted so far.
 struct OperatorSession {
     incidents: Incidents,
     folder: PathBuf,
@@ -126,7 +128,7 @@ impl OperatorSession {
         Self { incidents: Incidents::new().await, folder, posted: BTreeSet::new() }
     }
 
-    /// What the scripts need to know.
+    /// Returns the configuration of the scripts.
     fn config(&self, parts: &[&str], screenshots: &Path) -> Value {
         let it = &self.incidents;
         json!({
@@ -183,7 +185,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// Where the scripts and their packages are; `None`, and a line that says why, where they cannot run.
+/// Returns the folder of the scripts and their packages; prints the reason and returns `None` if
+/// they cannot run.
 fn browser() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools/browser");
     let install = root().join("tests/browser/install");
@@ -195,7 +198,7 @@ fn browser() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// The path with a `*` for what stands second of three.
+/// Returns the path with a `*` in place of the second of three segments.
 fn pattern(path: &str) -> String {
     match path.split('/').collect::<Vec<_>>()[..] {
         ["", kind, _, act] => format!("/{kind}/*/{act}"),
@@ -203,13 +206,13 @@ fn pattern(path: &str) -> String {
     }
 }
 
-/// The paths of the router that take a form, by the text of the console's code.
+/// Returns the router's paths that accept a form, parsed from the console's source.
 fn routes() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (_, text) in files(&["console/src"], &[".rs"]) {
         for route in text.split(".route(\"").skip(1) {
             let (path, rest) = route.split_once('"').unwrap();
-            // As far as the next route, or the end of the function.
+            // Up to the next route, or the end of the function.
             let methods = rest.split("\n}").next().unwrap();
             if methods.contains("post(") {
                 found.insert(pattern(path));
@@ -222,11 +225,11 @@ fn routes() -> BTreeSet<String> {
 #[test]
 fn every_form_of_the_console_is_submitted_in_a_browser() {
     let pressed: BTreeSet<String> = POSTED.iter().map(|path| (*path).to_owned()).collect();
-    assert_eq!(routes(), pressed, "what the console takes, and what is pressed in a browser");
+    assert_eq!(routes(), pressed, "forms of the console, and forms submitted in a browser");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it takes both processors for minutes: make browser"]
+#[ignore = "uses both processors for minutes: make browser"]
 async fn an_operator_resolves_incidents_in_a_browser() {
     let Some(folder) = browser() else { return };
     let _one = ONE.lock().await;
@@ -237,10 +240,10 @@ async fn an_operator_resolves_incidents_in_a_browser() {
     incidents_are_resolved(&mut session).await;
     every_action(&mut session).await;
     let pressed: BTreeSet<String> = POSTED.iter().map(|path| (*path).to_owned()).collect();
-    assert_eq!(session.posted, pressed, "what was pressed");
+    assert_eq!(session.posted, pressed, "submitted forms");
 }
 
-/// Each incidents is found from Overview and put right; the database says so.
+/// Finds each incident from Overview and resolves it; the database confirms the result.
 async fn incidents_are_resolved(session: &mut OperatorSession) {
     let parts = ["filtered", "blockedBySession", "byKeys", "blockedByTask", "pausedQueue"];
     session.run_parts(&parts).await;
@@ -253,13 +256,13 @@ async fn incidents_are_resolved(session: &mut OperatorSession) {
     let left = |queue: &str| format!("SELECT count(*) FROM mill.tasks WHERE queue = '{queue}'");
     for queue in ["exports", "archive"] {
         let ended = async || it.database.value::<i64>(&left(queue)).await == 0;
-        eventually(&format!("{queue} goes on"), ended).await;
+        eventually(&format!("{queue} continues"), ended).await;
     }
-    eventually("what was retried has succeeded", async || {
+    eventually("the retried tasks have succeeded", async || {
         it.database.value::<i64>("SELECT count(*) FROM events").await == 12
     })
     .await;
-    // The cause is mended, and a worker started.
+    // Fix the cause, and start a worker.
     it.database.execute("INSERT INTO deliveries VALUES ('stock')").await;
     session.incidents.add_worker("mail");
     session.run_parts(&["restartedRun", "resolved"]).await;
@@ -276,7 +279,7 @@ async fn incidents_are_resolved(session: &mut OperatorSession) {
     it.release_lock().await;
 }
 
-/// Every form that the incidents_are_resolved did not need.
+/// Submits every form that the incidents did not need.
 async fn every_action(session: &mut OperatorSession) {
     let database = &session.incidents.database;
     let job = json!([{

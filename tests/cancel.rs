@@ -1,4 +1,4 @@
-//! Who cancels a task sees it end, and sees no other task end by it.
+//! A cancel ends its task, and no other task.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ async fn cancel(database: &Database, id: i64) -> String {
     database.rows("SELECT mill.cancel($1)", &[&id]).await[0].get(0)
 }
 
-/// Once the task's backend is in its statement.
+/// Waits until the task's backend is in its statement.
 async fn until_active(database: &Database, id: i64, event: &str) {
     eventually(&format!("task {id} is in its statement"), async || {
         let sql = "SELECT FROM mill.running WHERE id = $1 AND wait_event = $2";
@@ -36,7 +36,7 @@ async fn a_running_statement_is_stopped_in_the_server_within_a_second_and_not_re
             database.value(&format!("SELECT session_pid FROM mill.tasks WHERE id = {id}")).await;
         assert_eq!(cancel(&database, id).await, "requested");
         let asked = Instant::now();
-        eventually("the backend does something else", async || {
+        eventually("the backend no longer runs the statement", async || {
             let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active'";
             database.rows(sql, &[&pid]).await.is_empty()
         })
@@ -66,11 +66,11 @@ async fn a_task_that_traps_the_cancel_is_terminated() {
     assert_eq!(cancel(&database, id).await, "requested");
     assert_eq!(database.outcome(id).await, "cancelled");
     let there = "SELECT FROM pg_stat_activity WHERE pid = $1";
-    assert!(database.rows(there, &[&pid]).await.is_empty(), "its backend is still there");
+    assert!(database.rows(there, &[&pid]).await.is_empty(), "its backend still exists");
 }
 
 #[tokio::test]
-async fn a_task_that_waits_is_cancelled_on_the_spot() {
+async fn a_waiting_task_is_cancelled_at_once() {
     let database = Database::new().await;
     let pending = database.enqueue("SELECT 1", "").await;
     let scheduled = database.enqueue("SELECT 1", ", due_at => now() + '1 hour'").await;
@@ -112,7 +112,7 @@ async fn a_deadline_stops_the_statement_and_counts_as_a_failure() {
     assert_eq!(database.outcome(quick).await, "succeeded");
 }
 
-/// Asks, until none is live, for the cancel of every victim that it sees running; the answers.
+/// Cancels every running victim until none is live; returns the replies.
 async fn cancel_as_they_run(database: &Database, victims: &[i64]) -> HashMap<String, usize> {
     let client = database.connect().await;
     let sql = "SELECT mill.cancel(t.id) FROM mill.tasks t WHERE t.state = 'running'
@@ -157,8 +157,11 @@ async fn quick_cancels_of_a_thousand_tasks_hit_none_of_the_thousand_others() {
     };
     assert_eq!(count("succeeded", false, true), 1000);
     assert_eq!(count("succeeded", true, true) + count("cancelled", true, false), 1000);
-    assert!(counts.values().sum::<i64>() == 2000, "an attempt too many: {counts:?}");
+    assert!(counts.values().sum::<i64>() == 2000, "too many attempts: {counts:?}");
     let once: bool = database.value("SELECT count(*) = count(DISTINCT task) FROM effect").await;
-    assert!(once, "an effect twice");
-    assert!(requested > 100, "only {requested} cancels met a running task: the test shows little");
+    assert!(once, "a duplicate effect");
+    assert!(
+        requested > 100,
+        "only {requested} cancels met a running task: too few for a meaningful test"
+    );
 }

@@ -1,5 +1,5 @@
-//! The checker finds what is planted, says nothing else about it, and nothing at all about a good
-//! history.
+//! The checker finds each planted violation, reports nothing else, and reports nothing for a
+//! correct history.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::harness::{Database, PrivateDatabase, Worker};
 use crate::run::{end, job, start};
 
-/// The invariants that are broken, with an example each.
+/// Returns the violated invariants with an example each.
 pub(crate) async fn broken(database: &Database, expect: &Expect) -> Vec<(&'static str, String)> {
     let findings = check(database.client(), expect).await.unwrap();
     assert_eq!(findings.len(), checker::names().count());
@@ -20,7 +20,7 @@ pub(crate) async fn broken(database: &Database, expect: &Expect) -> Vec<(&'stati
         .collect()
 }
 
-/// Everything is over and nothing was broken for an hour.
+/// Expects a drained system that was healed an hour ago.
 async fn expect(database: &Database) -> Expect {
     let now: SystemTime = database.value("SELECT clock_timestamp()").await;
     Expect {
@@ -32,7 +32,7 @@ async fn expect(database: &Database) -> Expect {
     }
 }
 
-/// Enqueues, and notes it.
+/// Enqueues a task, and records the request.
 pub(crate) async fn requested(
     database: &Database,
     ops: &mut Vec<Op>,
@@ -46,7 +46,7 @@ pub(crate) async fn requested(
     id
 }
 
-/// A word that somebody said to a task, noted with the answer.
+/// Performs an operator action on a task, and records it with the reply.
 async fn acknowledged(database: &Database, ops: &mut Vec<Op>, what: OpKind, task: i64) {
     let function = if what == OpKind::Cancel { "cancel" } else { "retry" };
     let reply: String = database.value(&format!("SELECT mill.{function}({task})")).await;
@@ -57,7 +57,7 @@ const WORK: &str = "SELECT chaos.work()";
 const LIMITED: &str = "SELECT chaos.work(0.01, '{k}')";
 const AUTOCOMMIT: &str = "SELECT chaos.begin_work(); SELECT chaos.end_work()";
 
-/// A little of everything, run by a real worker.
+/// Produces a history with every kind of event, run by a real worker.
 async fn good_history(database: &Database) {
     database.execute(checker::INSTALL).await;
     database.execute("INSERT INTO chaos.limits VALUES ('k', 1)").await;
@@ -87,7 +87,7 @@ async fn good_history(database: &Database) {
     record(database.client(), ops).await.unwrap();
 }
 
-/// A diamond, and a run that was restarted in vain.
+/// Runs a diamond, and a run that was restarted without success.
 async fn runs(database: &Database, ops: &mut Vec<Op>) {
     let task =
         |name: &str, after: &[&str]| json!({"name": name, "statement": WORK, "after": after});
@@ -116,7 +116,8 @@ async fn runs(database: &Database, ops: &mut Vec<Op>) {
 
 const TASK: &str = "(SELECT task FROM chaos.ops WHERE what = 'enqueue' AND name = ";
 
-/// What is planted, in words of SQL with <name> for the id of a task, and which invariants it breaks.
+/// Planted violations in SQL with <name> for the id of a task, and the invariants that they
+/// violate.
 const PLANTED: &[(&str, &[&str])] = &[
     ("DELETE FROM mill.attempts WHERE name = 'fails'", &["nothing_lost"]),
     ("DELETE FROM mill.runs WHERE jobs = '{diamond}'", &["nothing_lost"]),
@@ -165,7 +166,7 @@ const PLANTED: &[(&str, &[&str])] = &[
         &["graph_order"],
     ),
     (
-        // Cancelled when it was in the queue and had not begun.
+        // Cancelled in the queue before it started.
         "UPDATE mill.attempts SET started_at = NULL, outcome = 'cancelled' WHERE name = 'bottom';
          UPDATE mill.run_tasks SET state = 'cancelled' WHERE name = 'bottom';
          DELETE FROM chaos.effect
@@ -246,7 +247,7 @@ const PLANTED: &[(&str, &[&str])] = &[
     ("", &[]),
 ];
 
-/// More attempts of the task that fails, before those that it has.
+/// Inserts additional attempts of the failing task before the existing ones.
 const AGAIN: &str =
     "CREATE PROCEDURE again(word text, code text, times integer) LANGUAGE plpgsql AS $$
 DECLARE
@@ -266,7 +267,7 @@ BEGIN
 END $$";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_checker_finds_what_is_planted_and_nothing_else() {
+async fn the_checker_finds_each_planted_violation_and_nothing_else() {
     let private = PrivateDatabase::new(&[("max_prepared_transactions", "2")]).await;
     good_history(&private.database).await;
     private.database.execute(AGAIN).await;
@@ -289,11 +290,11 @@ async fn the_checker_finds_what_is_planted_and_nothing_else() {
         }
     }
     let toothless: Vec<&str> = checker::names().filter(|name| !bitten.contains(name)).collect();
-    assert!(toothless.is_empty(), "nothing was planted for {toothless:?}");
+    assert!(toothless.is_empty(), "no planted violation for {toothless:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_checker_sees_sessions_that_were_left_behind() {
+async fn the_checker_finds_leftover_sessions() {
     let database = Database::new().await;
     database.execute(checker::INSTALL).await;
     let expect = Expect { fleet_gone: true, ..Expect::default() };

@@ -1,5 +1,5 @@
-//! Faults in the product itself, each planted in one of its functions: the checker finds what comes of
-//! it, and nothing when the same happens to the product as it is.
+//! Mutants of the product: a fault planted in one of its functions must be found by the checker,
+//! and the unchanged product must pass the same scenario.
 
 use checker::{Answer, Expect, Op, OpKind, record};
 use jiff::Timestamp;
@@ -15,24 +15,24 @@ use crate::checker_detection::{broken, requested};
 use crate::harness::{Database, Worker};
 use crate::run::{end, job, start};
 
-/// What happens to the product.
+/// Sequence of events.
 #[derive(Clone, Copy, Debug)]
 enum Scenario {
-    /// Its worker is taken for dead and its backend is gone from the list, but both live on.
+    /// The task's worker is considered dead and its backend is not listed, but both are alive.
     TakenOver,
-    /// The same in autocommit mode, while the backend is there for all to see.
+    /// The same in autocommit mode, while the backend is listed.
     TakenOverTooSoon,
-    /// Its worker dies, nine times.
+    /// The task's worker dies, nine times.
     CrashesAgainAndAgain,
-    /// At most once, and its worker dies after it has begun.
+    /// An at-most-once task whose worker dies after the start.
     DiesInTheMiddle,
-    /// Its statement always fails.
+    /// The task's statement always fails.
     Fails,
-    /// Several with one concurrency key.
+    /// Several tasks with one concurrency key.
     Limited,
-    /// It is cancelled while it waits.
+    /// The task is cancelled while it waits.
     Cancelled,
-    /// Enqueued twice with one key.
+    /// The task is enqueued twice with one key.
     Keyed,
     /// A run with a child of two parents.
     Run,
@@ -126,9 +126,9 @@ const MUTANTS: &[Mutant] = &[
         finds: &["key_is_one_task"],
     },
     Mutant {
-        function: "judge",
-        from: "satisfied = parents",
-        to: "satisfied > 0",
+        function: "evaluate_join",
+        from: "WHEN satisfied = parents",
+        to: "WHEN satisfied > 0",
         scenario: Scenario::Run,
         finds: &["graph_order"],
     },
@@ -153,7 +153,7 @@ async fn a_fault_in_the_product_is_found() {
     }
 }
 
-/// Changes one place of a function.
+/// Changes one place in a function.
 async fn plant(database: &Database, function: &str, (from, to): (&str, &str)) {
     let sql = format!("SELECT pg_get_functiondef('mill.{function}'::regproc)");
     let definition: String = database.value(&sql).await;
@@ -198,7 +198,7 @@ async fn play(database: &Database, scenario: Scenario) {
     record(database.client(), ops).await.unwrap();
 }
 
-/// Parents that take their time, one longer than the other; and the worker that runs them.
+/// Runs parents of different durations with a real worker.
 async fn run(database: &Database, ops: &mut Vec<Op>) {
     let task = |name: &str, seconds: f64, after: &[&str]| {
         let statement = format!("SELECT chaos.work({seconds})");
@@ -217,7 +217,7 @@ async fn run(database: &Database, ops: &mut Vec<Op>) {
     worker.terminate().await;
 }
 
-/// A worker of one reader, played by the test.
+/// A worker with one reader, simulated by the test.
 struct Player {
     worker: WorkerId,
     session: Client,
@@ -234,7 +234,7 @@ impl Player {
         Self { worker: WorkerId::random(), session, identity, claim: None }
     }
 
-    /// Takes the pending task, if there is one; `hidden`: as if its backend had ended.
+    /// Claims the pending task if there is one; `hidden` simulates a backend that has ended.
     async fn claim(&mut self, database: &Database, hidden: bool) -> bool {
         let claimer = Claimer::new(database.connect().await, self.worker).await.unwrap();
         let lane =
@@ -252,7 +252,7 @@ impl Player {
         self.claim.is_some()
     }
 
-    /// The rest of the worker's part: the body's end, and the completion.
+    /// Performs the rest of the worker's part: the end of the statement, and the completion.
     async fn finish(&self, in_transaction: bool) {
         let Some(claim) = &self.claim else { return };
         let xact = if in_transaction {
@@ -276,13 +276,13 @@ impl Player {
     }
 }
 
-/// Somebody takes the worker for dead.
+/// Considers the worker dead and reclaims its task.
 async fn reclaim_worker(database: &Database, player: &Player) {
     let dead = DeadWorker { worker: player.worker, last_heartbeat: None };
     reclaim(database.client(), dead).await.unwrap();
 }
 
-/// A worker is taken for dead, another one gets the task, and both go on.
+/// A worker is considered dead, another one gets the task, and both continue.
 async fn taken_over(database: &Database, ops: &mut Vec<Op>, mode: &str) {
     requested(database, ops, "taken over", ("SELECT chaos.work()", mode)).await;
     let in_transaction = mode.is_empty();

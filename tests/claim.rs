@@ -1,4 +1,4 @@
-//! A task is claimed by one reader at a time, by a statement whose cost does not grow.
+//! A task is claimed by one reader at a time, with a statement whose cost does not grow.
 
 use std::collections::HashSet;
 
@@ -42,7 +42,7 @@ async fn sixty_four_claimers_never_hold_one_task_twice() {
         let mut ids = Vec::new();
         loop {
             let claimed = match claimer.claim(&lanes, &sessions).await {
-                // On a machine so busy that a row stays locked for longer than a claim waits.
+                // On a busy machine a row may stay locked for longer than a claim waits.
                 Err(error) if error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE) => continue,
                 claimed => claimed.unwrap(),
             };
@@ -94,7 +94,7 @@ async fn a_paused_queue_is_not_claimed_from() {
     assert_eq!(claimer.claim(&lanes(&["a"]), &sessions(1)).await.unwrap().len(), 1);
 }
 
-/// Prepares the claim under the name `claim`, as a claimer does.
+/// Prepares the claim statement under the name `claim`, like a claimer.
 async fn prepare(database: &Database) {
     database
         .execute(&format!(
@@ -106,7 +106,7 @@ async fn prepare(database: &Database) {
         .await;
 }
 
-/// EXPLAIN of a claim of one normal task above `after`.
+/// Returns the EXPLAIN output of a claim of one normal task above `after`.
 async fn explain(database: &Database, options: &str, after: i64) -> String {
     let sql = format!(
         "EXPLAIN ({options}) EXECUTE claim ('{{default}}', '{{normal}}', '{{{after}}}', 1,
@@ -121,7 +121,7 @@ async fn explain(database: &Database, options: &str, after: i64) -> String {
 }
 
 #[tokio::test]
-async fn it_is_one_index_range_whatever_the_statistics_say() {
+async fn a_claim_reads_one_index_range_whatever_the_statistics() {
     let database = Database::new().await;
     let fill = "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20000]))";
     let run = "UPDATE mill.tasks SET state = 'running', token = gen_random_uuid(), attempt = 1,
@@ -150,14 +150,14 @@ async fn it_is_one_index_range_whatever_the_statistics_say() {
         }
         let flat = plan.lines().map(str::trim_start).collect::<Vec<_>>().join(", ");
         let lookup = "Index Scan using tasks_pkey on tasks t, Index Cond: (id = ANY ";
-        assert!(flat.contains(lookup), "{case}: what it picked is not looked up\n{plan}");
-        assert!(!plan.contains("Sort"), "{case}: it sorts\n{plan}");
-        assert!(!plan.contains("Seq Scan on tasks"), "{case}: it reads the table\n{plan}");
+        assert!(flat.contains(lookup), "{case}: the claimed rows are not looked up\n{plan}");
+        assert!(!plan.contains("Sort"), "{case}: the plan sorts\n{plan}");
+        assert!(!plan.contains("Seq Scan on tasks"), "{case}: the plan reads the table\n{plan}");
         database.execute("DEALLOCATE claim; RESET ALL").await;
     }
 }
 
-/// Buffers that the claim touches, planning left out.
+/// Returns the buffers that the claim accesses, without planning.
 async fn buffers(database: &Database, after: i64) -> u64 {
     database.execute("BEGIN").await;
     let plan = explain(database, "ANALYZE, BUFFERS, COSTS OFF, TIMING OFF", after).await;
@@ -189,7 +189,7 @@ async fn with_the_watermark_it_costs_the_same_after_fifty_thousand_finished_task
     database.enqueue_many(100, "SELECT 1").await;
     prepare(&database).await;
     let from_the_head = buffers(&database, 0).await;
-    // Beside a vacuum the search for room for the new row takes some more now and then.
+    // Concurrently with a vacuum, finding space for the new row occasionally takes more buffers.
     let mut tried = Vec::new();
     for _ in 0..3 {
         tried.push(buffers(&database, last).await);
@@ -197,7 +197,7 @@ async fn with_the_watermark_it_costs_the_same_after_fifty_thousand_finished_task
     let from_the_watermark = tried.into_iter().min().unwrap();
     println!("buffers per claim of 1: {from_the_watermark}, without watermark {from_the_head}");
     assert!(from_the_watermark <= 30, "{from_the_watermark} buffers");
-    assert!(from_the_head > 300, "no dead entries ({from_the_head}): the test shows nothing");
+    assert!(from_the_head > 300, "no dead entries ({from_the_head}): the test proves nothing");
     drop(old);
 }
 
@@ -272,15 +272,15 @@ async fn a_locked_table_blocks_claims_but_neither_the_heartbeat_nor_the_worker()
     other.until_logged("ready").await;
     let locker = database.connect().await;
     locker.batch_execute("BEGIN; LOCK TABLE mill.tasks IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    // Behind the lock now: this session enqueues once it may.
+    // This session waits behind the lock, and enqueues once it is released.
     let enqueuer = database.connect().await;
     let enqueued = enqueuer.query_one("SELECT mill.enqueue('SELECT 1')", &[]);
     let unlocked = async {
         worker.until_logged("canceling statement due to lock timeout").await;
-        let heartbeats = "SELECT coalesce(min(heartbeat), 0) FROM mill.workers HAVING count(*) = 2";
-        let begun: i64 = database.value(heartbeats).await;
-        eventually("both workers beat on", async || {
-            let rows = database.rows(heartbeats, &[]).await;
+        let heartbeat = "SELECT coalesce(min(heartbeat), 0) FROM mill.workers HAVING count(*) = 2";
+        let begun: i64 = database.value(heartbeat).await;
+        eventually("both workers keep sending heartbeats", async || {
+            let rows = database.rows(heartbeat, &[]).await;
             rows.first().is_some_and(|row| row.get::<_, i64>(0) > begun + 1)
         })
         .await;
@@ -299,7 +299,7 @@ async fn a_locked_table_blocks_claims_but_neither_the_heartbeat_nor_the_worker()
 async fn a_worker_that_ends_when_idle_leaves_nothing_runnable() {
     let database = Database::new().await;
     let early = database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
-    // Becomes pending below the watermark, sooner than the next sweep comes by itself.
+    // Becomes pending below the watermark, before the next scheduled sweep.
     let due = format!("UPDATE mill.tasks SET state = 'pending', due_at = now() WHERE id = {early}");
     let late = database.enqueue(&due, "").await;
     let mut worker = Worker::start(&database, &["--readers", "1", "--exit-when-idle=1ms"]);
@@ -310,7 +310,7 @@ async fn a_worker_that_ends_when_idle_leaves_nothing_runnable() {
 }
 
 #[tokio::test]
-async fn tasks_of_another_profile_cost_nothing_however_many_are_in_front() {
+async fn tasks_of_another_profile_do_not_slow_down_a_claim() {
     let database = Database::new().await;
     database.execute("SELECT mill.set_profile('other', allowed => ARRAY[current_user])").await;
     let mut costs = Vec::new();
@@ -327,7 +327,7 @@ async fn tasks_of_another_profile_cost_nothing_however_many_are_in_front() {
         costs.push(buffers(&database, 0).await);
         database.execute("DEALLOCATE claim; RESET ALL").await;
     }
-    println!("buffers of a claim in front and behind: {costs:?}");
+    println!("buffers of a claim before and behind other tasks: {costs:?}");
     assert!(costs[1] <= costs[0] + 6, "{costs:?}");
 }
 
@@ -341,7 +341,7 @@ async fn a_drained_worker_that_ends_when_idle_ends_after_its_last_task() {
     database.until_waiting_for_lock(held).await;
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
     let left = database.enqueue("SELECT 1", "").await;
-    worker.until_logged("told by an operator").await;
+    worker.until_logged("drain state set by an operator").await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert!(worker.ended().await.success());
     assert_eq!(database.attempts(held).await, "succeeded");

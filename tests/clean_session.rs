@@ -1,8 +1,8 @@
-//! Nothing that a task leaves behind in its session reaches the next one.
+//! No session state of a task reaches the next task.
 
 use crate::harness::{Database, Worker};
 
-/// Everything that a session can carry from one task to the next; the first value is its pid.
+/// All state that a session can carry from one task to the next; the first value is its pid.
 const STATE: &str = "SELECT pg_backend_pid(), current_user, session_user,
     current_setting('role'), current_setting('statement_timeout'), current_setting('search_path'),
     current_setting('default_transaction_read_only'), current_setting('transaction_read_only'),
@@ -44,7 +44,7 @@ async fn nothing_that_a_task_leaves_in_its_session_reaches_the_next_one() {
     assert_eq!(before.outcome, "succeeded", "{before:?}");
     for mode in ["transaction", "autocommit"] {
         for left in LEAVES {
-            // Outside of a transaction block this one is refused.
+            // Outside a transaction block this statement fails.
             if mode == "autocommit" && left.starts_with("LOCK") {
                 continue;
             }
@@ -54,7 +54,7 @@ async fn nothing_that_a_task_leaves_in_its_session_reaches_the_next_one() {
                 let ran = database.run(&statement, &options).await;
                 let expected = if ending.is_empty() { "succeeded" } else { "failed" };
                 assert_eq!(ran.outcome, expected, "{mode}: {statement}: {ran:?}");
-                // The pid is among the values: this is the reset at work, not a new session.
+                // The values include the pid: the session was reset, not replaced.
                 let after = database.run(STATE, "").await;
                 assert_eq!(after.result, before.result, "after {statement} in mode {mode}");
             }
@@ -63,7 +63,7 @@ async fn nothing_that_a_task_leaves_in_its_session_reaches_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_can_read_who_it_is() {
+async fn a_task_can_read_its_id_and_attempt() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
     let who = "SELECT current_setting('mill.task_id'), current_setting('mill.attempt'),
@@ -73,14 +73,14 @@ async fn a_task_can_read_who_it_is() {
         let id = database.enqueue(who, &options).await;
         let expected = [id.to_string(), "1".into(), "a".into(), "it's \"me\"; ü".into()];
         assert_eq!(database.record(id).await.row(0), expected);
-        // Nothing of the last one is left, in whatever mode the next one runs.
+        // Nothing of the previous task remains, whatever mode the next task runs in.
         for next in ["transaction", "autocommit"] {
             let id = database.enqueue(who, &format!(", mode => '{next}'")).await;
             let expected = [id.to_string(), "1".into(), "default".into(), String::new()];
             assert_eq!(database.record(id).await.row(0), expected);
         }
     }
-    // The second attempt is told that it is.
+    // The second attempt reads its own number.
     let second = "DO $$ BEGIN IF current_setting('mill.attempt') = '1' THEN
         RAISE EXCEPTION 'again'; END IF; END $$";
     let ran = database.run(second, ", retry_interval => '0'").await;
@@ -92,7 +92,7 @@ async fn no_session_state_crosses_a_task_boundary_within_a_shared_transaction() 
     let database = Database::new().await;
     database.execute("SELECT mill.share_commits('default', '100ms')").await;
     let mut statements = vec!["SELECT 1".to_owned(); 200];
-    // Locks on tables last as long as the transaction.
+    // Table locks last as long as the transaction.
     let state = STATE.replace("mode = 'AccessExclusiveLock'", "false");
     for left in LEAVES.iter().filter(|left| !left.starts_with("LOCK")) {
         for ending in ["", "; SELECT 1 / 0"] {
@@ -113,5 +113,5 @@ async fn no_session_state_crosses_a_task_boundary_within_a_shared_transaction() 
     let kinds: Vec<String> =
         database.rows(kinds, &[&state]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(distinct, 1, "{kinds:#?}");
-    assert!(transactions < all / 2, "{transactions} transactions: the test shows little");
+    assert!(transactions < all / 2, "{transactions} transactions: too many for a meaningful test");
 }

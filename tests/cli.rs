@@ -1,4 +1,4 @@
-//! The two commands that people use, against a working fleet.
+//! The command-line programs against a running fleet.
 
 use std::process::Stdio;
 
@@ -59,7 +59,7 @@ async fn a_hundred_thousand_lines_are_one_transaction() {
     let transactions: i64 =
         database.value("SELECT count(DISTINCT xmin::text) FROM mill.tasks").await;
     assert_eq!(transactions, 1);
-    // A line that is refused takes the others with it.
+    // A refused line rolls back the others.
     std::fs::write(&file, "SELECT 1\nCOMMIT\nSELECT 2\n").unwrap();
     let (code, _, _) = Program::enqueue(&database, &["--lines", "--file", path]).run().await;
     assert_eq!(code, 5);
@@ -93,9 +93,9 @@ async fn a_wrong_password_is_refused_alike_by_every_program() {
     let enqueue = Program::enqueue(&database, &["SELECT 1"]).at(&url).run().await;
     let pgmill = Program::pgmill(&database, &["status"]).at(&url).run().await;
     assert_eq!((code, enqueue.0, pgmill.0), (Some(5), 5, 5));
-    for said in [worker.log(), enqueue.2, pgmill.2] {
-        let error = said.lines().any(|line| line.starts_with("error: "));
-        assert!(error && said.contains("password authentication failed"), "{said}");
+    for reported in [worker.log(), enqueue.2, pgmill.2] {
+        let error = reported.lines().any(|line| line.starts_with("error: "));
+        assert!(error && reported.contains("password authentication failed"), "{reported}");
     }
 }
 

@@ -1,5 +1,4 @@
-//! Schedules and clocks: fires that come late, workers whose clocks are off, a database whose clock
-//! jumps.
+//! Schedules and clocks: late fires, workers with wrong clocks, and jumps of the database clock.
 
 use crate::harness::{Database, Worker, eventually};
 use crate::schedule::{FLAGS, events, planned, schedule, until_events};
@@ -8,7 +7,7 @@ use crate::schedule::{FLAGS, events, planned, schedule, until_events};
 async fn a_misfire_is_caught_up_or_recorded_as_missed() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &FLAGS);
-    // Next in half an hour; five times before, the last one 23 and a half hours ago.
+    // Due next in half an hour, and five times before, the last time 23 and a half hours ago.
     let timing: String = database
         .value("SELECT to_char(now() AT TIME ZONE 'UTC' + interval '30 minutes', '\"daily(\"HH24:MI\")\"')")
         .await;
@@ -43,7 +42,7 @@ async fn a_misfire_is_caught_up_or_recorded_as_missed() {
     }
 }
 
-/// A library that shows a process another time than it is, if the machine has it.
+/// Returns a library that gives a process a wrong clock, if installed.
 fn false_clock() -> Option<&'static str> {
     [
         "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
@@ -56,7 +55,7 @@ fn false_clock() -> Option<&'static str> {
 #[tokio::test]
 async fn workers_whose_clocks_are_hours_off_fire_when_the_database_says_so() {
     let Some(library) = false_clock() else {
-        return println!("skipped: there is no libfaketime (package faketime)");
+        return println!("skipped: libfaketime is not installed (package faketime)");
     };
     let database = Database::new().await;
     schedule(&database, "s", "every(1 second)", "SELECT 1", ", overlap => 'allow'").await;
@@ -77,12 +76,12 @@ async fn workers_whose_clocks_are_hours_off_fire_when_the_database_says_so() {
         )
         .await;
     assert_eq!(odd, "0 0 0 0", "early, missed, doubled, too far ahead");
-    // Their clocks were off indeed.
+    // The workers' clocks were indeed wrong.
     let now: jiff::Timestamp = database.value("SELECT now()").await;
     for (worker, hours) in [(&ahead, 7), (&behind, -5 * 24)] {
         let log = worker.log();
-        let logged_at: jiff::Timestamp = log.split_whitespace().next().unwrap().parse().unwrap();
-        let off = logged_at.duration_since(now).as_secs_f64() / 3600.0;
+        let output: jiff::Timestamp = log.split_whitespace().next().unwrap().parse().unwrap();
+        let off = output.duration_since(now).as_secs_f64() / 3600.0;
         assert!((off - f64::from(hours)).abs() < 1.0, "{off} hours");
     }
 }
@@ -96,7 +95,7 @@ async fn a_jump_of_the_database_clock_doubles_no_fire() {
     schedule(&database, "s", &timing, "SELECT 1", "").await;
     let _worker = Worker::start(&database, &FLAGS);
     planned(&database, "s").await;
-    // Rows are moved and not the clock: to them it is the same.
+    // Rows are moved instead of the clock, which is equivalent for them.
     let jump = async |by: &str| {
         database
             .execute(&format!(
@@ -111,14 +110,15 @@ async fn a_jump_of_the_database_clock_doubles_no_fire() {
     until_events(&database, "s", "fired 1, completed 1").await;
     let next = "SELECT next_fire_at > now() FROM mill.schedules";
     assert!(database.value::<bool>(next).await);
-    // Back by some hours: what has fired does not fire again when its time of day comes again.
+    // Back by some hours: an instant that has fired does not fire again when its time of day
+    // recurs.
     jump("-5 hours").await;
     let worker = Worker::start(&database, &FLAGS);
     worker.until_logged("ready").await;
     database.enqueue("SELECT 1", "").await;
     database.until_empty().await;
     assert_eq!(events(&database, "s").await, "fired 1, completed 1");
-    // And forward by days, which is as if nobody had ticked.
+    // Forward by days, as if no worker had ticked.
     jump("5 days").await;
     until_events(&database, "s", "fired 2, completed 2, missed 1").await;
     assert!(database.value::<bool>(next).await);

@@ -1,4 +1,4 @@
-//! The web console: every screen, whatever is in the database; what is done through it, and by whom.
+//! The web console: every screen for any database content, and the actions with their permissions.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub(crate) const SCREENS: [&str; 13] = [
 
 const HOSTILE: &str = "<script>alert(1)</script>\"'&";
 
-/// Tasks of every state, some that ended, with names that mean something in HTML.
+/// Creates tasks of every state, some ended, with names that are special in HTML.
 async fn seed(database: &Database) -> (i64, i64) {
     let named = ", name => '<script>alert(1)</script>\"''&'";
     let failing = "DO $$ BEGIN RAISE NOTICE '<script>n'; RAISE 'no <script>x'
@@ -51,7 +51,7 @@ async fn seed(database: &Database) -> (i64, i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_screen_answers_and_nothing_foreign_becomes_markup() {
+async fn every_screen_responds_and_no_text_becomes_markup() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     for path in SCREENS {
@@ -59,7 +59,7 @@ async fn every_screen_answers_and_nothing_foreign_becomes_markup() {
         assert_eq!(answer.status, 200, "{path} of an empty fleet: {}", answer.body);
     }
     let (failed, wrong) = seed(&database).await;
-    eventually("the last hour is read", async || {
+    eventually("the console has read the last hour", async || {
         console.get("/failures").await.body.contains("42P01")
     })
     .await;
@@ -91,7 +91,7 @@ async fn every_screen_answers_and_nothing_foreign_becomes_markup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_is_a_page_that_says_so() {
+async fn a_missing_object_is_reported_on_a_page() {
     let database = Database::new().await;
     let console = Console::start(&database, &["--base-path", "/x"]).await;
     for path in ["/x/tasks/1", "/x/tasks/none", "/x/nothing", "/x/tasks/99999999999999999999"] {
@@ -103,10 +103,7 @@ async fn what_is_not_there_is_a_page_that_says_so() {
     assert_eq!(console.get("/x/api/v1/tasks/1").await.status, 404);
     assert_eq!(console.get("/x/tasks?after=nowhere").await.status, 400);
     let wrong = console.get("/x/tasks?q=que:etl").await;
-    assert!(
-        wrong.body.contains("nothing is called que:")
-            && wrong.body.contains("did you mean queue:?")
-    );
+    assert!(wrong.body.contains("unknown key que:") && wrong.body.contains("did you mean queue:?"));
     assert!(console.get("/").await.headers.contains("location: /x/"));
 }
 
@@ -151,7 +148,7 @@ async fn a_bulk_action_checks_each_task_again() {
     let asked = console.get("/tasks/bulk?q=state:pending").await.body;
     assert!(asked.contains("cancel 5 tasks?"), "{asked}");
     assert!(asked.contains("name=\"up_to\" value=\"5\""), "{asked}");
-    // Between the question and the answer one is cancelled by another, and one comes along.
+    // Between the form and the submission, one task is cancelled and another one is added.
     database.execute("SELECT mill.cancel(2); SELECT mill.enqueue('SELECT 1')").await;
     let done = console.post("/tasks/bulk", "q=state:pending&up_to=5").await;
     assert!(
@@ -192,7 +189,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/priorities/reserve".to_owned(), "capacity=high"),
         ("/queues/etl/shared-commits".to_owned(), "milliseconds=20"),
         ("/groups/g/concurrency".to_owned(), "max_running=2&priority=high&description=it"),
-        ("/groups/g/active".to_owned(), "opens=22:00&closes=06:00&zone=Europe/Berlin"),
+        ("/groups/g/active-period".to_owned(), "opens=22:00&closes=06:00&zone=Europe/Berlin"),
         ("/groups/create".to_owned(), "name=gone"),
         ("/groups/gone/remove".to_owned(), ""),
     ];
@@ -200,7 +197,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
     for path in SCREENS {
         let Answer { status, body, .. } = viewer_console.get(path).await;
         assert_eq!(status, 200, "{path} to a viewer: {body}");
-        assert!(!body.contains("method=\"post\""), "a viewer is offered something in {path}");
+        assert!(!body.contains("method=\"post\""), "{path} offers a viewer an action");
     }
     let read_only = Console::start_at(&database, &operator.url(), &["--read-only"]).await;
     let body = read_only.get("/queues").await.body;
@@ -220,11 +217,11 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
             AND opens = '22:00' AND closes = '06:00' FROM mill.groups)";
     assert!(database.value::<bool>(set).await);
     for (path, form, status) in [
-        ("/groups/g/active", "opens=22:00", 400),
-        ("/groups/g/active", "opens=1&closes=late", 400),
-        ("/groups/g/active", "opens=22:00&closes=22:00", 422),
-        ("/groups/g/active", "opens=22:00&closes=23:00&zone=Atlantis", 422),
-        ("/groups/nobodys/active", "", 422),
+        ("/groups/g/active-period", "opens=22:00", 400),
+        ("/groups/g/active-period", "opens=1&closes=late", 400),
+        ("/groups/g/active-period", "opens=22:00&closes=22:00", 422),
+        ("/groups/g/active-period", "opens=22:00&closes=23:00&zone=Atlantis", 422),
+        ("/groups/nobodys/active-period", "", 422),
         ("/groups/nobodys/remove", "", 404),
         ("/groups/create", "name=g", 400),
         ("/groups/create", "name=", 400),
@@ -237,7 +234,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
     assert_eq!(console.post("/groups/nobodys/concurrency", "max_running=2").await.status, 404);
     assert_eq!(console.post("/priorities/weights", "low=-1").await.status, 422);
 
-    // Statements that are hidden are hidden here, too.
+    // Hidden statements are hidden here too.
     database.execute("UPDATE mill.settings SET hide_statements = true").await;
     for path in ["/tasks".to_owned(), format!("/tasks/{id}"), format!("/api/v1/tasks/{id}")] {
         assert!(!viewer_console.get(&path).await.body.contains("SECRET"), "{path}");

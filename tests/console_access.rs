@@ -1,4 +1,4 @@
-//! Who the web console lets in, and what it sends along with every answer.
+//! Access control of the web console, and the security headers of every response.
 
 use crate::harness::console::{Console, TokenFile, csrf};
 use crate::harness::routes::{filled, post_routes};
@@ -6,12 +6,12 @@ use crate::harness::{Database, Program};
 
 const TOKEN: &str = "a-token-of-enough-characters";
 
-/// For the parameters of paths.
+/// Values for the parameters of paths.
 const VALUES: [(&str, &str); 3] =
     [("id", "00000000-0000-0000-0000-000000000001"), ("queue", "etl"), ("group", "g")];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_forbids_what_is_not_from_here() {
+async fn every_response_forbids_foreign_content() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     for path in ["/", "/nothing", "/api/v1/queues", "/static/console.js"] {
@@ -93,7 +93,7 @@ async fn a_read_only_console_refuses_every_act() {
     let cookie = set.trim_start_matches("set-cookie: ").split(';').next().unwrap();
     let own = [("Host", console.address.as_str()), ("Cookie", cookie)];
     let page = console.request("GET", "/queues", &own, "").await.body;
-    // Only the form that signs out is offered; its token is as good as any.
+    // Only the sign-out form is offered; its token is valid for all forms.
     let form = format!("paused=true&csrf={}", csrf(&page));
     let form = format!("{form}&q=id:1&capacity=high&max_running=1&name=it&enabled=false");
     let form = format!("{form}&draining=true&task=it&low=1");
@@ -113,15 +113,15 @@ async fn a_read_only_console_refuses_every_act() {
         let path = filled(&path, &[&[("id", id)], &VALUES[1..]].concat());
         let refused = console.post_with(&path, &form, &[own[1]]).await;
         assert_eq!(refused.status, 403, "{path}: {}", refused.body);
-        let expected = ["this console is read-only", "this console, may only look"];
-        assert!(expected.iter().any(|it| refused.body.contains(it)), "{path}: {}", refused.body);
+        let reported = ["this console is read-only", "this login or this console is read-only"];
+        assert!(reported.iter().any(|it| refused.body.contains(it)), "{path}: {}", refused.body);
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.queues").await, 0);
     assert_eq!(database.value::<i64>(rows).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_token_sees_nothing_and_who_acts_is_named() {
+async fn without_a_token_nothing_is_shown_and_the_actor_is_recorded() {
     let database = Database::new().await;
     let file = TokenFile::new(TOKEN);
     let console = Console::start(&database, &["--token-file", file.path()]).await;
@@ -144,7 +144,7 @@ async fn who_has_no_token_sees_nothing_and_who_acts_is_named() {
     assert_eq!(page.status, 200);
     assert!(page.body.contains("sign out ann"));
     let form = format!("csrf={}", csrf(&page.body));
-    // What the audit is told, seen by a trigger.
+    // A trigger captures the actor recorded in the audit.
     database
         .execute(
             "CREATE TABLE seen (actor text); GRANT INSERT ON seen TO PUBLIC;
@@ -166,15 +166,15 @@ async fn who_has_no_token_sees_nothing_and_who_acts_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_beyond_this_machine_needs_a_token_and_a_token_some_length() {
+async fn a_public_address_needs_a_token_of_minimum_length() {
     let database = Database::new().await;
     let open = ["console", "--listen", "0.0.0.0:0"];
-    let (code, _, shown) = Program::pgmill(&database, &open).run().await;
-    assert_eq!(code, i32::from(queue::exit::USAGE), "{shown}");
-    assert!(shown.contains("there is no token") && shown.contains("--token-file"), "{shown}");
+    let (code, _, output) = Program::pgmill(&database, &open).run().await;
+    assert_eq!(code, i32::from(queue::exit::USAGE), "{output}");
+    assert!(output.contains("a token is required") && output.contains("--token-file"), "{output}");
     let short = TokenFile::new("short");
     let flags = ["console", "--token-file", short.path()];
-    let (code, _, shown) = Program::pgmill(&database, &flags).run().await;
-    assert_eq!(code, i32::from(queue::exit::USAGE), "{shown}");
-    assert!(shown.contains("fewer than 16 characters"), "{shown}");
+    let (code, _, output) = Program::pgmill(&database, &flags).run().await;
+    assert_eq!(code, i32::from(queue::exit::USAGE), "{output}");
+    assert!(output.contains("fewer than 16 characters"), "{output}");
 }

@@ -1,5 +1,5 @@
-//! The API of the console: what it describes is what there is, answers are as described, errors are told
-//! in one form.
+//! The console's API: the description matches the routes, responses match the description, and all
+//! errors have one format.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Worker};
 use crate::tidy::{files, literals};
 
-/// What is wrong with a value by a schema; of JSON Schema what the description uses.
+/// Returns the violations of a schema by a value, for the subset of JSON Schema that the
+/// description uses.
 fn faults(at: &str, value: &Value, schema: &Value, document: &Value) -> Vec<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let pointer = name.strip_prefix('#').unwrap();
@@ -79,7 +80,7 @@ async fn every_answer_is_as_the_api_describes_it() {
     assert!(paths.len() >= 9, "{} paths", paths.len());
     let id = database.enqueue("SELECT 1", "").await;
     let failed = database.enqueue("SELECT * FROM nowhere", ", max_attempts => 1").await;
-    // A job, a task of it and a schedule, all of one name.
+    // A job, one of its tasks and a schedule, all with the same name.
     database
         .execute(
             r#"SELECT mill.set_job('it', '[{"name": "it", "statement": "SELECT 1"}]');
@@ -88,7 +89,7 @@ async fn every_answer_is_as_the_api_describes_it() {
         )
         .await;
     let run: i64 = database.value("SELECT run_id FROM mill.start_run(ARRAY['it'])").await;
-    // Of an empty fleet, a waiting one, and one with history.
+    // Responses of an empty fleet, a waiting fleet, and one with history.
     for task in [id, failed] {
         for (path, described) in paths {
             let parameters = described["get"]["parameters"].as_array().unwrap();
@@ -109,7 +110,7 @@ async fn every_answer_is_as_the_api_describes_it() {
 }
 
 #[test]
-fn a_value_that_is_not_as_described_is_found() {
+fn a_value_that_violates_the_description_is_found() {
     let document = serde_json::json!({ "a": { "type": ["string", "null"] } });
     let schema = serde_json::json!({ "type": "object", "required": ["n", "list"], "properties": {
         "n": { "type": "integer" }, "list": { "type": "array", "items": { "$ref": "#/a" } } } });
@@ -120,9 +121,9 @@ fn a_value_that_is_not_as_described_is_found() {
     assert_eq!(checked(Value::Null).len(), 3);
 }
 
-/// Paths are compared as they stand in the source: a router cannot be asked for them.
+/// Paths are compared with the source: the router cannot list its routes.
 #[test]
-fn the_router_has_what_is_described_and_nothing_else() {
+fn the_router_has_exactly_the_described_paths() {
     let of_file = |name: &str, before: &str| -> Vec<String> {
         let found = files(&["console/src"], &[".rs"]);
         let text = &found.iter().find(|(path, _)| path.ends_with(name)).unwrap().1;
@@ -135,7 +136,7 @@ fn the_router_has_what_is_described_and_nothing_else() {
     let handled: BTreeSet<String> = handlers.into_iter().filter(|it| it.starts_with('/')).collect();
     assert!(described.len() >= 9, "the scan finds {described:?}");
     assert_eq!(handled, described);
-    // The one way into the router is the loop over what is described.
+    // All routes are added by the loop over the description.
     let mut routed = Vec::new();
     for (path, text) in files(&["console/src"], &[".rs"]) {
         let text = crate::tidy::without_tests(&text);
@@ -152,11 +153,11 @@ fn assert_api_error(what: &str, answer: &Answer, status: u16) -> Value {
     assert_eq!(answer.status, status, "{what}: {}", answer.body);
     let headers = answer.headers.to_lowercase();
     assert!(headers.contains("content-type: application/json"), "{what}: {headers}");
-    let error: Value = serde_json::from_str(&answer.body).unwrap();
-    let keys: Vec<&String> = error.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["error", "hint"], "{what}: {error}");
-    assert!(error["error"].as_str().is_some_and(|it| !it.is_empty()), "{what}: {error}");
-    error
+    let reported: Value = serde_json::from_str(&answer.body).unwrap();
+    let keys: Vec<&String> = reported.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["error", "hint"], "{what}: {reported}");
+    assert!(reported["error"].as_str().is_some_and(|it| !it.is_empty()), "{what}: {reported}");
+    reported
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,8 +171,8 @@ async fn every_api_error_has_the_same_format() {
         ("/api/v1/failures?queue=a&queue=b", 400),
     ];
     for (path, status) in with_hint {
-        let error = assert_api_error(path, &console.get(path).await, status);
-        assert!(error["hint"].as_str().is_some_and(|it| !it.is_empty()), "{path}: {error}");
+        let reported = assert_api_error(path, &console.get(path).await, status);
+        assert!(reported["hint"].as_str().is_some_and(|it| !it.is_empty()), "{path}: {reported}");
     }
     for (path, status) in [
         ("/api/v1/nothing", 404),
@@ -193,8 +194,8 @@ async fn every_api_error_has_the_same_format() {
     let file = std::env::temp_dir().join(format!("pgmill-test-token-{}", database.name()));
     std::fs::write(&file, "a-token-of-enough-length").unwrap();
     let closed = Console::start(&database, &["--token-file", file.to_str().unwrap()]).await;
-    let error = assert_api_error("without a token", &closed.get(tasks).await, 401);
-    assert!(error["hint"].as_str().unwrap().contains("Bearer"), "{error}");
+    let reported = assert_api_error("without a token", &closed.get(tasks).await, 401);
+    assert!(reported["hint"].as_str().unwrap().contains("Bearer"), "{reported}");
     let bearer = ("Authorization", "Bearer a-token-of-enough-length");
     let host = ("Host", closed.address.as_str());
     assert_eq!(closed.request("GET", tasks, &[host, bearer], "").await.status, 200);
@@ -202,14 +203,14 @@ async fn every_api_error_has_the_same_format() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_was_taken_away_is_named() {
+async fn a_revoked_privilege_is_named() {
     let database = Database::new().await;
     let login = Login::new(&database, "looker", "mill_viewer").await;
     let console = Console::start_at(&database, &login.url(), &[]).await;
     assert_eq!(console.get("/api/v1/queues").await.status, 200);
     database.execute(&format!("REVOKE mill_viewer FROM {}", login.name)).await;
-    let error = assert_api_error("no right", &console.get("/api/v1/queues").await, 403);
-    assert!(error["hint"].as_str().unwrap().contains("mill_viewer"), "{error}");
+    let reported = assert_api_error("no right", &console.get("/api/v1/queues").await, 403);
+    assert!(reported["hint"].as_str().unwrap().contains("mill_viewer"), "{reported}");
     drop(console);
     let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", login.name);
     crate::harness::eventually("its session is gone", async || {

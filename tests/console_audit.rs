@@ -1,4 +1,4 @@
-//! What is done through the web console stands in the audit, in the name of who did it.
+//! Actions in the web console are recorded in the audit with the user who performed them.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::schedule::schedule;
 
 const TOKEN: &str = "another-token-of-enough-characters";
 
-/// A run that failed, one that goes on although a part of it failed, and a worker.
+/// Creates a failed run, a run in progress with a failed part, and a worker.
 async fn seed(database: &Database) -> (i64, i64, Worker) {
     database.execute("SELECT mill.set_group('g')").await;
     job(database, "it", json!([{"name": "a", "statement": "SELECT 1/0", "max_attempts": 1}])).await;
@@ -28,12 +28,12 @@ async fn seed(database: &Database) -> (i64, i64, Worker) {
     let worker = Worker::start(database, &["--queues", "default", "--poll-interval", "50ms"]);
     assert_eq!(end(database, failed).await, "failed");
     let half = async || states(database, goes_on).await.starts_with("a failed");
-    eventually("a part of the other one failed", half).await;
+    eventually("a part of the other run has failed", half).await;
     (failed, goes_on, worker)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_act_of_the_console_is_on_record_with_login_and_person() {
+async fn every_console_action_is_recorded_with_login_and_user() {
     let database = Database::new().await;
     let operator = Login::new(&database, "operator", "mill_operator").await;
     let labelled = "labelled-token-of-enough-characters";
@@ -72,7 +72,7 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
     ];
     let there: BTreeSet<String> = post_routes().into_iter().collect();
     let tried = acts.iter().map(|it| it.0.to_owned());
-    // It measures, and does nothing.
+    // A measurement without an effect.
     assert_eq!(tried.chain(["/schedules/test".to_owned()]).collect::<BTreeSet<_>>(), there);
     let mut seen: i64 = database.value("SELECT coalesce(max(id), 0) FROM mill.audit").await;
     for (path, id, form, act) in acts {
@@ -82,15 +82,18 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
         assert!(matches!(answer.status, 200 | 303), "{path}: {}", answer.body);
         let rows = "SELECT login, coalesce(actor, ''), action, id FROM mill.audit WHERE id > $1";
         let rows = database.rows(rows, &[&seen]).await;
-        assert!(!rows.is_empty(), "{path} is not on record");
+        assert!(!rows.is_empty(), "{path} is not audited");
         for row in &rows {
             let who = (row.get::<_, String>(0), row.get::<_, String>(1));
             assert_eq!(who, (operator.name.clone(), "console: ann <b>".to_owned()), "{path}");
             seen = seen.max(row.get(3));
         }
-        assert!(rows.iter().any(|row| row.get::<_, String>(2) == act), "{path} is no {act}");
+        assert!(
+            rows.iter().any(|row| row.get::<_, String>(2) == act),
+            "{path} is not recorded as {act}"
+        );
     }
-    // Whose token it is counts more than what they call themselves.
+    // The label of the token takes precedence over the name that the user enters.
     let cookie = console.sign_in(labelled, "eve").await;
     let own = [own[0], ("Cookie", cookie.as_str())];
     let page = console.request("GET", "/queues", &own, "").await.body;
@@ -106,7 +109,7 @@ async fn every_act_of_the_console_is_on_record_with_login_and_person() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_audit_pages_and_filters_and_nothing_foreign_becomes_markup() {
+async fn the_audit_pages_and_filters_and_no_text_becomes_markup() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     let console = Console::start_at(&database, &viewer.url(), &[]).await;
@@ -122,8 +125,8 @@ async fn the_audit_pages_and_filters_and_nothing_foreign_becomes_markup() {
         let Some(next) = page["next"].as_i64() else { break };
         before = next.to_string();
     }
-    assert_eq!(seen.len(), 121, "each once");
-    assert!(seen.is_sorted_by(|a, b| a > b), "the last first");
+    assert_eq!(seen.len(), 121, "each row once");
+    assert!(seen.is_sorted_by(|a, b| a > b), "newest first");
     for (asked, found) in [
         ("subject=queue+q7", 1),
         ("login=%3Cscript%3Ea", 1),
@@ -138,7 +141,7 @@ async fn the_audit_pages_and_filters_and_nothing_foreign_becomes_markup() {
     assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
     assert!(page.contains("before=") && page.contains("group &#60;script&#62;g"), "{page}");
     let page = console.get("/audit?since=soon").await;
-    assert!(page.status == 200 && page.body.contains("is no span of time"), "{}", page.body);
+    assert!(page.status == 200 && page.body.contains("is not a duration"), "{}", page.body);
     assert_eq!(console.get("/api/v1/audit?before=x").await.status, 400);
     drop(console);
     viewer.gone(&database).await;

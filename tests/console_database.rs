@@ -1,4 +1,4 @@
-//! What the fleet stands on, as the console shows it.
+//! The database page of the console.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ async fn the_database_page_shows_waiting_and_blocking_sessions() {
         .unwrap();
     let mut worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
     let id = database.enqueue("SELECT * FROM \"<script>t\"", ", name => 'waits'").await;
-    eventually("it is seen to wait", async || {
+    eventually("the task waits", async || {
         console.get("/database").await.body.contains("AccessShareLock")
     })
     .await;
@@ -44,7 +44,7 @@ async fn the_database_page_shows_waiting_and_blocking_sessions() {
     assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
     let page = viewer_console.get("/database").await;
     assert_eq!(page.status, 200, "{}", page.body);
-    // Statements that are hidden are hidden here, too, from whoever may see other sessions.
+    // Hidden statements are hidden here too, from users who may see other sessions.
     database
         .execute(&format!(
             "GRANT pg_read_all_stats TO {}; UPDATE mill.settings SET hide_statements = true",

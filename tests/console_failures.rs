@@ -1,4 +1,4 @@
-//! What failed, by cause, and what is done about all of a cause at once.
+//! Failures grouped by cause, and the bulk retry of a cause.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ fn raises(what: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cause_is_one_line_and_all_of_it_is_retried_after_a_question() {
+async fn a_cause_is_one_line_and_is_retried_as_a_whole_after_a_confirmation() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     let mut worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
@@ -22,7 +22,7 @@ async fn a_cause_is_one_line_and_all_of_it_is_retried_after_a_question() {
         database.enqueue(&raises(what), once).await;
     }
     database.enqueue(DIVIDES, ", max_attempts => 1").await;
-    // Of the same code, and another cause.
+    // The same SQLSTATE with another cause.
     database.enqueue("DO $$ BEGIN RAISE 'another'; END $$", once).await;
     database.until_empty().await;
     assert!(worker.terminate().await.success());
@@ -51,7 +51,7 @@ async fn a_cause_is_one_line_and_all_of_it_is_retried_after_a_question() {
     let of_queue: Value = serde_json::from_str(&of_queue).unwrap();
     assert_eq!(of_queue["groups"].as_array().unwrap().len(), 1);
     assert_eq!(console.get("/api/v1/failures?since=soon").await.status, 400);
-    assert!(console.get("/failures?since=soon").await.body.contains("is no span of time"));
+    assert!(console.get("/failures?since=soon").await.body.contains("is not a duration"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

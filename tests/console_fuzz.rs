@@ -1,4 +1,4 @@
-//! Whatever somebody sends, the console answers soon, and never that it failed.
+//! Any request gets a timely response, and never a server error.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::harness::console::{Console, ask, csrf};
 use crate::harness::routes::{post_routes, routes};
 use crate::harness::{Database, Worker};
 
-/// Another one makes up other requests.
+/// A different seed generates different requests.
 const SEED: u64 = 20_261_122;
 
 const REQUESTS: usize = 1500;
 
-/// Nothing that is asked takes so long, however slow the machine: two statements that are cut off.
+/// Upper bound of any response, even on a slow machine: two cancelled statements.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Values of parameters, of fields and in paths.
+/// Values of parameters, form fields and path segments.
 const VALUES: &[&str] = &[
     "",
     "0",
@@ -89,7 +89,7 @@ const VALUES: &[&str] = &[
     "1,2",
 ];
 
-/// Names of parameters that screens have and the API does not describe.
+/// Parameter names that screens use and the API does not describe.
 const NAMES: &[&str] = &["what", "up_to", "run", "hours", "return_to", "q", "id", "csrf", ""];
 
 struct Fuzzer {
@@ -110,7 +110,7 @@ impl Fuzzer {
         }
     }
 
-    /// `name=value`, some of them, maybe twice the same name.
+    /// Generates `name=value` pairs, possibly with a repeated name.
     fn pairs(&mut self) -> String {
         let count = self.random.random_range(0..5);
         let pairs: Vec<String> = (0..count)
@@ -136,7 +136,7 @@ impl Fuzzer {
         }
     }
 
-    /// Headers that nobody sends who means well.
+    /// Generates malformed headers.
     fn headers(&mut self, address: &str) -> Vec<u8> {
         let mut headers = format!("Host: {address}\r\n").into_bytes();
         let odd: &[&[u8]] = &[
@@ -169,17 +169,17 @@ impl Fuzzer {
     }
 }
 
-/// The status of what is answered; panics if nothing is, or nothing soon.
+/// Returns the status of the response; panics without a timely response.
 async fn status(address: &str, request: &[u8]) -> u16 {
-    let request_head = String::from_utf8_lossy(&request[..request.len().min(2000)]).into_owned();
+    let reported = String::from_utf8_lossy(&request[..request.len().min(2000)]).into_owned();
     let answer = tokio::time::timeout(TIMEOUT, ask(address, request)).await;
-    let answer = answer.unwrap_or_else(|_| panic!("no answer in time to {request_head}"));
-    assert!(answer.status < 500, "{} {} to {request_head}", answer.status, answer.body);
+    let answer = answer.unwrap_or_else(|_| panic!("no timely response to {reported}"));
+    assert!(answer.status < 500, "{} {} to {reported}", answer.status, answer.body);
     answer.status
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_is_sent_is_answered_with_a_fault() {
+async fn no_request_causes_a_server_error() {
     println!("seed {SEED}");
     let database = Database::new().await;
     let worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
@@ -201,7 +201,7 @@ async fn nothing_that_is_sent_is_answered_with_a_fault() {
         let parameters = path["get"]["parameters"].as_array().into_iter().flatten();
         names.extend(parameters.map(|it| it["name"].as_str().unwrap().to_owned()));
     }
-    let read_paths: Vec<String> = routes()
+    let reads: Vec<String> = routes()
         .into_iter()
         .filter(|it| it.get)
         .map(|it| it.path)
@@ -214,12 +214,12 @@ async fn nothing_that_is_sent_is_answered_with_a_fault() {
     for _ in 0..REQUESTS {
         let acting = fuzzer.random.random_range(0..3) == 0;
         let pattern =
-            if acting { &acts } else { &read_paths }.choose(&mut fuzzer.random).unwrap().clone();
+            if acting { &acts } else { &reads }.choose(&mut fuzzer.random).unwrap().clone();
         let path = fuzzer.path(&pattern);
         let mut body = String::new();
         let mut headers = fuzzer.headers(address);
         if acting {
-            // A third of them get as far as what they ask for.
+            // A third of the requests pass the origin check.
             body = fuzzer.pairs();
             if fuzzer.random.random_range(0..3) == 0 {
                 body = format!("csrf={own}&{body}");
@@ -235,7 +235,7 @@ async fn nothing_that_is_sent_is_answered_with_a_fault() {
         let request = [line.as_bytes(), &headers, rest.as_bytes()].concat();
         seen[usize::from(status(address, &request).await / 100)] += 1;
     }
-    println!("answers by their first digit: {seen:?}");
+    println!("responses by the first digit of their status: {seen:?}");
     assert!(seen[2] > REQUESTS / 20 && seen[4] > REQUESTS / 20, "{seen:?}");
     for whole in ["GET\r\n\r\n", "GET / HTTP/9\r\n\r\n", "\u{1}\u{2}\r\n\r\n"] {
         status(address, whole.as_bytes()).await;

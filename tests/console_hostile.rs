@@ -1,5 +1,5 @@
-//! Whatever stands in a text of the database, it is shown as the text it is: by the console, which makes no
-//! markup of it, and by the programs for a terminal, which does not obey it.
+//! Any text in the database is displayed as plain text: the console escapes markup, and the
+//! command-line programs escape terminal control sequences.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ use crate::harness::{Database, Program, Worker, eventually};
 use crate::run::job;
 use crate::schedule::planned;
 
-/// A page that shows a text of a megabyte is smaller than this.
+/// Upper bound of a page that shows a text of a megabyte.
 const MOST_BYTES: usize = 500_000;
 
-/// What somebody could put into a text, short enough for a name.
+/// Hostile texts, short enough for a name.
 const CORPUS: &[&str] = &[
     "<script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>",
@@ -51,7 +51,7 @@ const CORPUS: &[&str] = &[
      aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
-/// Columns that none of these texts gets into, with the reason.
+/// Columns that accept none of these texts, with the reason.
 const CLOSED: &[(&str, &str)] = &[
     ("job_tasks.queue", QUEUE_NAME),
     ("queues.name", QUEUE_NAME),
@@ -65,7 +65,7 @@ const CLOSED: &[(&str, &str)] = &[
 const QUEUE_NAME: &str = "letters, digits and some signs";
 const PROFILE_NAME: &str = "letters, digits and underscores";
 
-/// Columns that no text of a megabyte gets into: who writes them writes names of roles, functions and things.
+/// Columns that accept no text of a megabyte: they hold names of roles, functions and objects.
 const SHORT: &[&str] = &[
     "audit.login",
     "audit.role",
@@ -75,7 +75,7 @@ const SHORT: &[&str] = &[
     "audit.application",
 ];
 
-/// Every column of the schema that holds text, without those of partitions.
+/// Every text column of the schema, without partitions.
 const COLUMNS: &str = "
 SELECT c.relname::text, a.attname::text, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL)
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -85,7 +85,7 @@ WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind IN ('r', 'p') AND NOT 
         'json'::regtype, 'jsonb'::regtype)
 ORDER BY 1, 2";
 
-/// A column, and how many of the texts it took.
+/// A column, and the number of texts that it accepted.
 struct Column {
     table: String,
     name: String,
@@ -93,8 +93,8 @@ struct Column {
     taken: usize,
 }
 
-/// Rows in every table: a task of each state, history with all that an attempt may bring, runs, schedules.
-/// Ids of a task that runs and of one that failed.
+/// Fills every table: a task of each state, history with every optional field, runs, schedules.
+/// Returns the ids of a running and of a failed task.
 pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     let failing = "DO $$ BEGIN RAISE NOTICE 'n'; RAISE 'm' USING DETAIL = 'd', HINT = 'h'; END $$";
     let named =
@@ -112,7 +112,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
              COMMENT ON PROCEDURE public.declared IS '@daily(25:99)'",
         )
         .await;
-    // A worker reads comments as it starts, and then once in a while.
+    // A worker reads comments at its start, and then periodically.
     let mut worker = Worker::start(database, &["--readers", "4", "--poll-interval", "50ms"]);
     database.execute("SELECT mill.enqueue('SELECT 1 AS c', name => 'it', explain => true)").await;
     let failed = database.enqueue(failing, &named.replace(", params => '[\"p\"]'", "")).await;
@@ -132,7 +132,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     planned(database, "it").await;
     database.execute("SELECT mill.run_now('it', true)").await;
     let mistaken = "SELECT EXISTS (SELECT FROM mill.schedule_declaration_errors)";
-    eventually("a mistake is seen", async || database.value(mistaken).await).await;
+    eventually("a mistake is recorded", async || database.value(mistaken).await).await;
     database.outcome(failed).await;
     database.outcome(with_params).await;
     let fired = "SELECT EXISTS (SELECT FROM mill.runs WHERE reason IS NOT NULL)";
@@ -142,18 +142,18 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     let running = database.enqueue(holding, ", name => 'it'").await;
     database.until_waiting_for_lock(running).await;
     let output = "SELECT EXISTS (SELECT FROM mill.progress WHERE message IS NOT NULL AND notices IS NOT NULL)";
-    eventually("it has said how far it is", async || database.value(output).await).await;
+    eventually("progress is recorded", async || database.value(output).await).await;
     database.execute(&format!("SELECT mill.enqueue('SELECT $1', queue => 'none'{named})")).await;
     database.execute(&format!("SELECT mill.cancel({running})")).await;
-    // It is to change nothing any more, and its task is to stay.
+    // The worker must change nothing more, and its task must remain.
     worker.kill();
-    // Of a run that nobody has: else it may or may not be taken in meanwhile.
+    // A run that does not exist: events of existing runs may be processed meanwhile.
     let event = r#"INSERT INTO mill.run_events (run_id, message, result) VALUES (0, 'm', '["r"]')"#;
     database.execute(event).await;
     (running, failed)
 }
 
-/// The value with every string in it replaced.
+/// Replaces every string in the value.
 fn replaced(value: &Value, text: &str) -> Value {
     match value {
         Value::String(_) => json!(text),
@@ -165,8 +165,9 @@ fn replaced(value: &Value, text: &str) -> Value {
     }
 }
 
-/// Puts the text into every row of the column, or into one if they have to differ. Keys and triggers look
-/// away; what a type or a constraint refuses stays as it was. Whether it was taken.
+/// Writes the text into every row of the column, or into one row if the values must differ. Keys
+/// and triggers are disabled; values refused by a type or a constraint stay unchanged. Returns
+/// whether the text was accepted.
 async fn put(database: &Database, column: &Column, text: &str) -> bool {
     let Column { table, name, kind, .. } = column;
     if kind.starts_with("json") {
@@ -219,14 +220,14 @@ async fn columns(database: &Database) -> Vec<Column> {
     rows.iter().map(column).collect()
 }
 
-/// What a browser would see: names of elements and attributes, and what is wrong.
+/// Parsed page: names of elements and attributes, and faults.
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<String>,
     faults: Vec<String>,
 }
 
-/// As a browser reads it. The document has to outlive its nodes, which take their children along.
+/// Parses like a browser. The document must outlive its nodes, which own their children.
 fn each_node(html: &str, visit: &mut dyn FnMut(&NodeData)) {
     fn each(node: &Handle, visit: &mut dyn FnMut(&NodeData)) {
         visit(&node.data);
@@ -272,7 +273,7 @@ impl Seen {
         if name.starts_with("on") || name == "style" {
             self.faults.push(format!("{element} has {name}"));
         }
-        // A field has to send back what it was given, and shows it by itself.
+        // An input must submit the original value, and browsers display it as text.
         if (element, name) != ("input", "value") {
             self.text(&format!("{element} {name}"), value);
         }
@@ -283,7 +284,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Addresses of all that shows something when this text is a name.
+/// Returns the addresses of all pages that display something for this name.
 async fn addresses(console: &Console, text: &str, ids: &[i64]) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     let name = encoded(text);
@@ -293,7 +294,7 @@ async fn addresses(console: &Console, text: &str, ids: &[i64]) -> BTreeSet<Strin
             [("id", id.as_str()), ("queue", "default"), ("group", &*name), ("name", &*name)];
         all.extend(every_request(console, &values).await);
     }
-    // A stream has no end while its task has none. What it sends is a part of the page.
+    // A stream has no end while its task is live. Its content is part of the page.
     all.retain(|path| !path.contains("/events"));
     all.insert(format!("/tasks?q={}", encoded(&format!("name:\"{text}\""))));
     all.insert(format!("/tasks?q={name}"));
@@ -306,7 +307,8 @@ async fn addresses(console: &Console, text: &str, ids: &[i64]) -> BTreeSet<Strin
     all
 }
 
-/// Looks at everything with this text in the database: what is wrong, and what pages are made of.
+/// Visits every page with this text in the database; returns the faults and the elements of the
+/// pages.
 async fn visit_every_page(console: &Console, text: &str, ids: &[i64]) -> Seen {
     let mut all = Seen::default();
     for path in addresses(console, text, ids).await {
@@ -327,15 +329,16 @@ async fn visit_every_page(console: &Console, text: &str, ids: &[i64]) -> Seen {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_text_becomes_more_than_text_in_the_console() {
+async fn no_text_becomes_markup_in_the_console() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
-    // What pages are made of, learned where every text is a plain word, there or not.
+    // The regular elements of the pages, recorded with plain words as texts, both existing and
+    // missing.
     let mut known = visit_every_page(&console, "word", &[1]).await;
     let (running, failed) = seed(&database).await;
     let mut columns = columns(&database).await;
     let ids = [1, running, failed];
-    // As it is seeded, too: a zone that is a plain word is no zone, and hides its group.
+    // Also with the seeded values: a plain word is not a valid time zone, which hides its group.
     for put in [false, true] {
         if put {
             put_everywhere(&database, &mut columns, "word").await;
@@ -372,7 +375,7 @@ async fn no_text_becomes_more_than_text_in_the_console() {
     put_everywhere(&database, &mut columns, &long).await;
     faults.extend(visit_every_page(&console, "x", &ids).await.faults);
     assert!(faults.is_empty(), "{} faults: {:#?}", faults.len(), &faults[..faults.len().min(40)]);
-    // What was cut is said, and where it is whole.
+    // A shortened text shows the omitted size, with a link to the full text.
     let page = console.get(&format!("/tasks/{failed}")).await.body;
     let whole = format!("/api/v1/tasks/{failed}");
     assert!(page.contains("bytes more") && page.contains(&format!("{whole}\"")), "{page:.3000}");
@@ -380,9 +383,9 @@ async fn no_text_becomes_more_than_text_in_the_console() {
     assert_eq!(whole["attempts"][0]["message"].as_str(), Some(long.as_str()));
 }
 
-/// What a field sends back is what stands in the database.
+/// A form field submits the value stored in the database.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_button_acts_on_what_has_a_name_that_nobody_sees() {
+async fn a_button_acts_on_an_object_with_an_invisible_name() {
     let database = Database::new().await;
     let name = "a\u{202e}<b>\"'&\u{200b}\u{2066}";
     job(&database, name, json!([{"name": name, "statement": "SELECT 1"}])).await;
@@ -404,12 +407,12 @@ async fn a_button_acts_on_what_has_a_name_that_nobody_sees() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_text_drives_a_terminal() {
+async fn no_text_controls_a_terminal() {
     let database = Database::new().await;
     let (running, failed) = seed(&database).await;
     let mut columns = columns(&database).await;
     let hostile: String = CORPUS.concat().chars().filter(|c| is_invisible(*c)).collect();
-    // As a name may be: no control characters in those of jobs and schedules.
+    // Names of jobs and schedules accept no control characters.
     for text in [format!("<{hostile}>"), "<\u{202e}\u{200b}\u{2066}>".to_owned()] {
         put_everywhere(&database, &mut columns, &text).await;
         let (running, failed) = (running.to_string(), failed.to_string());
@@ -453,13 +456,13 @@ async fn no_text_drives_a_terminal() {
             let output = format!("{stdout}{stderr}");
             assert!(code != 101 && !output.contains("panicked"), "{line:?}: {output}");
             assert!(!output.contains("unrecognized subcommand"), "{line:?}: {output}");
-            // Ours are colours, and there are none without a terminal.
+            // The programs' own escape sequences are colours, which are off without a terminal.
             let raw = output.lines().filter(|line| line.chars().any(is_invisible));
             faults.extend(raw.map(|it| format!("{line:?}: {it:.300}")));
             shown += usize::from(output.contains("\\u{202e}"));
         }
         assert!(faults.is_empty(), "{faults:#?}");
-        assert!(shown > 15, "{shown} of them have shown it");
+        assert!(shown > 15, "only {shown} commands have shown the text");
         let top = Terminal::start(Program::pgmill(&database, &["top"]).into_command());
         top.until_shown("\\u{").await;
         assert!(!top.text().chars().any(is_invisible), "{}", top.text());

@@ -1,8 +1,10 @@
-//! The plan of every statement behind every page of the console and every path of its API, as the server tells it
-//! while a console works: no scan of all live tasks or all of history, no sort of more rows than a page is to read.
+//! The plan of every statement behind every page of the console and every API path, as logged by
+//! the server: no scan of all live tasks or all of history, no sort of more rows than a page may
+//! read.
 //!
-//! The sizes are small beside a real queue's; a plan is chosen by proportions, and these are such that a scan of a
-//! table would be seen. Times and pages in front of more: `loadtest run console`, `console_size.rs`.
+//! The sizes are small compared with a real queue; the planner chooses by proportions, and these
+//! sizes make a table scan visible. Times and buffers with more rows: `loadtest run console`,
+//! `console_size.rs`.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +16,8 @@ use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
-/// Live tasks of every state in twenty queues, history of today and of the three days before it, and runs, schedules, jobs,
-/// groups and limits enough that a scan of them would be another plan, too.
+/// Live tasks of every state in twenty queues, history of today and of the three previous days, and
+/// enough runs, schedules, jobs, groups and limits that scanning them would change the plan too.
 const FILL: &str = "
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, blocking_limit_id, statement)
 SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
@@ -39,11 +41,11 @@ FROM generate_series(1, 200) AS n;
 SELECT mill.set_schedule('schedule ' || n, 'manual', jobs => ARRAY['job ' || n]) FROM generate_series(1, 200) AS n;
 SELECT count(*) FROM generate_series(1, 200) AS n, LATERAL mill.start_run(ARRAY['job ' || n])";
 
-/// Run by a worker that serves no other queue: they wait for a lock for as long as the test takes.
+/// Run by a worker that serves no other queue: the tasks wait for a lock during the whole test.
 const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_lock(1);
 SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1, 4) AS n";
 
-/// Filters as people write them, beside what the screens and the API have by themselves.
+/// Filters as users write them, in addition to those of the screens and the API.
 const MORE: [&str; 12] = [
     "/?hours=6&queue=etl-3",
     "/tasks?q=state:pending+queue:etl-3",
@@ -59,14 +61,15 @@ const MORE: [&str; 12] = [
     "/runs?job=job+7",
 ];
 
-/// Rows that a scan may read, or a sort or an aggregate take in: twice what all lanes together are counted to.
+/// Maximum rows that a scan may read, or a sort or an aggregate may consume: twice the count limit
+/// of all lanes.
 const MOST_ROWS: f64 = 40_000.0;
 
-/// Of a table with no more pages than this, as the partition of a day that has just begun, a scan costs what an
-/// index costs; one of a day to come has none.
+/// Up to this number of pages, for example in a partition of a new day, a scan costs as much as an
+/// index; the partition of a future day has no pages.
 const FEW_PAGES: i64 = 200;
 
-/// What is known of a statement, the most of all times it ran.
+/// Maximum values over all executions of a statement.
 #[derive(Default)]
 struct Known {
     times: usize,
@@ -88,7 +91,7 @@ fn inner(node: &Value) -> impl Iterator<Item = &Value> {
     node["Plans"].as_array().into_iter().flatten()
 }
 
-/// Rows that came out of a node in all, with those that it had read and left out.
+/// Returns the rows read by a node, including those filtered out.
 fn rows(node: &Value) -> f64 {
     let left_out: f64 = ["Rows Removed by Filter", "Rows Removed by Index Recheck"]
         .iter()
@@ -97,7 +100,7 @@ fn rows(node: &Value) -> f64 {
     (number(node, "Actual Rows") + left_out) * number(node, "Actual Loops")
 }
 
-/// What is wrong with a plan, and the most rows that a node of it took.
+/// Returns the faults of a plan, and the maximum number of rows that one of its nodes consumed.
 fn check_plan(node: &Value) -> (f64, Vec<String>) {
     let kind = node["Node Type"].as_str().unwrap();
     let relation = node["Relation Name"].as_str().unwrap_or_default();
@@ -123,7 +126,7 @@ fn check_plan(node: &Value) -> (f64, Vec<String>) {
     (f64::max(most, took), faults)
 }
 
-/// The name of a statement; of one inside of a function, how it begins.
+/// Returns the name of a statement, or the beginning of a statement inside a function.
 fn name(query: &str) -> String {
     let named = query.strip_prefix("/* ").and_then(|rest| rest.split_once(" */"));
     named.map_or_else(
@@ -132,7 +135,7 @@ fn name(query: &str) -> String {
     )
 }
 
-/// Every plan in this part of a server's log.
+/// Returns every plan in this part of a server's log.
 fn plans(log: &str) -> Vec<Value> {
     let mut plans = Vec::new();
     let mut lines = log.lines().peekable();
@@ -163,7 +166,7 @@ fn check_plans(path: &str, log: &str, known: &mut BTreeMap<String, Known>) {
     }
 }
 
-/// What the API describes, with the ids of things that are there.
+/// Returns the described API paths with the ids of existing objects.
 async fn api_paths(console: &Console, task: i64) -> Vec<String> {
     let document: Value =
         serde_json::from_str(&console.get("/api/v1/openapi.json").await.body).unwrap();
@@ -181,7 +184,7 @@ async fn api_paths(console: &Console, task: i64) -> Vec<String> {
     document["paths"].as_object().unwrap().keys().map(filled).collect()
 }
 
-/// Pages of one thing each.
+/// Returns pages about a single object.
 async fn pages_of_one(database: &Database) -> Vec<String> {
     let ended: i64 =
         database.value("SELECT max(task_id) FROM mill.attempts WHERE outcome = 'failed'").await;
@@ -198,7 +201,7 @@ async fn pages_of_one(database: &Database) -> Vec<String> {
     tasks.into_iter().chain(others.map(ToOwned::to_owned)).collect()
 }
 
-/// A server that tells the plan of every statement of this login.
+/// Returns a login whose statements' plans the server logs.
 async fn login_with_plans(database: &Database) -> Login<'_> {
     let login = Login::new(database, "looker", "mill_operator").await;
     for (name, value) in [
@@ -224,7 +227,7 @@ async fn login_with_plans(database: &Database) -> Login<'_> {
 async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
     let shared = Database::new().await;
     if shared.client().batch_execute("LOAD 'auto_explain'").await.is_err() {
-        return println!("skipped: the server has no auto_explain to tell its plans");
+        return println!("skipped: the server has no auto_explain to log plans");
     }
     let quick = [("fsync", "off"), ("autovacuum", "off"), ("max_wal_size", "4GB")];
     let private = PrivateDatabase::new(&quick).await;
@@ -244,7 +247,7 @@ async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
 
     let login = login_with_plans(database).await;
     let console = Console::start_at(database, &login.url(), &[]).await;
-    eventually("the last hours are read", async || {
+    eventually("the console has read the last hours", async || {
         console.get("/api/v1/throughput?hours=6").await.body.contains("\"minutes_read\":360")
     })
     .await;
@@ -261,7 +264,7 @@ async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
     for path in &paths {
         let answer = console.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-        // A plan is told when its statement ends, which is before its transaction does.
+        // A plan is logged when its statement ends, before the end of its transaction.
         eventually("its transactions have ended", async || {
             let open =
                 "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgmill console'

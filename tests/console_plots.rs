@@ -1,4 +1,4 @@
-//! What the console plots over the last hours: compared with a count of every task, one by one, in SQL.
+//! The console's plots over the last hours, compared with an SQL count of every task.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::harness::console::Console;
 use crate::harness::{Database, eventually};
 
-/// Partitions of the three days before today, into which hours before midnight reach.
+/// Partitions of the three days before today, which hours before midnight fall into.
 pub(crate) const DAYS_BEFORE: &str = "DO $$
 DECLARE
     today date := (now() AT TIME ZONE 'UTC')::date;
@@ -20,8 +20,8 @@ BEGIN
     END LOOP;
 END $$";
 
-/// Attempts of three queues that became due, were claimed and ended at random within eight hours, some
-/// within one minute, one in ten never claimed; and live tasks of every state.
+/// Attempts of three queues that became due, were claimed and ended at random within eight hours,
+/// some within one minute, one in ten never claimed; and live tasks of every state.
 const RANDOM: &str = "
 SELECT setseed({seed});
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
@@ -45,7 +45,7 @@ SELECT 'queue-' || n % 3, r.due, r.due + (now() - r.due) * random(), 'running', 
     1, now(), 'SELECT 1'
 FROM generate_series(1, 30) AS n, LATERAL (SELECT n AS of_n, now() - random() * interval '8 hours' AS due) AS r";
 
-/// For each minute, by its end: what was due and neither claimed nor over, counted one by one.
+/// For each minute, by its end: tasks that were due and neither claimed nor ended.
 const COUNTED: &str = "
 WITH every AS (
     SELECT a.queue, a.due_at, coalesce(a.started_at, a.finished_at) AS until FROM mill.attempts a
@@ -56,7 +56,7 @@ SELECT (SELECT count(*) FROM every e WHERE ($2 = '' OR e.queue = $2)
     AND e.due_at < to_timestamp(m.at) + interval '1 minute' AND e.until >= to_timestamp(m.at) + interval '1 minute')
 FROM unnest($1::int8[]) WITH ORDINALITY AS m (at, n) ORDER BY m.n";
 
-/// Once every minute is known: one that has just begun was not looked at yet.
+/// Returns the columns once every minute is known; a minute that has just begun is not read yet.
 async fn columns(console: &Console, query: &str) -> Value {
     let mut columns = Value::Null;
     eventually("every minute is known", async || {
@@ -73,9 +73,9 @@ fn numbers(columns: &Value, name: &str) -> Vec<Option<i64>> {
     columns[name].as_array().unwrap().iter().map(Value::as_i64).collect()
 }
 
-/// Once all six hours have been read.
+/// Waits until all six hours have been read.
 async fn until_read(console: &Console) {
-    eventually("the last hours are read", async || {
+    eventually("the console has read the last hours", async || {
         columns(console, "hours=6").await["minutes_read"] == 360
     })
     .await;
@@ -91,17 +91,17 @@ async fn the_backlog_plot_equals_a_count_of_every_task() {
         until_read(&console).await;
         for queue in ["", "queue-0", "queue-1", "queue-2", "queue-none"] {
             for hours in [1, 3, 6] {
-                let found = columns(&console, &format!("hours={hours}&queue={queue}")).await;
-                let at: Vec<i64> = numbers(&found, "at").into_iter().flatten().collect();
+                let reported = columns(&console, &format!("hours={hours}&queue={queue}")).await;
+                let at: Vec<i64> = numbers(&reported, "at").into_iter().flatten().collect();
                 assert_eq!(at.len(), hours * 60);
                 let rows = database.rows(COUNTED, &[&at, &queue]).await;
                 let counted: Vec<Option<i64>> = rows.iter().map(|row| Some(row.get(0))).collect();
                 assert_eq!(
-                    numbers(&found, "waiting"),
+                    numbers(&reported, "waiting"),
                     counted,
                     "{queue} in {hours} h, seed {seed}"
                 );
-                let bounds = found["waiting_at_least"].as_array().unwrap();
+                let bounds = reported["waiting_at_least"].as_array().unwrap();
                 assert!(bounds.iter().all(|it| it == false), "{queue}: {bounds:?}");
                 let waited = counted.iter().flatten().filter(|tasks| **tasks > 0).count();
                 assert_eq!(waited > 30 * hours, queue != "queue-none", "{queue}: {counted:?}");
@@ -110,37 +110,38 @@ async fn the_backlog_plot_equals_a_count_of_every_task() {
     }
 }
 
-/// More than are counted of a lane; they became due one by one, a hundred in a minute.
+/// More tasks than the count limit of a lane; they became due one by one, a hundred per minute.
 const DEEP: &str = "INSERT INTO mill.tasks (queue, due_at, statement)
 SELECT 'deep', date_trunc('minute', now()) - interval '200 minutes' + n * interval '600 milliseconds', 'SELECT 1'
 FROM generate_series(0, 19999) AS n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_was_not_finished_says_at_least() {
+async fn a_capped_count_is_shown_as_a_minimum() {
     let database = Database::new().await;
     database.execute(DEEP).await;
     let console = Console::start(&database, &[]).await;
     until_read(&console).await;
-    let found = columns(&console, "hours=6&queue=deep").await;
-    let (at, waiting) = (numbers(&found, "at"), numbers(&found, "waiting"));
-    let first = at.iter().position(|at| waiting[at_index(&found, *at)] > Some(0)).unwrap();
+    let reported = columns(&console, "hours=6&queue=deep").await;
+    let (at, waiting) = (numbers(&reported, "at"), numbers(&reported, "waiting"));
+    let first = at.iter().position(|at| waiting[at_index(&reported, *at)] > Some(0)).unwrap();
     for n in first..360 {
         let due = i64::try_from(n - first + 1).unwrap() * 100;
         assert_eq!(waiting[n], Some(due.min(10_000)), "minute {n}");
-        assert_eq!(found["waiting_at_least"][n], due >= 10_000, "minute {n}");
+        assert_eq!(reported["waiting_at_least"][n], due >= 10_000, "minute {n}");
     }
     let page = console.get("/?hours=6&queue=deep").await.body;
     assert!(page.contains("<td class=\"n\">10\u{202f}000+</td>"), "{page}");
-    // A queue that was counted to its end is told as it is.
+    // A queue below the count limit is shown exactly.
     let all = columns(&console, "queue=other").await;
     assert!(all["waiting_at_least"].as_array().unwrap().iter().all(|it| it == false));
 }
 
-fn at_index(found: &Value, at: Option<i64>) -> usize {
-    numbers(found, "at").iter().position(|it| *it == at).unwrap()
+fn at_index(reported: &Value, at: Option<i64>) -> usize {
+    numbers(reported, "at").iter().position(|it| *it == at).unwrap()
 }
 
-/// In each of the last five minutes that are over 60 ended and `{added}` were added, 600 wait.
+/// In each of the last five complete minutes 60 tasks ended and `{added}` were added; 600 are
+/// waiting.
 const RATED: &str = "
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
     priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, statement)
@@ -153,7 +154,8 @@ SELECT 'rated', date_trunc('minute', now()) - CASE WHEN n < 5 * {added}
     THEN (n / {added} + 1) * interval '1 minute' ELSE interval '1 hour' END, 'SELECT 1'
 FROM generate_series(0, 599) AS n";
 
-/// What Overview tells of the queue, in JSON and on the page, in a minute that began before all of it.
+/// Returns the queue's row of Overview, in JSON and on the page, within one minute that began
+/// before the call.
 async fn rated(added: u32) -> (Value, String) {
     loop {
         let database = Database::new().await;
@@ -163,11 +165,12 @@ async fn rated(added: u32) -> (Value, String) {
         database.execute(&RATED.replace("{added}", &added.to_string())).await;
         let console = Console::start(&database, &[]).await;
         until_read(&console).await;
-        let found: Value = serde_json::from_str(&console.get("/api/v1/queues").await.body).unwrap();
+        let reported: Value =
+            serde_json::from_str(&console.get("/api/v1/queues").await.body).unwrap();
         let page = console.get("/").await.body;
         if database.value::<i64>(minute).await == began {
             let queue =
-                found["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated");
+                reported["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated");
             let row = page.split(">rated</a>").nth(1).unwrap().split("</tr>").next().unwrap();
             return (queue.unwrap().clone(), row.to_owned());
         }
@@ -175,31 +178,31 @@ async fn rated(added: u32) -> (Value, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_drains_says_when_it_will_be_empty_and_one_that_grows_does_not() {
-    let mut found = String::new();
+async fn a_draining_queue_shows_its_time_to_empty_and_a_growing_one_does_not() {
+    let mut reported = String::new();
     for added in [1, 20, 60, 90] {
         let (queue, row) = rated(added).await;
         assert_eq!(queue["hour"]["per_second"], 1.0, "{queue}");
         let cell = row.rsplit("<td>").next().unwrap().split("</td>").next().unwrap();
         writeln!(
-            found,
+            reported,
             "{added}: {} {} {cell}",
             queue["time_to_empty_seconds"], queue["growth_per_minute"]
         )
         .unwrap();
     }
-    // 600 wait. 60 a minute end: with one added 59 fewer each minute, and so on.
+    // 600 tasks wait and 60 end per minute: with one added, 59 fewer each minute, and so on.
     let expected = "\
 1: 610.1694915254237 null about 10 min 10 s
 20: 900.0 null about 15 min 0 s
 60: null null 
-90: null 30.0 <span class=\"dim\">grows by 30 a minute</span>
+90: null 30.0 <span class=\"dim\">growing by 30 per minute</span>
 ";
-    assert_eq!(found, expected);
+    assert_eq!(reported, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_range_of_the_plots_stands_in_the_address() {
+async fn the_address_contains_the_range_of_the_plots() {
     let database = Database::new().await;
     database.enqueue("SELECT 1", ", queue => 'a.b:c'").await;
     let console = Console::start(&database, &["--base-path", "/x"]).await;
@@ -210,8 +213,8 @@ async fn the_range_of_the_plots_stands_in_the_address() {
         "<a href=\"/x/?hours=3&#38;queue=a.b%3Ac#plots\" aria-current=\"true\">3 h</a>",
         "<a href=\"/x/?hours=3#plots\">all queues</a>",
         "data-source=\"/x/api/v1/throughput?hours=3&#38;queue=a.b%3Ac\"",
-        "Queue a.b:c, the last 3 hours",
-        "<th>15 minutes from</th>",
+        "Queue a.b:c, last 3 hours",
+        "<th>15 minutes starting at</th>",
     ] {
         assert!(page.contains(text), "{text} in {page}");
     }
@@ -222,9 +225,9 @@ async fn the_range_of_the_plots_stands_in_the_address() {
     }
 }
 
-/// Once a first look has been made.
+/// Waits until the console has read once.
 async fn until_empty_hours(console: &Console) {
-    eventually("it was looked", async || {
+    eventually("the console has read once", async || {
         console.get("/x/api/v1/throughput").await.body.contains("\"minutes_read\":60")
     })
     .await;

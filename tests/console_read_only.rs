@@ -1,5 +1,5 @@
-//! Whatever is asked of the console by GET is a look: it writes nothing, and no statement of it may
-//! take for ever. What is asked by POST may write, and not take for ever either.
+//! A GET request never writes, and all of its statements have a time limit. A POST request may
+//! write, with time limits too.
 
 use serde_json::Value;
 
@@ -8,16 +8,16 @@ use crate::harness::login::Login;
 use crate::harness::routes::{filled, post_routes, routes};
 use crate::harness::{Database, Worker};
 
-/// Reads of any table of the schema ask this function, whichever view or function they come through.
+/// Reads of any table of the schema call this function, through any view or function.
 const WATCH: &str = "
 CREATE FUNCTION public.watch() RETURNS boolean LANGUAGE plpgsql STABLE PARALLEL UNSAFE AS $$
 BEGIN
     IF current_setting('application_name') NOT LIKE 'pgmill console%' THEN
         RETURN true;
     ELSIF current_setting('statement_timeout') = '0' OR current_setting('lock_timeout') = '0' THEN
-        RAISE EXCEPTION 'a statement without an end' USING ERRCODE = 'XX001';
+        RAISE EXCEPTION 'a statement without a time limit' USING ERRCODE = 'XX001';
     ELSIF current_setting('transaction_read_only') = 'off' AND NOT pg_catalog.pg_try_advisory_xact_lock_shared(77) THEN
-        RAISE EXCEPTION 'a look that could write' USING ERRCODE = 'XX001';
+        RAISE EXCEPTION 'a read that could write' USING ERRCODE = 'XX001';
     END IF;
     RETURN true;
 END
@@ -35,17 +35,17 @@ BEGIN
 END
 $$";
 
-/// Every address that can be looked at, those of the API as it describes them.
+/// Returns every address that can be read, including those of the API description.
 pub(crate) async fn every_request(console: &Console, values: &[(&str, &str)]) -> Vec<String> {
     let document: Value =
         serde_json::from_str(&console.get("/api/v1/openapi.json").await.body).unwrap();
     let described = document["paths"].as_object().unwrap().keys().cloned();
-    let read_paths = routes().into_iter().filter(|it| it.get).map(|it| it.path);
+    let reads = routes().into_iter().filter(|it| it.get).map(|it| it.path);
     let named = |path: String| match values.iter().find(|(name, _)| *name == "name") {
         Some((_, name)) if !path.contains('{') => format!("{path}?name={name}"),
         _ => path,
     };
-    read_paths.chain(described).map(|path| named(filled(&path, values))).collect()
+    reads.chain(described).map(|path| named(filled(&path, values))).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +53,7 @@ async fn every_statement_has_a_timeout_and_no_read_can_write() {
     let database = Database::new().await;
     let operator = Login::new(&database, "watched", "mill_operator").await;
     let worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
-    // A job, a task, a schedule, a group and a run of one name, and history.
+    // A job, a task, a schedule, a group and a run with the same name, and history.
     database
         .execute(
             r#"SELECT mill.set_job('it', '[{"name": "it", "statement": "SELECT 1"}]');
@@ -64,10 +64,10 @@ async fn every_statement_has_a_timeout_and_no_read_can_write() {
         .await;
     database.until_empty().await;
     drop(worker);
-    // Its owner is subject to policies like anybody; a superuser is not.
+    // Table owners are subject to the policies too; superusers are not.
     database.execute(WATCH).await;
     let console = Console::start_at(&database, &operator.url(), &[]).await;
-    // Who holds this lets nobody write.
+    // While this lock is held, no write is permitted.
     database.execute("SELECT pg_advisory_lock(77)").await;
     let before: i64 = database.value("SELECT count(*) FROM mill.audit").await;
     let values = [("id", "1"), ("queue", "default"), ("group", "g"), ("name", "it")];
@@ -76,7 +76,7 @@ async fn every_statement_has_a_timeout_and_no_read_can_write() {
         assert!(answer.status < 500, "{path}: {} {}", answer.status, answer.body);
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.audit").await, before);
-    // The watch sees what it should: an act is stopped by it, and is free to go once it may write.
+    // Verify the policy itself: it stops an action, and permits the action once writes are allowed.
     let refused = console.post("/groups/g/concurrency", "max_running=1").await;
     assert!(refused.status == 500 && refused.body.contains("could write"), "{}", refused.body);
     database.execute("SELECT pg_advisory_unlock(77)").await;

@@ -1,4 +1,4 @@
-//! Runs, jobs and lineage in the web console: read with any names in them, bounded, and steered.
+//! Runs, jobs and lineage in the web console: displayed with any names, bounded, and controlled.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::run::{FLAGS, end, job, start};
 
-/// Of a task, a job and a parameter: nothing of it may become markup, or end an address.
+/// Name of a task, a job and a parameter: must not become markup, or end an address.
 const HOSTILE: &str = "<script>x</script>\"'&/../%2F?";
 
 async fn json_at(console: &Console, path: &str) -> Value {
@@ -26,7 +26,8 @@ fn assert_tame(path: &str, body: &str) {
     assert!(!body.contains(" style="), "{path} has an inline style");
 }
 
-/// `a` fails or not, `b` and `c` wait for it, a task with a hostile name for both.
+/// Creates a diamond: `a` may fail, `b` and `c` depend on it, a task with a hostile name depends on
+/// both.
 async fn diamond(database: &Database) {
     let tasks = json!([
         {"name": "a", "statement": "SELECT count(*) FROM mended", "max_attempts": 1, "params": []},
@@ -69,10 +70,10 @@ async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
         "relation &#34;mended&#34; does not exist",
         "a (failed)",
         "any of b, c",
-        "When they ran",
+        "Timeline",
         "<rect class=\"failed\"",
         "Critical path",
-        "Beside earlier runs",
+        "Compared with earlier runs",
         "a in run 1: failed",
         "<span class=\"cell upstream_failed\"",
         "data-graph=\"/api/v1/runs/2/graph\"",
@@ -110,7 +111,7 @@ async fn runs_are_paginated_and_an_unknown_run_is_reported() {
             behind = next.to_string();
         }
     };
-    assert_eq!(pages("").await, (1..=120).rev().collect::<Vec<_>>(), "each once");
+    assert_eq!(pages("").await, (1..=120).rev().collect::<Vec<_>>(), "each run once");
     assert_eq!(pages("job=it").await.len(), 60);
     assert_eq!(pages("job=it&state=running").await.len(), 60);
     assert_eq!(pages("state=failed").await.len(), 0);
@@ -134,7 +135,7 @@ async fn runs_are_paginated_and_an_unknown_run_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_run_is_shown_as_far_as_somebody_can_read_it() {
+async fn a_large_run_is_shown_up_to_a_readable_size() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     database
@@ -149,13 +150,13 @@ async fn a_large_run_is_shown_as_far_as_somebody_can_read_it() {
     assert_eq!(known["tasks"].as_array().unwrap().len(), 300);
     assert_eq!((&known["left_out"], &known["critical_path"]), (&json!(100), &Value::Null));
     assert_eq!((&known["too_many_edges"], &known["edges"]), (&json!(true), &json!([])));
-    assert!(known.to_string().contains("\"n399\""), "what failed is among them");
+    assert!(known.to_string().contains("\"n399\""), "the failed tasks are shown");
     let page = console.get("/runs/1").await.body;
-    assert!(page.contains("300 of 400: first what runs"), "{page}");
+    assert!(page.contains("300 of 400 tasks"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_cancelled_restarted_and_a_task_of_it_retried_by_who_may() {
+async fn a_permitted_user_cancels_and_restarts_a_run_and_retries_its_task() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "runs_viewer", "mill_viewer").await;
     let tasks = json!([
@@ -180,19 +181,19 @@ async fn a_run_is_cancelled_restarted_and_a_task_of_it_retried_by_who_may() {
     eventually("c cannot run", async || state("c").await == "upstream_failed").await;
     for path in ["/runs", "/runs/1", "/jobs", "/jobs/detail?name=it", "/lineage?name=a"] {
         let body = viewer_console.get(path).await.body;
-        assert!(!body.contains("method=\"post\""), "a viewer is offered something in {path}");
+        assert!(!body.contains("method=\"post\""), "{path} offers a viewer an action");
     }
     let page = console.get("/runs/1").await.body;
-    assert!(page.contains("/runs/1/retry") && page.contains("stop those that run, too"), "{page}");
+    assert!(page.contains("/runs/1/retry") && page.contains("also stop running tasks"), "{page}");
     assert_eq!(console.post("/runs/1/retry", "task=nobody").await.status, 404);
     assert_eq!(console.post("/runs/7/cancel", "").await.status, 404);
-    assert_eq!(console.post("/runs/1/restart", "").await.status, 422, "it goes on");
+    assert_eq!(console.post("/runs/1/restart", "").await.status, 422, "the run is in progress");
     database.execute("CREATE TABLE mended ()").await;
     assert_eq!(console.post("/runs/1/retry", "task=b").await.status, 303);
     eventually("c has run", async || state("c").await == "succeeded").await;
     assert_eq!(console.post("/runs/1/cancel", "kill=true").await.status, 303);
     assert_eq!(end(&database, 1).await, "cancelled");
-    assert_eq!(console.post("/runs/1/restart", "").await.status, 422, "it has not failed");
+    assert_eq!(console.post("/runs/1/restart", "").await.status, 422, "the run has not failed");
     assert_eq!(console.post("/runs/1/restart", "which=all&force=true").await.status, 400);
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(console.post("/runs/1/restart", "which=failed&force=true").await.status, 303);
@@ -233,11 +234,11 @@ async fn a_failed_run_is_listed_first_until_a_later_one_succeeds() {
         let found = all.iter().find(|it| text(it, "message").contains(part))?;
         Some((text(found, "message"), text(found, "path")))
     };
-    let expected = |message: &str, path: &str| Some((message.to_owned(), path.to_owned()));
+    let reported = |message: &str, path: &str| Some((message.to_owned(), path.to_owned()));
     start(&database, "it & so on").await;
     assert_eq!(end(&database, 1).await, "failed");
     let one = "run 1 of it & so on has failed, with 1 failed task of 3";
-    assert_eq!(problem("it & so on").await, expected(one, "/runs/1"));
+    assert_eq!(problem("it & so on").await, reported(one, "/runs/1"));
     let status = Program::pgmill(&database, &["status"]).succeeds().await;
     assert!(status.contains(one) && status.contains("pgmill run show 1"), "{status}");
 
@@ -245,8 +246,8 @@ async fn a_failed_run_is_listed_first_until_a_later_one_succeeds() {
     assert_eq!(end(&database, 2).await, "failed");
     assert_eq!(
         problem("it & so on").await,
-        expected(
-            "2 runs of it & so on have failed within a day, the last is run 2",
+        reported(
+            "2 runs of it & so on have failed within a day, the latest is run 2",
             "/runs?state=failed&job=it%20%26%20so%20on"
         )
     );
@@ -257,17 +258,17 @@ async fn a_failed_run_is_listed_first_until_a_later_one_succeeds() {
 
     database.execute("SELECT pg_advisory_lock(1)").await;
     start(&database, "held").await;
-    eventually("what fails of it has failed", async || {
+    eventually("the failing task has failed", async || {
         let failed = "SELECT count(*) FROM mill.run_tasks WHERE run_id = 4 AND state = 'failed'";
         database.value::<i64>(failed).await == 2
     })
     .await;
-    let goes_on = "run 4 of held goes on, with 1 failed task of 3";
-    assert_eq!(problem("of held").await, expected(goes_on, "/runs/4"));
+    let goes_on = "run 4 of held is in progress, with 1 failed task of 3";
+    assert_eq!(problem("of held").await, reported(goes_on, "/runs/4"));
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(end(&database, 4).await, "failed");
 
-    // What was done for other parameters makes up for nothing.
+    // A success with other parameters does not resolve a failure.
     let divides = json!([{
         "name": "q", "statement": "SELECT 1 / $1::int", "params": [{"$param": "n"}], "max_attempts": 1,
     }]);
@@ -279,5 +280,5 @@ async fn a_failed_run_is_listed_first_until_a_later_one_succeeds() {
         assert_eq!(end(&database, run).await, state);
     }
     let failed = "run 5 of divides has failed, with 1 failed task of 1";
-    assert_eq!(problem("of divides").await, expected(failed, "/runs/5"));
+    assert_eq!(problem("of divides").await, reported(failed, "/runs/5"));
 }

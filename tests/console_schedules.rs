@@ -1,4 +1,4 @@
-//! Schedules in the web console: read with any names in them, asked why, run, enabled and disabled.
+//! Schedules in the web console: displayed with any names, explained, run, enabled and disabled.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,8 @@ async fn schedules_are_described_with_their_next_fires_and_last_runs() {
     let list = console.get("/schedules").await.body;
     assert!(list.contains(">disabled</span>") && list.contains("only on demand"), "{list}");
     let page = console.get(&format!("/schedules/detail?name={name}")).await.body;
-    for text in ["03:15:00 CE", "a tick now would not fire", "by a call", "manual", "fired"] {
+    for text in ["03:15:00 CE", "a tick now would not fire", "by function call", "manual", "fired"]
+    {
         assert!(page.contains(text), "{text} in {page}");
     }
     let known = console.get(&format!("/api/v1/schedules/detail?name={name}")).await.body;
@@ -76,11 +77,11 @@ async fn schedules_are_listed_page_by_page() {
         behind = next.to_owned();
     }
     let all: Vec<String> = (1..=120).map(|n| format!("s{n:03}")).collect();
-    assert_eq!(seen, all, "each once");
+    assert_eq!(seen, all, "each schedule once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trigger_is_asked_only_by_who_may_act_and_fires_nothing() {
+async fn only_an_operator_tests_a_trigger_and_a_test_fires_nothing() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "schedules_viewer", "mill_viewer").await;
     database.execute("CREATE TABLE inbox AS SELECT 1 AS id").await;
@@ -93,9 +94,9 @@ async fn a_trigger_is_asked_only_by_who_may_act_and_fires_nothing() {
     let page = console.get("/schedules/detail?name=s").await.body;
     assert!(page.contains("Dry run") && !page.contains("a tick now"), "{page}");
     let body = viewer_console.get("/schedules/detail?name=s").await.body;
-    assert!(!body.contains("method=\"post\""), "a viewer is offered something: {body}");
+    assert!(!body.contains("method=\"post\""), "the page offers a viewer an action: {body}");
     let tested = console.post("/schedules/test", "name=s").await.body;
-    for text in ["a tick now would not fire", "1 rows &#60; 100", "1 pending row"] {
+    for text in ["a tick now would not fire", "pending rows 1 &#60; 100", "1 pending row"] {
         assert!(tested.contains(text), "{text} in {tested}");
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.runs").await, 0);
@@ -106,7 +107,7 @@ async fn a_trigger_is_asked_only_by_who_may_act_and_fires_nothing() {
     let started = console.post("/schedules/run-now", "name=s").await;
     assert!(started.headers.contains("location: /runs/1"), "{}", started.body);
     let refused = console.post("/schedules/run-now", "name=s").await;
-    assert_eq!(refused.status, 422, "a run goes on: {}", refused.body);
+    assert_eq!(refused.status, 422, "a run is in progress: {}", refused.body);
     assert_eq!(console.post("/schedules/run-now", "name=s&force=true").await.status, 303);
     for path in ["/schedules/run-now", "/schedules/test"] {
         assert_eq!(console.post(path, "name=nobody").await.status, 404, "{path}");

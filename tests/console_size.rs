@@ -1,15 +1,15 @@
-//! What a page of the console reads in front of many tasks and a long history, by counting: no clock is
-//! involved, so a bound here holds on any machine. Times: `loadtest run console`.
+//! Pages read by the console with many tasks and a long history. The test counts buffers instead of
+//! time, so its bounds hold on any machine. Times: `loadtest run console`.
 
 use crate::harness::console::Console;
 use crate::harness::{Database, PrivateDatabase, eventually};
 
 const LIVE: i64 = 400_000;
 const ENDED: i64 = 300_000;
-/// A page of the table of runs holds about 40 of these.
+/// A page of the table of runs holds about 40 rows of this size.
 const RUNS: i64 = 200_000;
 
-/// A page of the table of live tasks holds about 45 of these, one of history about 30.
+/// A page of the table of live tasks holds about 45 rows of this size, one of history about 30.
 const FILL: &str = "
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
 SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
@@ -38,25 +38,25 @@ SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
 SELECT mill.set_max_running('queue', 'narrow', 0);
 SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'narrow')";
 
-/// By name and the pages that one call reads, the worst first.
+/// Statements by name with the pages that one call reads, worst first.
 const READ: &str = r"SELECT coalesce(substring(query FROM '^/\* (\S+) \*/'), left(query, 40)),
     ((shared_blks_hit + shared_blks_read) / calls)::bigint
 FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND query ~ '^/\* (queue|console)\.' AND query !~ 'queue.insight_(minutes|moved|waiting|failures)'
 ORDER BY 2 DESC";
 
-/// What a page of a screen may read in all; the overview, with 20,000 tasks counted one by one, takes
-/// 2,900. Reading every live task would be 7,800, all of today's history 12,000.
+/// Maximum pages that one screen may read; the overview, which counts 20,000 tasks, takes 2,900.
+/// Reading every live task would take 7,800, all of today's history 12,000.
 const MOST_PAGES: i64 = 4000;
 
-/// Searches that the planner has no index for may look at every live task, and at no more.
+/// Searches without a suitable index may read every live task, but no more.
 const MOST_OF_A_SEARCH: i64 = 12_000;
 
 async fn pages_of(database: &Database, console: &Console, path: &str) -> (i64, String) {
     database.execute("SELECT pg_stat_statements_reset()").await;
     let answer = console.get(path).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-    // A statement is counted when its portal is closed: with the transaction, after the answer.
+    // A statement is counted when its portal is closed: with the transaction, after the response.
     eventually("its transactions have ended", async || {
         let open = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND state = 'idle in transaction'";
@@ -70,7 +70,7 @@ async fn pages_of(database: &Database, console: &Console, path: &str) -> (i64, S
     (read.iter().map(|(_, pages)| pages).sum(), worst.join(", "))
 }
 
-/// Where the navigation leads.
+/// Returns the paths in the navigation.
 async fn screens(console: &Console) -> Vec<String> {
     let page = console.get("/").await.body;
     let nav = page.split("<nav").nth(1).unwrap().split("</nav>").next().unwrap();
@@ -82,7 +82,7 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
     let shared = Database::new().await;
     let there = "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_stat_statements'";
     if shared.value::<i64>(there).await == 0 {
-        return println!("skipped: the server has no pg_stat_statements to count with");
+        return println!("skipped: the server has no pg_stat_statements");
     }
     let counting = [("shared_preload_libraries", "pg_stat_statements"), ("fsync", "off")];
     let private = PrivateDatabase::new(&[&counting[..], &[("autovacuum", "off")]].concat()).await;
@@ -97,7 +97,7 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
     let id: i64 =
         database.value("SELECT max(task_id) FROM mill.attempts WHERE outcome = 'failed'").await;
     let console = Console::start(database, &[]).await;
-    eventually("the last hour is read", async || {
+    eventually("the console has read the last hour", async || {
         console.get("/api/v1/overview").await.body.contains("\"minutes_read\":60")
     })
     .await;

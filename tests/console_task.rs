@@ -1,4 +1,4 @@
-//! The page of a task: what it does as it goes on, what is usual for it, and its plan.
+//! The page of a task: progress while it runs, its duration history, and its plan.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, Worker};
 
-/// Says how far it is, and goes on at the lock.
+/// Reports progress, waits for a lock, and continues.
 const REPORTS_PROGRESS: &str = "DO $$ BEGIN
     RAISE NOTICE 'file <script>1';
     RAISE NOTICE E'two\\r\\nlines';
@@ -18,10 +18,10 @@ const REPORTS_PROGRESS: &str = "DO $$ BEGIN
     PERFORM pg_advisory_xact_lock(1);
 END $$";
 
-/// A stream of events, and what it has said.
+/// An event stream with the text received so far.
 struct Stream {
     socket: TcpStream,
-    received: String,
+    output: String,
 }
 
 impl Stream {
@@ -32,17 +32,17 @@ impl Stream {
             console.address
         );
         socket.write_all(request.as_bytes()).await.unwrap();
-        Self { socket, received: String::new() }
+        Self { socket, output: String::new() }
     }
 
-    /// Reads until it has said that; `false`: it ended before.
+    /// Reads until the text has been received; `false` if the stream ended before.
     async fn until_sent(&mut self, text: &str) -> bool {
         let mut buffer = [0; 4096];
-        while !self.received.contains(text) {
+        while !self.output.contains(text) {
             let read = tokio::time::timeout(Duration::from_secs(30), self.socket.read(&mut buffer));
-            match read.await.unwrap_or_else(|_| panic!("no {text} in {}", self.received)) {
+            match read.await.unwrap_or_else(|_| panic!("no {text} in {}", self.output)) {
                 Ok(0) | Err(_) => return false,
-                Ok(count) => self.received.push_str(&String::from_utf8_lossy(&buffer[..count])),
+                Ok(count) => self.output.push_str(&String::from_utf8_lossy(&buffer[..count])),
             }
         }
         true
@@ -50,7 +50,7 @@ impl Stream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_task_does_is_sent_as_it_does_it() {
+async fn a_tasks_activity_is_streamed_while_it_runs() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     let console = Console::start(&database, &[]).await;
@@ -65,28 +65,28 @@ async fn what_a_task_does_is_sent_as_it_does_it() {
         "NOTICE: file &#60;script&#62;1",
         "loading &#60;script&#62;",
     ] {
-        assert!(stream.until_sent(text).await, "{text} in {}", stream.received);
+        assert!(stream.until_sent(text).await, "{text} in {}", stream.output);
     }
-    assert!(!stream.received.contains("<script>"), "{}", stream.received);
+    assert!(!stream.output.contains("<script>"), "{}", stream.output);
     let page = console.get(&format!("/tasks/{id}")).await.body;
     for text in
         ["value=\"40.5\"", "40.5 %", "Lock: advisory", "Blocked by", "<noscript>", "/events\""]
     {
         assert!(page.contains(text), "{text} in {page}");
     }
-    // What is hidden is not sent, either.
+    // Hidden statements are not streamed either.
     database.execute("UPDATE mill.settings SET hide_statements = true").await;
     let mut hidden = Stream::open(&viewer_console, id).await;
-    assert!(hidden.until_sent("Runs now").await, "{}", hidden.received);
+    assert!(hidden.until_sent("Current attempt").await, "{}", hidden.output);
     let page = viewer_console.get(&format!("/tasks/{id}")).await.body;
-    for received in [&hidden.received, &page] {
-        assert!(!received.contains("file &#60;") && !received.contains("loading"), "{received}");
+    for output in [&hidden.output, &page] {
+        assert!(!output.contains("file &#60;") && !output.contains("loading"), "{output}");
     }
     database.execute("SELECT pg_advisory_unlock(1)").await;
-    assert!(stream.until_sent("event: end").await, "{}", stream.received);
-    assert!(!stream.until_sent("what comes behind the end").await);
+    assert!(stream.until_sent("event: end").await, "{}", stream.output);
+    assert!(!stream.until_sent("text after the end").await);
     assert_eq!(database.outcome(id).await, "succeeded");
-    // What has ended is told so, and what never was is no stream.
+    // An ended task is reported as ended, and an unknown task has no stream.
     let ended = console.get(&format!("/tasks/{id}/events")).await;
     assert!(ended.body.contains("event: end"), "{}", ended.body);
     assert_eq!(console.get("/tasks/99/events").await.status, 404);
@@ -96,14 +96,14 @@ async fn what_a_task_does_is_sent_as_it_does_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_are_so_many_and_end_with_the_console() {
+async fn the_number_of_streams_is_limited_and_they_end_with_the_console() {
     let database = Database::new().await;
     let mut console = Console::start(&database, &[]).await;
     let id = database.enqueue("SELECT 1", "").await;
     let mut streams = Vec::new();
     for _ in 0..32 {
         let mut stream = Stream::open(&console, id).await;
-        assert!(stream.until_sent("event: status").await, "{}", stream.received);
+        assert!(stream.until_sent("event: status").await, "{}", stream.output);
         streams.push(stream);
     }
     let refused = console.get(&format!("/tasks/{id}/events")).await;
@@ -113,7 +113,7 @@ async fn streams_are_so_many_and_end_with_the_console() {
     console.terminate().await;
     assert!(begun.elapsed() < Duration::from_secs(10), "it took {:?}", begun.elapsed());
     for stream in &mut streams {
-        assert!(!stream.until_sent("what comes behind the end").await);
+        assert!(!stream.until_sent("text after the end").await);
     }
 }
 
@@ -128,13 +128,9 @@ async fn a_task_is_compared_with_those_of_its_name() {
     let last = database.enqueue("SELECT pg_sleep(0.2)", named).await;
     database.until_empty().await;
     let page = console.get(&format!("/tasks/{last}")).await.body;
-    for text in [
-        "Usual for this name",
-        "half take up to",
-        "1 failed",
-        "class=\"ok this-task\"",
-        "class=\"bad\"",
-    ] {
+    for text in
+        ["Duration history", "<dt>p50</dt>", "1 failed", "class=\"ok this-task\"", "class=\"bad\""]
+    {
         assert!(page.contains(text), "{text} in {page}");
     }
     assert!(page.contains(&format!("href=\"/tasks/{failed}\"")), "{page}");
@@ -166,10 +162,10 @@ async fn a_plan_is_a_tree_with_what_changed() {
     let second = database.enqueue(query, explained).await;
     assert_eq!(database.outcome(second).await, "succeeded");
     let page = console.get(&format!("/tasks/{first}")).await.body;
-    assert!(page.contains("Seq Scan on &#60;script&#62;t") && !page.contains("plan than before"));
+    assert!(page.contains("Seq Scan on &#60;script&#62;t") && !page.contains("plan changed"));
     let page = console.get(&format!("/tasks/{second}")).await.body;
     for text in [
-        "another plan than before",
+        "plan changed",
         "- Seq Scan on &#60;script&#62;t",
         "+ Index Scan using t_n on &#60;script&#62;t",
         "/plan.json\"",
@@ -178,7 +174,7 @@ async fn a_plan_is_a_tree_with_what_changed() {
         assert!(page.contains(text), "{text} in {page}");
     }
     assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
-    // As it was told, for programs that draw plans.
+    // The original JSON, for programs that draw plans.
     let raw = console.get(&format!("/tasks/{second}/plan.json")).await;
     assert!(raw.headers.contains("content-type: application/json"), "{}", raw.headers);
     let raw: Value = serde_json::from_str(&raw.body).unwrap();

@@ -1,4 +1,4 @@
-//! A console that others can reach: over TLS of its own, or behind a proxy that says so.
+//! A console on a public address: with its own TLS, or behind a proxy that reports TLS.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::harness::{Database, Program};
 
 const TOKEN: &str = "a-token-for-elsewhere";
 
-/// A root, a certificate of it, its key, and a key of nobody's. Removed with the value.
+/// A root, a certificate signed by it, its key, and an unrelated key. Removed on drop.
 struct Certificates(PathBuf);
 
 impl Certificates {
@@ -40,7 +40,7 @@ impl Certificates {
         self.0.join(name).display().to_string()
     }
 
-    /// Somebody who trusts the root and nobody else.
+    /// Connects as a client that trusts only this root.
     async fn connect(&self, address: &str, name: &str) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.crt")).unwrap()).unwrap();
@@ -66,13 +66,13 @@ impl Drop for Certificates {
     }
 }
 
-/// Listening everywhere, reached on loopback.
+/// Returns the loopback address of a console that listens on all addresses.
 fn reached(console: &Console) -> String {
     format!("127.0.0.1:{}", console.address.rsplit_once(':').unwrap().1)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_beyond_this_machine_needs_tls_of_its_own_or_a_proxy() {
+async fn a_public_address_needs_tls_or_a_proxy() {
     let database = Database::new().await;
     let token = TokenFile::new(TOKEN);
     let certificates = Certificates::new("mismatch");
@@ -83,7 +83,7 @@ async fn an_address_beyond_this_machine_needs_tls_of_its_own_or_a_proxy() {
     );
     let open = ["console", "--listen", "0.0.0.0:0", "--token-file", token.path()];
     let cases: [(&[&str], &[&str]); 5] = [
-        (&[], &["there is no TLS", "--tls-cert FILE --tls-key FILE, or --behind-proxy"]),
+        (&[], &["TLS is required", "--tls-cert FILE --tls-key FILE, or --behind-proxy"]),
         (&["--tls-cert", &own], &["--tls-key"]),
         (&["--tls-key", &key], &["--tls-cert"]),
         (&["--tls-cert", &own, "--tls-key", &other], &["cannot use the certificate in", "own.crt"]),
@@ -94,22 +94,22 @@ async fn an_address_beyond_this_machine_needs_tls_of_its_own_or_a_proxy() {
     ];
     for (flags, texts) in cases {
         let flags = [&open[..], flags].concat();
-        let (code, _, answers) = Program::pgmill(&database, &flags).run().await;
-        assert_eq!(code, i32::from(queue::exit::USAGE), "{flags:?}: {answers}");
+        let (code, _, printed) = Program::pgmill(&database, &flags).run().await;
+        assert_eq!(code, i32::from(queue::exit::USAGE), "{flags:?}: {printed}");
         for text in texts {
-            assert!(answers.contains(text), "{text} for {flags:?}: {answers}");
+            assert!(printed.contains(text), "{text} for {flags:?}: {printed}");
         }
     }
     let without = ["console", "--listen", "0.0.0.0:0", "--tls-cert", &own, "--tls-key", &key];
-    let (code, _, answers) = Program::pgmill(&database, &without).run().await;
+    let (code, _, printed) = Program::pgmill(&database, &without).run().await;
     assert!(
-        code == i32::from(queue::exit::USAGE) && answers.contains("there is no token"),
-        "{answers}"
+        code == i32::from(queue::exit::USAGE) && printed.contains("a token is required"),
+        "{printed}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_tls_of_its_own_one_signs_in_and_acts() {
+async fn sign_in_and_actions_work_over_tls() {
     let database = Database::new().await;
     let (token, certificates) = (TokenFile::new(TOKEN), Certificates::new("own"));
     let (own, key) = (certificates.path("own.crt"), certificates.path("own.key"));
@@ -117,13 +117,13 @@ async fn over_tls_of_its_own_one_signs_in_and_acts() {
     let flags = [&flags[..], &["console.example", "--tls-cert", &own, "--tls-key", &key]].concat();
     let mut console = Console::start_with(&database, &database.url(), &flags).await;
     let address = reached(&console);
-    // Somebody who says nothing holds nobody up; somebody without TLS learns nothing.
+    // A silent client does not block others; a client without TLS gets no information.
     let _silent = TcpStream::connect(&address).await.unwrap();
     let mut plain = TcpStream::connect(&address).await.unwrap();
-    let mut answers = Vec::new();
+    let mut printed = Vec::new();
     tokio::io::AsyncWriteExt::write_all(&mut plain, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut answers).await;
-    assert!(!String::from_utf8_lossy(&answers).contains("HTTP"), "{answers:?}");
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut printed).await;
+    assert!(!String::from_utf8_lossy(&printed).contains("HTTP"), "{printed:?}");
     assert!(certificates.connect(&address, "evil.example").await.is_err(), "another name");
 
     let host = ("Host", "console.example");
@@ -147,12 +147,12 @@ async fn over_tls_of_its_own_one_signs_in_and_acts() {
     let act = request("POST", "/queues/etl/pause", &[own[0], own[1], cookie], &form);
     assert_eq!(certificates.ask(&address, &act).await.status, 303);
     assert!(database.value::<bool>("SELECT paused FROM mill.queues").await);
-    // With a session that never came to be still open.
+    // Shutdown works with an unfinished TLS handshake still open.
     console.terminate().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_a_proxy_what_did_not_come_over_tls_is_refused() {
+async fn behind_a_proxy_a_request_without_tls_is_refused() {
     let database = Database::new().await;
     let token = TokenFile::new(&format!("{TOKEN}-of-a-proxy"));
     let flags = ["--listen", "0.0.0.0:0", "--token-file", token.path(), "--behind-proxy"];
@@ -163,26 +163,26 @@ async fn behind_a_proxy_what_did_not_come_over_tls_is_refused() {
         let stream = TcpStream::connect(&address).await.unwrap();
         exchange(stream, &request("GET", path, &headers, "")).await
     };
-    let answers = |value| ("X-Forwarded-Proto", value);
+    let forwarded_proto = |value| ("X-Forwarded-Proto", value);
     for path in ["/login", "/livez", "/static/console.js", "/api/v1/queues"] {
         for headers in [
             &[][..],
-            &[answers("http")],
-            &[answers("")],
-            &[answers("https, http")],
-            &[answers("https"), answers("http")],
-            &[answers("httpsx")],
+            &[forwarded_proto("http")],
+            &[forwarded_proto("")],
+            &[forwarded_proto("https, http")],
+            &[forwarded_proto("https"), forwarded_proto("http")],
+            &[forwarded_proto("httpsx")],
         ] {
             let answer = ask(path, headers).await;
             assert_eq!(answer.status, 403, "{path} with {headers:?}");
             assert!(answer.body.contains("X-Forwarded-Proto: https"), "{}", answer.body);
         }
-        let through = ask(path, &[answers("HTTPS")]).await;
+        let through = ask(path, &[forwarded_proto("HTTPS")]).await;
         assert_ne!(through.status, 403, "{path}: {}", through.body);
     }
-    assert_eq!(ask("/login", &[answers("https, https")]).await.status, 200);
+    assert_eq!(ask("/login", &[forwarded_proto("https, https")]).await.status, 200);
     let sign_in = async |origin: &str| {
-        let headers = [("Host", address.as_str()), answers("https"), ("Origin", origin)];
+        let headers = [("Host", address.as_str()), forwarded_proto("https"), ("Origin", origin)];
         let stream = TcpStream::connect(&address).await.unwrap();
         let form = format!("token={TOKEN}-of-a-proxy");
         exchange(stream, &request("POST", "/login", &headers, &form)).await

@@ -1,4 +1,5 @@
-//! The console inside of a worker: served with it, ended with it, and nothing that the worker's own work waits for.
+//! The console inside a worker: starts and ends with the worker, and never delays the worker's own
+//! work.
 
 use cluster::Mode;
 use rustix::process::Signal;
@@ -15,7 +16,7 @@ fn flags<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&FLAGS[..], more].concat()
 }
 
-/// Once it is served.
+/// Waits until the console is served.
 async fn until_served(address: &str) {
     eventually("the console is served", async || {
         get(address, "/").await.is_some_and(|answer| answer.status == 200)
@@ -23,7 +24,7 @@ async fn until_served(address: &str) {
     .await;
 }
 
-/// A stream of a task's page that stays open.
+/// Opens a stream of a task's page that stays open.
 async fn stream(address: &str, task: i64) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!("GET /tasks/{task}/events HTTP/1.1\r\nHost: {address}\r\n\r\n");
@@ -35,7 +36,7 @@ async fn stream(address: &str, task: i64) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_there_while_the_worker_works_and_drains_and_ends_with_it() {
+async fn the_console_runs_while_the_worker_works_and_drains_and_ends_with_it() {
     let database = Database::new().await;
     let address = free_address().await;
     let mut worker = Worker::start(&database, &flags(&["--console", &address]));
@@ -47,15 +48,15 @@ async fn it_is_there_while_the_worker_works_and_drains_and_ends_with_it() {
     assert!(page.contains(&worker.pid().to_string()) && page.contains("held"), "{page}");
     let sessions = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'pgmill console'";
-    assert!(database.value::<i64>(sessions).await > 0, "it has sessions of its own");
+    assert!(database.value::<i64>(sessions).await > 0, "the console has its own sessions");
 
-    // Whoever watches a task that stays does not hold up the end.
+    // A stream of a task that stays live does not delay the shutdown.
     let stays = database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
     let mut watching = stream(&address, stays).await;
     worker.signal(Signal::TERM);
     worker.until_logged("draining").await;
     let drains = get(&address, "/").await.unwrap();
-    assert_eq!(drains.status, 200, "an operator sees what is waited for: {}", drains.body);
+    assert_eq!(drains.status, 200, "an operator sees the remaining tasks: {}", drains.body);
     assert!(worker.ended_already().is_none());
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(worker.ended().await.code(), Some(0), "{}", worker.log());
@@ -63,21 +64,21 @@ async fn it_is_there_while_the_worker_works_and_drains_and_ends_with_it() {
     let mut rest = Vec::new();
     watching.read_to_end(&mut rest).await.unwrap();
     assert!(rest.ends_with(b"\r\n0\r\n\r\n"), "the stream was ended and not cut off");
-    assert!(get(&address, "/livez").await.is_none(), "nobody listens");
+    assert!(get(&address, "/livez").await.is_none(), "the address has no listener");
     assert!(!worker.log().contains("no longer served"), "{}", worker.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_off_by_default_and_a_port_in_use_is_reported_before_anything_starts() {
+async fn the_console_is_off_by_default_and_a_port_in_use_is_reported_before_anything_starts() {
     let database = Database::new().await;
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let id = database.enqueue("SELECT 1", "").await;
     let mut worker = Worker::start(&database, &flags(&["--console", &address]));
     assert_eq!(worker.ended().await.code(), Some(1), "{}", worker.log());
-    let message = format!("cannot listen on {address}: Address already in use");
-    assert!(worker.log().contains(&message), "{}", worker.log());
-    // Before it has claimed anything, or is known to the others.
+    let reported = format!("cannot listen on {address}: Address already in use");
+    assert!(worker.log().contains(&reported), "{}", worker.log());
+    // Before the worker has claimed a task or registered.
     database.until_state(id, "pending").await;
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.worker_starts").await, 0);
 
@@ -89,7 +90,7 @@ async fn it_is_off_by_default_and_a_port_in_use_is_reported_before_anything_star
     std::fs::write(&file, "console = \"127.0.0.1:0\"\nconsole_tls_cert = \"cert.pem\"\n").unwrap();
     let mut worker = Worker::start(&database, &["--config", file.to_str().unwrap()]);
     assert_eq!(worker.ended().await.code(), Some(2), "{}", worker.log());
-    assert!(worker.log().contains("a certificate and its key go together"), "{}", worker.log());
+    assert!(worker.log().contains("tls-cert and tls-key must be set together"), "{}", worker.log());
     std::fs::remove_file(&file).unwrap();
 
     let mut worker = Worker::start(&database, &FLAGS);
@@ -105,20 +106,22 @@ async fn a_worker_login_gets_the_list_of_missing_privileges() {
     let address = free_address().await;
     let mut worker = Worker::start_at(&login.url(), &flags(&["--console", &address]));
     assert_eq!(worker.ended().await.code(), Some(5), "{}", worker.log());
-    for text in ["may not look at the queue", &format!("GRANT mill_viewer TO \"{}\"", login.name)] {
+    for text in
+        ["not allowed to read the queue", &format!("GRANT mill_viewer TO \"{}\"", login.name)]
+    {
         assert!(worker.log().contains(text), "{text} in {}", worker.log());
     }
     database.execute(&format!("GRANT mill_viewer TO {}", login.name)).await;
     let mut worker = Worker::start_at(&login.url(), &flags(&["--console", &address]));
     until_served(&address).await;
     let page = get(&address, "/queues").await.unwrap().body;
-    assert!(page.contains("may only look"), "{page}");
+    assert!(page.contains("view only"), "{page}");
     assert!(worker.terminate().await.success());
     login.gone(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_leaves_it_answering_and_the_worker_working() {
+async fn during_an_outage_the_console_responds_and_the_worker_keeps_running() {
     let mut private = PrivateDatabase::new(&[]).await;
     let address = free_address().await;
     let mut worker = Worker::start(&private.database, &flags(&["--console", &address]));

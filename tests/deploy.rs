@@ -1,4 +1,5 @@
-//! What deploy/ relies on: how many workers a scaler should have, and what tells whether a worker lives.
+//! The SQL and commands that deploy/ relies on: the scale hint for autoscalers, and the health
+//! check.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ async fn hint(database: &Database, queues: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hint_counts_what_a_reader_could_do_now_and_what_readers_do() {
+async fn the_hint_counts_runnable_and_running_tasks() {
     let database = Database::new().await;
     assert_eq!(hint(&database, "").await, 0);
     for queue in ["a", "a", "b", "paused", "paused"] {
@@ -23,7 +24,7 @@ async fn the_hint_counts_what_a_reader_could_do_now_and_what_readers_do() {
     assert_eq!(hint(&database, "").await, 3);
     assert_eq!(hint(&database, "ARRAY['a']").await, 2);
     assert_eq!(hint(&database, "ARRAY['b', 'paused', 'none']").await, 1);
-    // Where no worker is, nobody promotes it.
+    // Without a worker, no task is promoted.
     database.execute("UPDATE mill.tasks SET due_at = now() WHERE state = 'scheduled'").await;
     assert_eq!(hint(&database, "ARRAY['b']").await, 2);
     database.execute("UPDATE mill.tasks SET queue = 'paused' WHERE state = 'scheduled'").await;
@@ -44,7 +45,7 @@ async fn a_task_that_waits_for_a_permit_asks_for_no_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_fleet_is_not_taken_away() {
+async fn a_busy_fleet_is_not_scaled_down() {
     let database = Database::new().await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "100ms"]);
@@ -53,7 +54,7 @@ async fn a_busy_fleet_is_not_taken_away() {
         database.until_state(id, "running").await;
     }
     assert_eq!(hint(&database, "").await, 2);
-    // What runs in a paused queue needs its workers still.
+    // Running tasks of a paused queue still need their workers.
     database.execute("SELECT mill.pause('slow')").await;
     assert_eq!(hint(&database, "ARRAY['slow']").await, 2);
     assert_eq!(hint(&database, "ARRAY['other']").await, 0);
@@ -62,7 +63,7 @@ async fn a_busy_fleet_is_not_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hint_costs_no_more_than_what_it_counts_and_stops_counting() {
+async fn the_cost_of_the_hint_is_bounded() {
     let database = Database::new().await;
     database.execute("SELECT mill.pause('default')").await;
     database.enqueue_many(100_001, "SELECT 1").await;
@@ -73,7 +74,7 @@ async fn the_hint_costs_no_more_than_what_it_counts_and_stops_counting() {
         .map(|kind| plan[0]["Plan"][kind].as_u64().unwrap())
         .iter()
         .sum::<u64>();
-    assert!(blocks < 500, "{blocks} blocks for one task beside 100,001 of a paused queue");
+    assert!(blocks < 500, "{blocks} blocks for one task in addition to 100,001 of a paused queue");
     assert_eq!(hint(&database, "").await, 1);
     database.execute("SELECT mill.resume('default')").await;
     assert_eq!(hint(&database, "").await, 100_000);
@@ -96,7 +97,7 @@ async fn every_query_of_a_scaler_gives_one_number_to_a_viewer() {
             assert_eq!((rows[0].len(), rows[0].get::<_, i64>(0)), (1, 1), "{query}");
             ran += 1;
         }
-        // As the chart writes it for a fleet of some queues.
+        // The query that the chart generates for a fleet with specific queues.
         let template = "SELECT mill.scale_hint(ARRAY['%s'])";
         if text.contains(template) {
             let query = template.replace("%s", "etl','reports.nightly");
@@ -142,7 +143,7 @@ async fn health_is_the_exit_code_of_a_program_that_needs_no_database() {
     let (code, stdout, stderr) = health(&[&address, "--json"]).await;
     assert_eq!(code, 1, "{stderr}");
     assert!(stdout.contains("503") && stdout.contains("version 2"), "{stdout}");
-    assert_eq!(health(&[&url]).await.0, 0, "it lives");
+    assert_eq!(health(&[&url]).await.0, 0, "the worker is alive");
     for wrong in ["https://127.0.0.1:1/", "", "http://:80/", "127.0.0.1:no"] {
         let (code, _, stderr) = health(&[wrong]).await;
         assert_eq!(code, 2, "{wrong}: {stderr}");

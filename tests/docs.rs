@@ -1,4 +1,4 @@
-//! What the documents show works: every shell block runs, and every sample.
+//! The examples of the documentation work: every shell block and every sample runs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// README.md and the pages of docs/, also those in its folders.
+/// Returns README.md and all pages below docs/.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
     let mut left = vec![root().join("docs")];
@@ -25,7 +25,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The blocks that open with ```sh alone, or another language; "sh no-run" is for what a test cannot do.
+/// Returns the blocks that open with ```sh alone, or another language; "sh no-run" marks blocks
+/// that a test cannot run.
 fn blocks(page: &Path, language: &str) -> Vec<String> {
     let opening = format!("```{language}");
     let text = std::fs::read_to_string(page).unwrap();
@@ -73,7 +74,7 @@ async fn every_shell_block_of_the_documents_runs() {
     assert!(ran >= 3, "only {ran} blocks found");
 }
 
-/// Somebody who has just been woken pastes them.
+/// An on-call engineer pastes these queries.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_the_runbooks_runs() {
     let database = Database::new().await;
@@ -89,7 +90,7 @@ async fn every_query_of_the_runbooks_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_sample_runs_and_its_tasks_end_as_it_says() {
+async fn every_sample_runs_and_its_tasks_end_as_documented() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &["--readers", "4", "--poll-interval", "100ms"]);
     let index = std::fs::read_to_string(root().join("samples/README.md")).unwrap();
@@ -120,7 +121,7 @@ async fn every_sample_runs_and_its_tasks_end_as_it_says() {
         JOIN mill.schedules s ON s.id = l.schedule_id WHERE s.name = 'sample import' AND event = 'fired'";
     eventually("the sample is imported", async || {
         database.value::<Option<String>>(import).await.as_deref()
-            == Some("fired row threshold: 500 rows >= 500")
+            == Some("fired row threshold: pending rows 500 >= 500")
     })
     .await;
     Program::pgmill(&database, &["schedule", "sync"]).succeeds().await;
@@ -136,7 +137,7 @@ async fn every_sample_runs_and_its_tasks_end_as_it_says() {
 }
 
 #[test]
-fn every_link_of_the_documents_leads_somewhere() {
+fn every_link_of_the_documents_has_a_target() {
     let mut pages = pages();
     for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "samples/README.md"] {
         pages.push(root().join(page));
@@ -150,7 +151,7 @@ fn every_link_of_the_documents_leads_somewhere() {
                 assert!(target.exists(), "{} links to {link}", page.display());
             }
         }
-        // Tests are named in tables without a link; `tests/X.rs` stands for any.
+        // Tables name tests without a link; `tests/X.rs` is a placeholder.
         let named = |word: &&str| word.starts_with("tests/") && word.ends_with(".rs");
         for test in text.split('`').filter(named).filter(|test| *test != "tests/X.rs") {
             assert!(root().join(test).exists(), "{} names {test}", page.display());

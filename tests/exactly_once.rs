@@ -1,4 +1,4 @@
-//! A task's effects and its completion commit together: exactly once, whatever dies meanwhile.
+//! A task's effects and its completion commit together: exactly once, whatever fails meanwhile.
 
 use rand::RngExt;
 
@@ -10,7 +10,7 @@ async fn twenty_thousand_tasks_have_their_effect_once_though_each_worker_is_kill
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_they_have_where_they_share_commits() {
+async fn tasks_in_shared_commits_have_their_effect_once_under_kills() {
     drain_under_kills("SELECT mill.share_commits('default', '20ms')").await;
 }
 
@@ -27,9 +27,9 @@ async fn drain_under_kills(settings: &str) {
     let done = "SELECT count(*) FROM mill.attempts WHERE final";
     let mut finished: i64 = 0;
     for round in 0..KILLS * fleet.len() {
-        // Each kill after some progress: the kills spread over the whole drain.
+        // Each kill follows some progress, so that the kills spread over the whole drain.
         let next = finished + rand::rng().random_range(1..=TASKS / 160);
-        eventually("the drain goes on", async || {
+        eventually("the drain continues", async || {
             finished = database.value(done).await;
             finished >= next || finished >= TASKS
         })
@@ -53,7 +53,7 @@ async fn drain_under_kills(settings: &str) {
     let lost: i64 =
         database.value("SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'").await;
     println!("{TASKS} tasks, {} kills, {lost} attempts lost", KILLS * fleet.len());
-    assert!(lost > 0, "no kill hit a running task: the test shows nothing");
+    assert!(lost > 0, "no kill hit a running task: the test proves nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,5 +77,5 @@ async fn no_snapshot_shows_an_effect_without_its_success_or_a_success_without_it
         }
         done = now;
     }
-    assert!(polls > 2, "{polls} looks fell between the first success and the last");
+    assert!(polls > 2, "{polls} polls fell between the first success and the last");
 }

@@ -1,4 +1,4 @@
-//! A task that is explained runs once, with its effects, and leaves its plan.
+//! A task with EXPLAIN runs once, has its effects, and stores its plan.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ async fn an_explained_task_has_its_effects_once_and_leaves_its_plan() {
         .await;
     let mut worker = Worker::start(&database, &["--readers", "1"]);
     let explain = ", explain => true";
-    // Parameters of any type, a comment in front, a semicolon behind.
+    // Parameters of any type, a leading comment, a trailing semicolon.
     let insert =
         "-- in front\nINSERT INTO t SELECT g, $2 || $3::mood FROM generate_series(1, $1) AS g;";
     let params = ", explain => true, params => '[3, \"it is \", \"good\"]'";
@@ -53,14 +53,14 @@ async fn an_explained_task_has_its_effects_once_and_leaves_its_plan() {
         database.value::<String>("SELECT string_agg(n::text, ' ' ORDER BY n) FROM t").await,
         "12 99"
     );
-    // Others cost nothing more and know nothing of it.
+    // Tasks without EXPLAIN are unaffected.
     let plain = database.enqueue("SELECT 1", "").await;
     assert_eq!(database.outcome(plain).await, "succeeded");
     let nothing =
         "SELECT num_nonnulls(plan, wal_bytes, blocks_hit) = 0 FROM mill.history WHERE task_id = ";
     assert!(database.value::<bool>(&format!("{nothing}{plain}")).await);
 
-    // An error stands where it stood; a retry explains again.
+    // An error keeps its position; a retry explains again.
     let divided = "/* ä */ SELECT 1 / (n - 12) FROM t WHERE n = 12";
     let ran = database.run(divided, ", explain => true, max_attempts => 1").await;
     assert_eq!((&*ran.outcome, &*ran.sqlstate), ("failed", "22012"));
@@ -74,7 +74,7 @@ async fn an_explained_task_has_its_effects_once_and_leaves_its_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_no_plan_is_refused() {
+async fn a_statement_without_a_plan_is_refused() {
     let database = Database::new().await;
     let refused = [
         "SELECT mill.enqueue('VACUUM', explain => true)",
@@ -89,14 +89,15 @@ async fn what_has_no_plan_is_refused() {
     for statement in ["SELECT 1; SELECT 2", "VACUUM", "DO 'BEGIN END'"] {
         let (code, _, output) = Program::enqueue(&database, &["--explain", statement]).run().await;
         assert_eq!(code, 5, "{output}");
-        assert!(output.contains("there is no plan to keep"), "{output}");
+        assert!(output.contains("EXPLAIN does not support this statement"), "{output}");
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
-    // The database looks at the first word; the worker finds the second statement before it runs the first.
+    // The database checks the first word; the worker finds the second statement before it runs the
+    // first.
     let _worker = Worker::start(&database, &["--readers", "1"]);
     database.execute("CREATE TABLE t (n int)").await;
     let ran = database.run("INSERT INTO t VALUES (1); DROP TABLE t", ", explain => true").await;
-    ran.assert_failed("0A000", "there is no plan to keep of this SQL");
+    ran.assert_failed("0A000", "EXPLAIN does not support this statement");
     assert_eq!(ran.attempts, 1);
     assert_eq!(database.value::<i64>("SELECT count(*) FROM t").await, 0);
 }
@@ -119,15 +120,12 @@ async fn a_plan_is_shown_as_a_tree_and_compared_with_the_previous_one() {
     };
     let (first, shown) = run().await;
     assert!(shown.contains("Seq Scan on t") && shown.contains(" bytes of WAL"), "{shown}");
-    assert!(!shown.contains("the one before"), "{shown}");
+    assert!(!shown.contains("the previous one"), "{shown}");
     let (second, shown) = run().await;
-    assert!(
-        shown.contains(&format!("the same plan as the one before, of task {first}")),
-        "{shown}"
-    );
+    assert!(shown.contains(&format!("same plan as the previous one, of task {first}")), "{shown}");
     database.execute("CREATE UNIQUE INDEX t_n ON t (n); ANALYZE t").await;
     let (third, shown) = run().await;
-    let changed = format!("another plan than the one before, of task {second}");
+    let changed = format!("plan changed since the previous one, of task {second}");
     assert!(shown.contains(&changed), "{shown}");
     assert!(shown.contains("  - Seq Scan on t\n  + Index Scan using t_n on t"), "{shown}");
     let document = Program::pgmill(&database, &["task", "show", &third, "--plan", "--json"]);

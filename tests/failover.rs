@@ -1,10 +1,10 @@
-//! A server that falls silent without a word, and another that takes its place, hang no worker.
+//! A server that becomes unresponsive, and a standby promoted in its place, hang no worker.
 
 use cluster::Cluster;
 
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 
-/// The servers as one connection string, the first one first.
+/// Returns one connection string for both servers, in this order.
 fn url_of(database: &Database, servers: [&Cluster; 2]) -> String {
     let [first, second] = servers.map(|server| server.url(database.name()));
     let place = |url: &str| url.rsplit_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
@@ -14,7 +14,7 @@ fn url_of(database: &Database, servers: [&Cluster; 2]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_primary_whose_machine_freezes_hangs_nobody_once_another_one_has_taken_over() {
+async fn a_frozen_primary_hangs_no_worker_once_the_standby_is_promoted() {
     let primary = PrivateDatabase::new(&[]).await;
     let standby = primary.cluster.standby().unwrap();
     let url = url_of(&primary.database, [&primary.cluster, &standby]);
@@ -45,7 +45,7 @@ async fn a_primary_whose_machine_freezes_hangs_nobody_once_another_one_has_taken
     for id in running.into_iter().chain([fresh]) {
         assert_eq!(copy.outcome(id).await, "succeeded");
     }
-    // Each of them lives, and takes no other for dead.
+    // Both workers are alive, and neither considers the other dead.
     let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
     assert_eq!(copy.value::<i64>(lost).await, 0);
     eventually("both workers are registered", async || {
@@ -55,9 +55,9 @@ async fn a_primary_whose_machine_freezes_hangs_nobody_once_another_one_has_taken
 }
 
 #[tokio::test]
-async fn a_host_that_says_nothing_does_not_hold_up_the_next_one() {
+async fn an_unresponsive_host_does_not_delay_the_next_one() {
     let database = Database::new().await;
-    // Accepts connections, and that is all.
+    // Accepts connections and never replies.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = silent.local_addr().unwrap().port();
     let url = database.url().replacen('@', &format!("@127.0.0.1:{port},"), 1);
@@ -79,11 +79,11 @@ async fn a_login_for_tasks_in_another_database_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_claim_that_its_worker_lost_and_the_queue_still_has_is_given_back() {
+async fn a_claim_unknown_to_its_worker_is_released() {
     let database = Database::new().await;
     database.execute("CREATE TABLE seen (n integer)").await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
-    // Whatever made the two disagree: here the task itself, once.
+    // The task itself causes the disagreement, once.
     let statement = "INSERT INTO seen VALUES (1);
         UPDATE mill.tasks SET token = gen_random_uuid() WHERE (SELECT count(*) FROM seen) = 1";
     let id = database.enqueue(statement, ", mode => 'autocommit'").await;
@@ -92,7 +92,7 @@ async fn a_claim_that_its_worker_lost_and_the_queue_still_has_is_given_back() {
 }
 
 #[tokio::test]
-async fn an_act_that_waits_for_a_lock_says_for_whose_and_gives_up() {
+async fn a_command_that_waits_for_a_lock_names_the_holder_and_gives_up() {
     let database = Database::new().await;
     let id = database.enqueue("SELECT 1", "").await;
     let pid: i32 = database.value("SELECT pg_backend_pid()").await;
@@ -102,6 +102,6 @@ async fn an_act_that_waits_for_a_lock_says_for_whose_and_gives_up() {
     database.execute("ROLLBACK").await;
     assert_eq!(code, 75, "{output}");
     assert!(output.contains(&format!("waiting for a lock of session {pid}")), "{output}");
-    assert!(output.contains("gave up after"), "{output}");
+    assert!(output.contains("lock wait timed out after"), "{output}");
     database.until_state(id, "pending").await;
 }

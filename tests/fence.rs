@@ -1,4 +1,4 @@
-//! Whoever has lost a claim changes nothing any more, whatever meets at the task's row.
+//! A lost claim changes nothing, whatever statements meet at the task's row.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::harness::{Database, PrivateDatabase, eventually};
 
 const AGAIN: RetryDecision = RetryDecision::Failure { retry_in: Duration::from_secs(3600) };
 
-/// Claims the one pending task for a worker that has no backend.
+/// Claims the one pending task for a worker without a backend.
 async fn claim(database: &Database) -> (WorkerId, Claim) {
     let worker = WorkerId::random();
     let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
@@ -28,7 +28,7 @@ async fn claim(database: &Database) -> (WorkerId, Claim) {
     (worker, claimed.pop().expect("a pending task").claim)
 }
 
-/// A database with a table for effects and one task, claimed.
+/// Creates a database with a table for effects and one claimed task.
 async fn claimed() -> (Database, i64, WorkerId, Claim) {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint)").await;
@@ -51,14 +51,14 @@ async fn effects(database: &Database) -> i64 {
     database.value("SELECT count(*) FROM effect").await
 }
 
-/// The task's whole row, also its place in the table.
+/// Returns the task's whole row, including its physical position.
 async fn row(database: &Database) -> String {
     database
         .value("SELECT coalesce(string_agg(t.ctid::text || t.xmin || t::text, ' '), 'gone') FROM mill.tasks t")
         .await
 }
 
-/// Once a session waits for another's row lock.
+/// Waits until a session waits for another's row lock.
 async fn until_waiting(database: &Database) {
     eventually("a session waits for the row", async || {
         let waiting = "SELECT count(*) FROM pg_stat_activity
@@ -68,7 +68,7 @@ async fn until_waiting(database: &Database) {
     .await;
 }
 
-/// The finder of a claim whose worker has no row.
+/// Returns the dead worker for a claim whose worker has no row.
 fn unregistered(worker: WorkerId) -> DeadWorker {
     DeadWorker { worker, last_heartbeat: None }
 }
@@ -93,7 +93,7 @@ async fn a_worker_that_comes_back_while_it_is_being_reclaimed_keeps_its_claims()
 
 #[tokio::test]
 async fn a_claim_that_was_reclaimed_changes_nothing() {
-    for way in ["complete", "fail", "give back"] {
+    for way in ["complete", "fail", "release"] {
         let (database, id, worker, stale) = claimed().await;
         let reclaimed = reclaim(database.client(), unregistered(worker)).await.unwrap();
         assert_eq!(reclaimed.released, [TaskId(id)]);
@@ -114,7 +114,7 @@ async fn a_claim_that_was_reclaimed_changes_nothing() {
             }
             _ => assert!(!release(&session, &stale, Duration::ZERO).await.unwrap()),
         }
-        // The worker that was taken for dead may be taken for dead again.
+        // A reclaimed worker can be reclaimed again.
         let again = reclaim(database.client(), unregistered(worker)).await.unwrap();
         assert!(again.released.is_empty() && again.ended.is_empty());
         assert_eq!(row(&database).await, before, "{way}");
@@ -185,7 +185,7 @@ async fn a_reclaim_leaves_a_finish_that_is_about_to_commit_alone() {
 }
 
 #[tokio::test]
-async fn a_finish_waits_for_a_reclaim_and_heeds_it() {
+async fn a_finish_waits_for_a_reclaim_and_respects_it() {
     for (end, finished) in [("COMMIT", Err(LOST.to_owned())), ("ROLLBACK", Ok(()))] {
         let (database, id, worker, claim) = claimed().await;
         let (session, reclaimer) = (database.connect().await, database.connect().await);
@@ -208,7 +208,7 @@ async fn a_finish_waits_for_a_reclaim_and_heeds_it() {
 
 #[tokio::test]
 async fn a_cancel_waits_for_a_finish_and_reports_the_actual_outcome() {
-    for (end, output) in [("COMMIT", "finished"), ("ROLLBACK", "requested")] {
+    for (end, reported) in [("COMMIT", "finished"), ("ROLLBACK", "requested")] {
         let (database, id, _, claim) = claimed().await;
         let (session, canceller) = (database.connect().await, database.connect().await);
         finish(&session, &claim).await.unwrap();
@@ -217,7 +217,7 @@ async fn a_cancel_waits_for_a_finish_and_reports_the_actual_outcome() {
             session.batch_execute(end).await.unwrap();
         })
         .await;
-        assert_eq!(answer.unwrap(), output);
+        assert_eq!(answer.unwrap(), reported);
         assert_eq!(effects(&database).await, i64::from(end == "COMMIT"));
     }
 }
@@ -282,7 +282,7 @@ async fn a_cancelled_task_that_is_released_has_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_a_crash_of_the_server_undid_is_no_good_afterwards() {
+async fn a_claim_undone_by_a_server_crash_is_invalid_afterwards() {
     let mut lost = 0;
     let mut private = PrivateDatabase::new(&[("wal_writer_delay", "10s")]).await;
     private.database.execute("CREATE TABLE effect (task bigint)").await;
@@ -298,7 +298,7 @@ async fn a_claim_that_a_crash_of_the_server_undid_is_no_good_afterwards() {
         reclaim(database.client(), unregistered(worker)).await.unwrap();
         let (_, good) = claim(database).await;
         assert_ne!(good.token(), stale.token());
-        // The number of the attempt would not have told them apart.
+        // The attempt number alone would not have distinguished the two claims.
         assert_eq!(good.attempt().cast_signed(), attempt + 1);
         let session = database.connect().await;
         assert_eq!(finish(&session, &stale).await, Err(LOST.to_owned()));
@@ -311,5 +311,5 @@ async fn a_claim_that_a_crash_of_the_server_undid_is_no_good_afterwards() {
     }
     assert_eq!(effects(&private.database).await, 3);
     println!("{lost} of 3 claims undone by a crash");
-    assert!(lost > 0, "no claim was undone: the test shows nothing");
+    assert!(lost > 0, "no claim was undone: the test proves nothing");
 }

@@ -1,4 +1,4 @@
-//! What limits tasks holds over the whole fleet at every moment, and holds up nothing else.
+//! Limits hold over the whole fleet at every moment, and delay no other tasks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ use queue::{Priority, WorkerId};
 
 use crate::harness::{Database, Program, Worker, eventually};
 
-/// The most tasks of a selection of history that ran at one time.
+/// Returns the maximum number of concurrent tasks in a selection of history.
 async fn most_at_once(database: &Database, of: &str) -> i64 {
     database
         .value(&format!(
@@ -69,9 +69,9 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
     let start = || Worker::start(&database, &["--readers", "16"]);
     let mut workers = vec![start(), start(), start(), start()];
     let done = async |least: i64| {
-        eventually("some more are through", async || succeeded(&database).await >= least).await;
+        eventually("more tasks have finished", async || succeeded(&database).await >= least).await;
     };
-    // A raised limit holds from before the call on, a lowered one from after it.
+    // A raised limit applies from before the call, a lowered one after it.
     done(100).await;
     database
         .execute(
@@ -93,7 +93,7 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
         )
         .await;
     database.until_empty().await;
-    // Nothing starts at a moment at which the limit is used up.
+    // No task starts while the limit is used up.
     let above: i64 = database
         .value(
             "SELECT count(*) FROM mill.attempts a
@@ -106,7 +106,7 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
     assert_eq!(above, 0, "tasks that started above the limit");
     assert_eq!(succeeded(&database).await, TASKS);
     let busiest = most_at_once(&database, "true").await;
-    assert!(busiest > 12, "{busiest} at once without a limit: the test shows nothing");
+    assert!(busiest > 12, "{busiest} at once without a limit: the test proves nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,7 +132,7 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
             grant_waiting_permits(&client).await.unwrap();
             let claimed =
                 claims.claim(&[LaneRange { limit: 1, ..LaneRange::whole(lane()) }], &session).await;
-            // On a machine so busy that a row stays locked for longer than a claim waits.
+            // On a busy machine a row may stay locked for longer than a claim waits.
             for claimed in claimed.unwrap_or_default() {
                 let at_once = running.fetch_add(1, Ordering::SeqCst) + 1;
                 assert!(at_once <= LIMIT, "{at_once} at once");
@@ -170,7 +170,7 @@ async fn a_limit_holds_for_tasks_that_were_there_before_it() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_blocked_tasks_are_not_in_the_way_of_a_claim() {
+async fn a_hundred_thousand_blocked_tasks_do_not_slow_down_a_claim() {
     let database = Database::new().await;
     database
         .execute(
@@ -187,7 +187,7 @@ async fn a_hundred_thousand_blocked_tasks_are_not_in_the_way_of_a_claim() {
     let index: i64 = database.value("SELECT pg_relation_size('mill.tasks_pending') / 8192").await;
     assert!(index < 20, "{index} pages in the index that a claim reads");
     let _worker = Worker::start(&database, &["--readers", "4"]);
-    eventually("the others are through", async || {
+    eventually("the others have finished", async || {
         database.value::<i64>("SELECT count(*) FROM mill.tasks WHERE group_name IS NULL").await == 0
     })
     .await;
@@ -218,7 +218,7 @@ async fn a_rate_is_kept_in_every_period() {
 }
 
 #[tokio::test]
-async fn a_rate_is_kept_in_the_shortest_windows_that_are_as_exact() {
+async fn a_rate_uses_the_shortest_window_of_equal_precision() {
     let database = Database::new().await;
     for (starts, period, window) in [
         (100, "1 minute", "1 in 00:00:00.6"),
@@ -235,7 +235,7 @@ async fn a_rate_is_kept_in_the_shortest_windows_that_are_as_exact() {
 }
 
 #[tokio::test]
-async fn permits_come_back_however_a_task_ends() {
+async fn permits_are_returned_however_a_task_ends() {
     let database = Database::new().await;
     let keyed = async |statement: &str, options: &str| {
         database.enqueue(statement, &format!(", concurrency_key => 'k'{options}")).await
@@ -252,7 +252,7 @@ async fn permits_come_back_however_a_task_ends() {
     let why: String = database.value(&format!("SELECT mill.why({last})")).await;
     assert_eq!(
         why,
-        "concurrency key \"k\" has 1 of 1 tasks running, and 0 of its priority are before this one"
+        "concurrency key \"k\" has 1 of 1 tasks running; tasks ahead with the same priority: 0"
     );
     database.execute(&format!("SELECT mill.cancel({cancelled})")).await;
     assert_eq!(database.outcome(cancelled).await, "cancelled");
@@ -294,8 +294,8 @@ async fn a_group_is_limited_within_each_run_and_can_be_paused() {
 #[tokio::test]
 async fn an_active_period_follows_the_clocks_of_its_zone() {
     let database = Database::new().await;
-    // Berlin puts its clocks forward from 02:00 to 03:00 on March 29th and back from 03:00 to 02:00
-    // on October 25th.
+    // Berlin moves its clocks forward from 02:00 to 03:00 on March 29th and back from 03:00 to
+    // 02:00 on October 25th.
     for (period, at, open, until) in [
         ("22:00-06:00", "2026-01-10 20:59:59+00", false, "2026-01-10 21:00:00+00"),
         ("22:00-06:00", "2026-01-10 21:00:00+00", true, "2026-01-11 05:00:00+00"),
@@ -326,9 +326,9 @@ async fn an_active_period_follows_the_clocks_of_its_zone() {
 }
 
 #[tokio::test]
-async fn outside_its_active_period_a_task_waits_and_says_until_when() {
+async fn outside_its_active_period_a_task_waits_and_why_names_its_end() {
     let database = Database::new().await;
-    // An hour from now on, for an hour.
+    // Opens an hour from now, for an hour.
     database
         .execute(
             "SELECT mill.set_group('night');
@@ -347,7 +347,7 @@ async fn outside_its_active_period_a_task_waits_and_says_until_when() {
     assert_eq!(database.outcome(id).await, "succeeded");
 }
 
-/// A task that has the permits of an open group and did not start before the period closed.
+/// Returns a task that has the permits of an open group and did not start before the period closed.
 async fn missed_its_period() -> (Database, i64) {
     let database = Database::new().await;
     database
@@ -390,7 +390,7 @@ async fn a_task_that_missed_a_period_starts_in_the_next_one() {
 }
 
 #[tokio::test]
-async fn what_makes_no_limit_is_refused_and_changes_nothing() {
+async fn an_invalid_limit_is_refused_and_changes_nothing() {
     let database = Database::new().await;
     database
         .execute("SELECT mill.set_group('g'); SELECT mill.enqueue('SELECT 1', group_name => 'g')")
@@ -399,7 +399,7 @@ async fn what_makes_no_limit_is_refused_and_changes_nothing() {
         (SELECT array_agg(g) FROM mill.groups g), (SELECT array_agg(l) FROM mill.limits l),
         (SELECT count(*) FROM mill.tasks))";
     let before: String = database.value(all).await;
-    for (wrong, says) in [
+    for (wrong, fragment) in [
         ("mill.set_weights(low => -1)", "weight"),
         ("mill.set_weights(low => 'NaN')", "weight"),
         ("mill.set_weights(low => 'Infinity')", "weight"),
@@ -407,23 +407,23 @@ async fn what_makes_no_limit_is_refused_and_changes_nothing() {
         ("mill.set_group('g', priority => 'urgent')", "urgent"),
         ("mill.set_group('g', max_running => -1)", "group_max_running_range"),
         ("mill.set_group('')", "label_length"),
-        ("mill.set_active_period('g', '10:00', '10:00')", "of no length"),
+        ("mill.set_active_period('g', '10:00', '10:00')", "active period is empty"),
         ("mill.set_active_period('g', '10:00', '11:00', 'Mars/Base')", "Mars/Base"),
         ("mill.set_active_period('g', '10:00', NULL)", "period_whole"),
         ("mill.set_active_period('nobody', '10:00', '11:00')", "there is no group \"nobody\""),
         ("mill.drop_group('g')", "group \"g\" has live tasks"),
         ("mill.enqueue('SELECT 1', group_name => 'nobody')", "there is no group \"nobody\""),
-        ("mill.enqueue('SELECT 1', concurrency => 2)", "a concurrency without a concurrency key"),
+        ("mill.enqueue('SELECT 1', concurrency => 2)", "concurrency requires a concurrency key"),
         ("mill.set_max_running('queue', 'q', -1)", "max_running_range"),
         ("mill.set_max_running('group', 'nobody', 1)", "there is no group \"nobody\""),
         ("mill.set_rate('queue', 'q', 0, '1 second')", "rate_starts_range"),
         ("mill.set_rate('queue', 'q', 5, '1 millisecond')", "rate_period_range"),
-        ("mill.set_rate('queue', 'q', 5, NULL)", "a number of starts and a period"),
+        ("mill.set_rate('queue', 'q', 5, NULL)", "requires both a number of starts and a period"),
         ("mill.set_reserved_capacity('all')", "all"),
     ] {
         let error = database.client().batch_execute(&format!("SELECT {wrong}")).await.unwrap_err();
-        let error_fields = error.as_db_error().unwrap();
-        assert!(error_fields.message().contains(says), "{wrong}: {error_fields}");
+        let reported = error.as_db_error().unwrap();
+        assert!(reported.message().contains(fragment), "{wrong}: {reported}");
     }
     assert_eq!(database.value::<String>(all).await, before);
 }
@@ -449,7 +449,7 @@ async fn the_programs_set_show_and_refuse_limits() {
     assert!(groups.contains("22:00-06:00 Europe/Berlin"), "{groups}");
     ok(&["queue", "set", "mail", "--max-running", "10", "--rate", "100/1m"]).await;
     let queues = ok(&["queue", "list"]).await;
-    assert!(queues.contains("max running 10, at most 100 in 1m 0s"), "{queues}");
+    assert!(queues.contains("max running 10, rate 100 in 1m 0s"), "{queues}");
     Program::enqueue(
         &database,
         &["--concurrency-key", "c", "--concurrency", "2", "--group", "nightly", "SELECT 1"],
@@ -485,12 +485,12 @@ async fn the_programs_set_show_and_refuse_limits() {
     let (code, _, err) =
         pgmill(&["group", "set", "new", "--active", "10:00-11:00", "--zone", "Mars/Base"]).await;
     assert!(code == 5 && err.contains("Mars/Base"), "{code} {err}");
-    assert!(!ok(&["group", "list"]).await.contains("new"), "half a group was made");
+    assert!(!ok(&["group", "list"]).await.contains("new"), "an incomplete group was created");
     assert_eq!(
         ok(&["priority", "set", "low=10"]).await,
-        "the shares are reserved 38.1 %, critical 28.6 %, high 14.3 %, normal 9.5 %, low 9.5 %\n"
+        "shares: reserved 38.1 %, critical 28.6 %, high 14.3 %, normal 9.5 %, low 9.5 %\n"
     );
     ok(&["priority", "reserve", "high"]).await;
     let priorities = ok(&["priority", "list"]).await;
-    assert!(priorities.contains("readers kept for reserved tasks: high"), "{priorities}");
+    assert!(priorities.contains("reserved capacity: high"), "{priorities}");
 }

@@ -1,7 +1,7 @@
-//! The load test measures what it says, finds what is wrong, and loses nothing that it measured.
+//! The load test measures correctly, finds faults, and loses no measurement.
 //!
-//! It makes its own databases, with the schema and its roles: a database of the tests is made first
-//! each time, so that no two make the roles at once.
+//! The load test creates its own databases with the schema and its roles: each test creates a test
+//! database first, so that the roles are not created twice concurrently.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use crate::harness::program::PathFolder;
 use crate::harness::{Database, Program, eventually};
 
-/// A folder for files, removed when dropped.
+/// A folder for files, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -25,7 +25,7 @@ impl Folder {
         Self(path)
     }
 
-    /// A file in it, with this text.
+    /// Creates a file with this text.
     fn file(&self, name: &str, text: &str) -> String {
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();
@@ -122,7 +122,7 @@ async fn a_run_passes_its_checks_and_its_results_are_read_back() {
     let table = loadtest(&["report", &file, "--markdown"]).succeeds().await;
     assert!(table.contains("| one commit per task |"), "{table}");
 
-    // Against results that nobody reaches: worse, and the exit code says so.
+    // Compared with unreachable results: worse, and the exit code reports it.
     let mut better = run.clone();
     for case in better.scenarios.iter_mut().flat_map(|it| &mut it.cases) {
         if case.reference.is_some() {
@@ -140,7 +140,7 @@ async fn a_run_passes_its_checks_and_its_results_are_read_back() {
 async fn an_aborted_scenario_is_reported_and_the_next_one_is_measured() {
     let database = Database::new().await;
     let programs = PathFolder::new();
-    // More connections than this server has.
+    // More connections than this server permits.
     let arguments = ["run", "noop", "drain", "--readers", "500", "--tasks", "10", "--json"];
     let (code, stdout, stderr) = Program::loadtest(&database, &programs, &arguments).run().await;
     assert_eq!(code, 1, "{stderr}");
@@ -148,7 +148,7 @@ async fn an_aborted_scenario_is_reported_and_the_next_one_is_measured() {
     assert_eq!(run.scenarios.len(), 2);
     for scenario in &run.scenarios {
         let failed = failed(scenario);
-        assert!(failed[0].contains("ran to its end"), "{failed:?}");
+        assert!(failed[0].contains("completed"), "{failed:?}");
     }
     assert!(stderr.contains("connections"), "{stderr}");
 }
@@ -163,7 +163,7 @@ async fn an_interrupted_run_reports_what_it_has_measured() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (stdout, code) = spawn_blocking(move || {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        // A line with a figure: the round is over.
+        // A line with a figure: the round has finished.
         lines.find(|line| line.as_ref().unwrap().ends_with("tasks/s")).unwrap().unwrap();
         interrupt(&child);
         let mut stdout = String::new();
@@ -193,14 +193,14 @@ fn interrupt(child: &Child) {
 async fn results_that_cannot_be_read_are_noticed_before_anything_starts() {
     let database = Database::new().await;
     let programs = PathFolder::new();
-    for (arguments, says) in [
-        (&["run", "all", "--compare", "nowhere.json"][..], "reading nowhere.json"),
-        (&["report", "nowhere.json"], "reading nowhere.json"),
+    for (arguments, fragment) in [
+        (&["run", "all", "--compare", "nowhere.json"][..], "could not read nowhere.json"),
+        (&["report", "nowhere.json"], "could not read nowhere.json"),
         (&["run", "all", "--programs", "/nowhere"], "cargo build --release --bins"),
     ] {
         let (code, _, stderr) = Program::loadtest(&database, &programs, arguments).run().await;
         assert_eq!(code, 1, "{stderr}");
-        assert!(stderr.contains(says), "{stderr}");
+        assert!(stderr.contains(fragment), "{stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
     let (code, _, stderr) = Program::loadtest(&database, &programs, &["run", "speed"]).run().await;
@@ -209,7 +209,7 @@ async fn results_that_cannot_be_read_are_noticed_before_anything_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_effect_that_is_missing_doubled_or_of_no_task_is_found() {
+async fn an_effect_that_is_missing_doubled_or_without_a_task_is_found() {
     let database = Database::new().await;
     let client = database.client();
     database
@@ -219,7 +219,7 @@ async fn an_effect_that_is_missing_doubled_or_of_no_task_is_found() {
         )
         .await;
     assert!(effects::all(client, 1, 100).await.unwrap().passed);
-    for (wrong, right, says) in [
+    for (wrong, right, fragment) in [
         (
             "DELETE FROM loadtest.effects WHERE task = 7",
             "INSERT INTO loadtest.effects VALUES (7)",
@@ -234,13 +234,13 @@ async fn an_effect_that_is_missing_doubled_or_of_no_task_is_found() {
         (
             "INSERT INTO loadtest.effects VALUES (101)",
             "DELETE FROM loadtest.effects WHERE task = 101",
-            "1 of no task",
+            "1 without a task",
         ),
         ("UPDATE loadtest.effects SET task = 8 WHERE task = 7", "SELECT 1", "1 missing, 1 doubled"),
     ] {
         database.execute(wrong).await;
         let check = effects::all(client, 1, 100).await.unwrap();
-        assert!(!check.passed && check.detail.contains(says), "{wrong}: {}", check.detail);
+        assert!(!check.passed && check.detail.contains(fragment), "{wrong}: {}", check.detail);
         database.execute(right).await;
     }
 }

@@ -1,11 +1,11 @@
-//! What pgmill promises, one file per promise.
+//! pgmill's guarantees, one file per guarantee.
 //!
-//! Run by `make test`, which starts a private cluster. Each test has a database of its own, talks to
-//! a real PostgreSQL and starts real worker processes. Nothing sleeps to get an order of events: a
-//! task is held by an advisory lock until the test lets it go, and `eventually` waits for a
-//! condition, however long it takes on this machine.
+//! `make test` starts a private cluster and runs the tests. Each test has its own database, uses a
+//! real PostgreSQL and starts real worker processes. Nothing sleeps to obtain an order of events: a
+//! task waits for an advisory lock until the test releases it, and `eventually` waits for a
+//! condition, however long this takes on the machine.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod annotation;
 mod api_check;

@@ -1,8 +1,8 @@
-//! What a task returns or raises passes through the worker in bounded memory.
+//! Results and notices of any size pass through the worker in bounded memory.
 
 use crate::harness::{Database, Worker};
 
-/// Peak resident memory of a process, in kB.
+/// Returns the peak resident memory of a process in kB.
 fn peak_kb(worker: &Worker) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -59,7 +59,7 @@ async fn a_hundred_thousand_notices_are_counted_and_the_first_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_huge_value_costs_a_small_multiple_of_itself_for_as_long_as_it_passes() {
+async fn one_huge_value_costs_a_small_multiple_of_its_size_while_it_passes() {
     let database = Database::new().await;
     let (worker, before) = warm(&database).await;
     let ran = database.run("SELECT repeat('x', 50 << 20), 'after'", "").await;

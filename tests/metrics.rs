@@ -1,5 +1,5 @@
-//! The worker tells Prometheus what it did, in a form and under names that stay, and says whether it
-//! lives and is ready.
+//! The worker exports Prometheus metrics in a stable format with stable names, and reports liveness
+//! and readiness.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
 type Families = BTreeMap<String, Family>;
 
-/// What stands there once the condition holds.
+/// Returns the metrics once the condition holds.
 async fn metrics(address: &str, what: &str, holds: impl Fn(&Families) -> bool) -> Families {
     let mut families = Families::new();
     eventually(what, async || {
@@ -27,7 +27,7 @@ async fn metrics(address: &str, what: &str, holds: impl Fn(&Families) -> bool) -
     families
 }
 
-/// Sum of the samples of this name that have these labels.
+/// Returns the sum of the samples of this name with these labels.
 fn sum(families: &Families, name: &str, labels: &[(&str, &str)]) -> f64 {
     let family = name.strip_suffix("_count").filter(|name| families.contains_key(*name));
     let Some(family) = families.get(family.unwrap_or(name)) else { return 0.0 };
@@ -41,7 +41,7 @@ fn sum(families: &Families, name: &str, labels: &[(&str, &str)]) -> f64 {
 
 async fn until_status(address: &str, path: &str, status: u16) -> String {
     let mut body = String::new();
-    eventually(&format!("{path} answers {status}"), async || match get(address, path).await {
+    eventually(&format!("{path} returns {status}"), async || match get(address, path).await {
         Some(answer) => {
             body = answer.body;
             answer.status == status
@@ -55,7 +55,7 @@ async fn until_status(address: &str, path: &str, status: u16) -> String {
 const RETRIED: &str = "DO $$ BEGIN IF current_setting('mill.attempt') = '1' THEN
     RAISE EXCEPTION 'again' USING ERRCODE = '22000'; END IF; END $$";
 
-/// A worker that has done one of everything, and its address.
+/// Starts a worker that has produced every kind of event; returns its address.
 async fn busy_worker(database: &Database) -> (Worker, String) {
     let address = free_address().await;
     database
@@ -131,7 +131,8 @@ async fn metrics_move_with_what_the_worker_does() {
     database.until_state(held, "running").await;
     let busy = |seen: &Families| sum(seen, "pgmill_readers_busy", &[]) > 0.5;
     metrics(&address, "a reader is busy", busy).await;
-    // It ends once its task has: until then it is not ready, says that it drains, and lives.
+    // The worker ends once its task has ended: until then it is not ready, reports that it is
+    // draining, and is alive.
     worker.signal(Signal::TERM);
     assert_eq!(until_status(&address, "/readyz", 503).await, "draining\n");
     let draining = |seen: &Families| sum(seen, "pgmill_draining", &[]) > 0.5;
@@ -160,7 +161,7 @@ async fn metrics_keep_to_the_text_format_and_to_the_naming_rules() {
     assert_eq!(documented(), exported(&seen), "docs/metrics.md against /metrics");
 }
 
-/// Prometheus's own judgement, where its tool is installed.
+/// Checks the text with promtool, if installed.
 fn promtool(text: &str) {
     let tool = Command::new("promtool")
         .args(["check", "metrics"])
@@ -168,7 +169,7 @@ fn promtool(text: &str) {
         .stderr(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn();
-    let Ok(mut tool) = tool else { return println!("skipped: there is no promtool") };
+    let Ok(mut tool) = tool else { return println!("skipped: promtool is not installed") };
     std::io::Write::write_all(&mut tool.stdin.take().unwrap(), text.as_bytes()).unwrap();
     let output = tool.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -185,7 +186,7 @@ fn exported(families: &Families) -> Described {
     families.iter().map(described).collect()
 }
 
-/// The rows of the table: `| `name` | type | `label`, `label` | meaning |`.
+/// Parses the rows of the table: `| `name` | type | `label`, `label` | meaning |`.
 fn documented() -> Described {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -196,7 +197,7 @@ fn documented() -> Described {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [_, name, kind, labels, meaning, _] = cells[..] else { return None };
         let name = quoted(name).into_iter().next()?;
-        assert!(!meaning.is_empty(), "{name} means nothing");
+        assert!(!meaning.is_empty(), "{name} has no meaning");
         Some((name, kind.to_owned(), quoted(labels)))
     };
     text.lines().filter(|line| line.starts_with("| `")).filter_map(row).collect()
@@ -226,9 +227,16 @@ async fn fleet_gauges_follow_the_database() {
     for _ in 0..5 {
         database.execute("SELECT pg_current_xact_id()").await;
     }
-    metrics(&address, "the prepared one holds", held("prepared", 0.0, seconds)).await;
-    metrics(&address, "it holds transactions", held("prepared", 4.0, transactions)).await;
-    let slot = metrics(&address, "the slot holds", held("slot", 4.0, transactions)).await;
+    metrics(&address, "the prepared transaction holds the horizon", held("prepared", 0.0, seconds))
+        .await;
+    metrics(
+        &address,
+        "the prepared transaction holds transactions",
+        held("prepared", 4.0, transactions),
+    )
+    .await;
+    let slot =
+        metrics(&address, "the slot holds the horizon", held("slot", 4.0, transactions)).await;
     assert!(sum(&slot, "pgmill_replication_slot_bytes", &[]) > 0.0, "{slot:#?}");
     database.execute("ROLLBACK PREPARED 'p'").await;
     database.execute("SELECT pg_drop_replication_slot('s')").await;
@@ -236,14 +244,14 @@ async fn fleet_gauges_follow_the_database() {
         sum(seen, transactions, &[("kind", "slot")]) + sum(seen, seconds, &[("kind", "prepared")])
             < 1e-9
     };
-    metrics(&address, "nobody holds", quiet).await;
+    metrics(&address, "nothing holds the horizon", quiet).await;
 
     let other = database.connect().await;
     other.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
-    metrics(&address, "a session holds", held("session", 0.5, seconds)).await;
+    metrics(&address, "a session holds the horizon", held("session", 0.5, seconds)).await;
     other.batch_execute("COMMIT").await.unwrap();
 
-    // Tomorrow has no place any more.
+    // Remove tomorrow's partition.
     let tomorrow = "DO $$ BEGIN EXECUTE 'DROP TABLE mill.attempts_' ||
         to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD'); END $$";
     database.execute(tomorrow).await;
@@ -260,17 +268,17 @@ async fn fleet_gauges_follow_the_database() {
         .await;
     let goes_on =
         |state| move |seen: &Families| sum(seen, "pgmill_runs", &[("state", state)]) > 0.5;
-    metrics(&address, "a run goes on", goes_on("running")).await;
+    metrics(&address, "a run is in progress", goes_on("running")).await;
     eventually("its task is in the queue", async || {
         database.value::<i64>("SELECT count(*) FROM mill.tasks").await == 1
     })
     .await;
     database.until_waiting_for_lock(database.value("SELECT id FROM mill.tasks").await).await;
     database.execute("SELECT mill.cancel_run(id) FROM mill.run_status").await;
-    metrics(&address, "its task goes on", goes_on("cancelling")).await;
+    metrics(&address, "its task is still running", goes_on("cancelling")).await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
     let over = |seen: &Families| sum(seen, "pgmill_runs", &[]) < 0.5;
-    metrics(&address, "no run goes on", over).await;
+    metrics(&address, "no run is in progress", over).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,17 +302,18 @@ async fn one_of_two_workers_exports_the_fleet_metrics() {
     let published = |seen: &Families| table_wide(seen) >= 3;
     metrics(&first, "the first publishes", published).await;
     let _other = Worker::start(&database, &flags(&second));
-    // The second has asked for the lock and not got it once its session is there and idle.
+    // Once its session exists and is idle, the second worker has requested the lock without
+    // success.
     let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name = 'pgmill publisher' AND state = 'idle'
         AND query LIKE '/* %'";
     eventually("both asked", async || database.value::<i64>(asked).await == 2).await;
-    // Many looks: one that publishes all the same does so a moment after it has asked.
+    // Many polls: a worker that published anyway would do so shortly after its request.
     for _ in 0..100 {
         let seen = metrics(&second, "the second answers", |seen| !seen.is_empty()).await;
         assert_eq!(table_wide(&seen), 0, "{:?}", seen.keys());
     }
-    // When the publisher is gone the other one takes its place.
+    // When the publisher is gone, the other one takes over.
     worker.kill();
     metrics(&second, "the second publishes", published).await;
 }
@@ -322,12 +331,12 @@ async fn a_worker_without_its_database_lives_and_is_not_ready() {
     until_status(&address, "/livez", 200).await;
     let errors =
         |seen: &Families| sum(seen, "pgmill_heartbeats_total", &[("result", "error")]) > 0.0;
-    metrics(&address, "the failed beats are counted", errors).await;
+    metrics(&address, "the failed heartbeats are counted", errors).await;
 
     own.cluster.start_again().unwrap();
     assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
     let back = |seen: &Families| sum(seen, "pgmill_db_reconnects_total", &[]) > 0.0;
-    metrics(&address, "it connected again", back).await;
+    metrics(&address, "the worker has reconnected", back).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

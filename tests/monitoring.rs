@@ -1,6 +1,5 @@
-//! What `deploy/` gives to Prometheus and Grafana works: a real Prometheus scrapes a real fleet, alerts
-//! fire when what they are about is done to it and are quiet again afterwards, and every panel has
-//! something to show.
+//! The Prometheus and Grafana files of `deploy/` work: a real Prometheus scrapes a real fleet, each
+//! alert fires when its condition occurs and clears afterwards, and every panel shows data.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +10,19 @@ use deploy::rules::files;
 use crate::harness::http::free_address;
 use crate::harness::{Database, Program, Prometheus, Worker, eventually};
 
-/// In place of every range of the rules, as `[5m]` or `[1d]`: what an alert looks back on has to pass
-/// before it is quiet again.
+/// Replaces every range of the rules, such as `[5m]` or `[1d]`: the range of an alert must pass
+/// before the alert clears.
 const RANGE: &str = "15s";
 
-/// Between two portions of work.
+/// Interval between two batches of work.
 const STEP: Duration = Duration::from_millis(300);
 
-/// Thresholds that rows cannot be moved past.
+/// Thresholds that cannot be reached by moving rows into the past.
 const THRESHOLDS: &[(&str, &str)] =
     &[("(pgmill_horizon_age_seconds) > 3600", "(pgmill_horizon_age_seconds) > 2")];
 
-/// The rules of deploy/, in a hurry: every `for:` is 500ms, every range `RANGE`, and a few thresholds
-/// are lower. Expressions stay as they are otherwise.
+/// Returns the rules of deploy/ with short times: every `for:` is 500ms, every range `RANGE`, and
+/// some thresholds are lower. Expressions are otherwise unchanged.
 fn hurried() -> Vec<(String, String)> {
     let mut rules = files("deploy/prometheus/rules", ".yml").unwrap();
     let (mut waits, mut ranges) = (0, 0);
@@ -52,11 +51,11 @@ fn hurried() -> Vec<(String, String)> {
         *text = text.replace(from, to);
     }
     println!("replaced {waits} waits, {ranges} ranges, {} thresholds", THRESHOLDS.len());
-    assert!(waits > 10 && ranges > 5, "the replacement finds nothing");
+    assert!(waits > 10 && ranges > 5, "the replacement has no effect");
     rules
 }
 
-/// A worker that notices and tells within moments.
+/// Starts a worker that detects and reports within moments.
 fn worker(database: &Database, address: &str, more: &[&str]) -> Worker {
     let flags = [
         "--readers",
@@ -68,16 +67,16 @@ fn worker(database: &Database, address: &str, more: &[&str]) -> Worker {
         "--orphan-timeout",
         "5s",
     ];
-    let worker_flags = ["--http", address, "--fleet-metrics-interval", "300ms"];
-    Worker::start(database, &[&flags[..], &worker_flags, more].concat())
+    let reported = ["--http", address, "--fleet-metrics-interval", "300ms"];
+    Worker::start(database, &[&flags[..], &reported, more].concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn alerts_fire_when_it_happens_and_are_quiet_again_when_it_is_over() {
+async fn alerts_fire_when_their_condition_occurs_and_clear_afterwards() {
     let database = Database::new().await;
     let (one, two) = (free_address().await, free_address().await);
     let Some(prometheus) = Prometheus::start(&[&one, &two], &hurried()).await else { return };
-    // Nobody is there yet.
+    // No worker exists yet.
     prometheus.until("PgmillNoWorkers", true).await;
     let start = |address: &String| worker(&database, address, &["--no-scheduler"]);
     let mut workers = [(start(&one), &one), (start(&two), &two)];
@@ -90,7 +89,7 @@ async fn alerts_fire_when_it_happens_and_are_quiet_again_when_it_is_over() {
     full_readers_and_a_paused_queue(&database, &prometheus).await;
     mistaken_comment(&database, &prometheus).await;
 
-    // A worker dies with a task in its hands.
+    // A worker dies while it holds a task.
     database.execute("SELECT pg_advisory_lock(1)").await;
     let held = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", queue => 'held'").await;
     database.until_waiting_for_lock(held).await;
@@ -107,7 +106,7 @@ async fn alerts_fire_when_it_happens_and_are_quiet_again_when_it_is_over() {
     prometheus.until("PgmillWorkerDown", false).await;
     prometheus.until("PgmillTasksReclaimed", false).await;
 
-    // Somebody leaves a transaction open.
+    // A transaction is left open.
     prometheus.until("PgmillHorizonPinned", false).await;
     let other = database.connect().await;
     other.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
@@ -115,7 +114,7 @@ async fn alerts_fire_when_it_happens_and_are_quiet_again_when_it_is_over() {
     other.batch_execute("COMMIT").await.unwrap();
     prometheus.until("PgmillHorizonPinned", false).await;
 
-    // A schedule is due, and no worker ticks: moved into the past, for a minute has to pass.
+    // A schedule is due, and no worker ticks: moved into the past, because a minute must pass.
     database
         .execute(
             "SELECT mill.set_schedule('s', 'daily(03:15)', 'SELECT 1');
@@ -126,7 +125,7 @@ async fn alerts_fire_when_it_happens_and_are_quiet_again_when_it_is_over() {
     let third = worker(&database, &free_address().await, &[]);
     prometheus.until("PgmillScheduleMissed", false).await;
 
-    // They all die.
+    // All workers die.
     drop((third, workers));
     prometheus.until("PgmillNoWorkers", true).await;
     let _again = worker(&database, &one, &[]);
@@ -161,7 +160,7 @@ async fn stalled_queue(database: &Database, prometheus: &Prometheus) {
     prometheus.until("PgmillQueueStalled", false).await;
 }
 
-/// Every reader has a task, more wait, and somebody pauses the queue.
+/// Every reader has a task, more tasks wait, and the queue is paused.
 async fn full_readers_and_a_paused_queue(database: &Database, prometheus: &Prometheus) {
     database.execute("SELECT pg_advisory_lock(2)").await;
     database.enqueue_many(12, "SELECT pg_advisory_xact_lock_shared(2)").await;
@@ -174,7 +173,7 @@ async fn full_readers_and_a_paused_queue(database: &Database, prometheus: &Prome
     prometheus.until("PgmillQueuePaused", false).await;
 }
 
-/// An annotation with a time that does not exist, and then with one that does.
+/// An annotation with an invalid time, and then with a valid one.
 async fn mistaken_comment(database: &Database, prometheus: &Prometheus) {
     let comment = async |text: &str| {
         database.execute(&format!("COMMENT ON PROCEDURE nightly() IS '{text}'")).await;
@@ -187,7 +186,8 @@ async fn mistaken_comment(database: &Database, prometheus: &Prometheus) {
     prometheus.until("PgmillScheduleError", false).await;
 }
 
-/// Tasks of every kind and end, in several queues and priorities; a job; what triggers a schedule.
+/// Creates tasks of every kind and outcome, in several queues and priorities; a job; and a table
+/// that triggers a schedule.
 async fn declare_work(database: &Database) {
     database
         .execute(
@@ -204,7 +204,8 @@ async fn declare_work(database: &Database) {
         .await;
 }
 
-/// A little of everything, and now and then more than can be done at once, so that there is a backlog.
+/// Enqueues every kind of task, and periodically more than the fleet can run at once, so that a
+/// backlog exists.
 async fn work(database: &Database, step: u32) {
     let tasks = 4 + 400 * u32::from(step % 100 == 40);
     database
@@ -246,12 +247,12 @@ async fn every_panel_shows_something_of_a_busy_fleet() {
         }
     }
     let (all, begun, mut step, mut killed) = (silent.len(), Instant::now(), 0, false);
-    // For the pictures of the documents, long enough to see something.
-    #[expect(clippy::disallowed_methods, reason = "asked for by hand, as docs/monitoring.md says")]
+    // Run longer if the documentation's pictures are requested, so that they show enough data.
+    #[expect(clippy::disallowed_methods, reason = "set by hand, see docs/monitoring.md")]
     let folder = std::env::var_os("PGMILL_DASHBOARD_SVGS").map(std::path::PathBuf::from);
     let long = Duration::from_secs(if folder.is_some() { 100 } else { 0 });
     let mut seen = 0;
-    let waited = eventually("every expression answers with a number", async || {
+    let waited = eventually("every expression returns a number", async || {
         if begun.elapsed() >= STEP * step {
             step += 1;
             work(&database, step).await;
@@ -271,13 +272,13 @@ async fn every_panel_shows_something_of_a_busy_fleet() {
         silent = left;
         if silent.len() != seen {
             seen = silent.len();
-            println!("{seen} of {all} are silent: {silent:#?}");
+            println!("{seen} of {all} return nothing: {silent:#?}");
         }
         silent.is_empty() && begun.elapsed() >= long
     })
     .await;
     println!(
-        "{all} expressions have answered after {:.1} s and {step} steps",
+        "{all} expressions returned data after {:.1} s and {step} steps",
         waited.as_secs_f64()
     );
     if let Some(folder) = folder {

@@ -1,4 +1,5 @@
-//! What a person asks has an answer in SQL: where a task is, what it waits for, what became of it.
+//! An operator's questions have an answer in SQL: the state of a task, the reason why it waits, its
+//! outcome.
 
 use rustix::process::Signal;
 
@@ -8,21 +9,21 @@ async fn why(database: &Database, id: i64) -> String {
     database.value::<Option<String>>(&format!("SELECT mill.why({id})")).await.unwrap()
 }
 
-/// Waits for the sentence to have all of these in it.
-async fn until_why(database: &Database, id: i64, expected: &[&str]) {
+/// Waits until the explanation contains all of these texts.
+async fn until_why(database: &Database, id: i64, fragments: &[&str]) {
     let mut last = String::new();
-    eventually(&format!("why of task {id} says {expected:?}"), async || {
+    eventually(&format!("why of task {id} says {fragments:?}"), async || {
         let now = why(database, id).await;
         if now != last {
             println!("{now}");
             last = now;
         }
-        expected.iter().all(|text| last.contains(text))
+        fragments.iter().all(|text| last.contains(text))
     })
     .await;
 }
 
-/// Backend of the session that tests hold locks with.
+/// Returns the backend pid of the session that tests hold locks with.
 async fn own_pid(database: &Database) -> i32 {
     database.value("SELECT pg_backend_pid()").await
 }
@@ -33,7 +34,7 @@ async fn why_names_the_reason_that_a_task_is_not_running() {
     assert_eq!(database.value::<Option<String>>("SELECT mill.why(7)").await, None);
 
     let later = database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
-    until_why(&database, later, &["it is not due before", "in 23:59:"]).await;
+    until_why(&database, later, &["it is due at", "in 23:59:"]).await;
     let first = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", queue => 'q'").await;
     until_why(&database, first, &["no live worker serves queue \"q\""]).await;
     database.execute("SELECT mill.pause('q')").await;
@@ -48,8 +49,13 @@ async fn why_names_the_reason_that_a_task_is_not_running() {
     until_why(&database, first, &["it is running on", &place, &blocked]).await;
     let second = database.enqueue("SELECT 1", ", queue => 'q'").await;
     let third = database.enqueue("SELECT 1", ", queue => 'q'").await;
-    until_why(&database, second, &["all 1 readers", "queue \"q\" are busy, and 0 tasks"]).await;
-    until_why(&database, third, &["all 1 readers", "and 1 tasks of its priority are before"]).await;
+    until_why(
+        &database,
+        second,
+        &["all readers (1)", "\"q\" are busy; tasks ahead", "priority: 0"],
+    )
+    .await;
+    until_why(&database, third, &["all readers (1)", "with the same priority: 1"]).await;
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
     until_why(&database, third, &["every worker that serves queue \"q\" is draining"]).await;
 
@@ -61,17 +67,17 @@ async fn why_names_the_reason_that_a_task_is_not_running() {
         )
         .await;
     database.execute("SELECT mill.drain(id, false) FROM mill.workers").await;
-    // Nothing promotes while the one worker is stopped.
+    // No task is promoted while the only worker is stopped.
     worker.signal(Signal::STOP);
     database
         .execute(&format!("UPDATE mill.tasks SET state = 'scheduled' WHERE id = {third}"))
         .await;
     until_why(&database, third, &["it is due and about to become pending"]).await;
-    // A beat that was sent before the stop may be carried out after this.
-    eventually("the worker has not been heard of", async || {
+    // A heartbeat sent before the stop may be executed after it.
+    eventually("the worker has stopped sending heartbeats", async || {
         database.execute("UPDATE mill.workers SET heartbeat_at = now() - interval '1 hour'").await;
         let why: String = database.value(&format!("SELECT mill.why({first})")).await;
-        why.contains("has not been heard of") && why.contains("about to be reclaimed")
+        why.contains("has stopped sending heartbeats") && why.contains("about to be reclaimed")
     })
     .await;
     database.execute(&format!("SELECT mill.cancel({first})")).await;
@@ -92,13 +98,13 @@ async fn why_explains_a_running_a_retrying_and_a_finished_task() {
     let sleeps = database.enqueue("SELECT pg_sleep(3600)", "").await;
     until_why(&database, sleeps, &["it is running on", "waiting for Timeout: PgSleep"]).await;
     let failed = database.enqueue("SELECT 1 / 0", ", max_attempts => 1").await;
-    let expected = ["it is finished: failed at", "on attempt 1: division by zero"];
-    until_why(&database, failed, &expected).await;
+    let fragments = ["it is finished: failed at", "on attempt 1: division by zero"];
+    until_why(&database, failed, &fragments).await;
     let again = ", retry_interval => '1 hour', jitter => false";
     let retried = database.enqueue("SELECT 1 / 0", again).await;
-    let expected =
+    let fragments =
         ["attempt 1 ended as failed (division by zero); the next one is due at", "in 00:59:"];
-    until_why(&database, retried, &expected).await;
+    until_why(&database, retried, &fragments).await;
     database.execute(&format!("SELECT mill.cancel({retried})")).await;
     until_why(&database, retried, &["it is finished: cancelled at", "before it was claimed"]).await;
 }
@@ -134,7 +140,7 @@ async fn running_shows_what_each_backend_waits_for_and_who_blocks_it() {
     let row = &database.rows(sql, &[&sleeps]).await[0];
     assert_eq!((row.get::<_, &str>(4), row.get::<_, &str>(5)), ("Timeout", "PgSleep"));
     assert!(row.get::<_, Vec<i32>>(6).is_empty());
-    // A worker that is stopped does not take the request away.
+    // A stopped worker does not process the request.
     worker.signal(Signal::STOP);
     database.execute(&format!("SELECT mill.cancel({sleeps})")).await;
     assert!(database.rows(sql, &[&sleeps]).await[0].get::<_, bool>(10));
@@ -195,7 +201,7 @@ async fn history_shows_every_attempt_with_how_long_it_waited_and_ran() {
         )
         .await;
     assert_eq!(attempts, "1 failed f 22012 t t SELECT 1 / 0; 2 failed t 22012 t t SELECT 1 / 0");
-    // One that ended without being claimed waited, and never ran.
+    // A task that ended without being claimed has a wait time and no run time.
     let waited = database.enqueue("SELECT 1", ", queue => 'q', due_at => now() + interval '1 day'");
     let waited = waited.await;
     database.execute(&format!("SELECT mill.cancel({waited})")).await;

@@ -1,4 +1,4 @@
-//! No trouble with the database or on the way to it loses a task, doubles it or ends a worker.
+//! No failure of the database or the network loses a task, duplicates one or ends a worker.
 
 use cluster::Mode;
 use futures_util::future::join_all;
@@ -18,7 +18,7 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     const TASKS: i64 = 400;
     let mut private = PrivateDatabase::new(&[]).await;
     private.database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
-    // None may fail: an outage that used up an attempt would show.
+    // No task may fail: an outage that used up an attempt would be visible.
     private
         .database
         .execute(&format!(
@@ -29,7 +29,7 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     let mut workers = [(); 2].map(|()| Worker::start(&private.database, &FLAGS));
     for (round, way) in ["fast", "immediate", "crash", "fast"].into_iter().enumerate() {
         let next = TASKS * (i64::try_from(round).unwrap() + 1) / 6;
-        eventually("the drain goes on", async || {
+        eventually("the drain continues", async || {
             let done = "SELECT count(*) FROM mill.attempts WHERE final";
             private.database.value::<i64>(done).await >= next
         })
@@ -59,10 +59,11 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     let row = &database.rows(outcomes, &[]).await[0];
     println!("{} attempts interrupted by 4 outages", row.get::<_, i64>(1));
     assert_eq!((row.get::<_, i64>(0), row.get(2)), (TASKS, false));
-    // Who is back first does not bury the other, who is on its way.
+    // The worker that reconnects first does not reclaim the tasks of the other, which is still
+    // reconnecting.
     let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
     assert_eq!(database.value::<i64>(lost).await, 0);
-    assert!(row.get::<_, i64>(1) > 0, "no outage met a running task: the test shows nothing");
+    assert!(row.get::<_, i64>(1) > 0, "no outage met a running task: the test proves nothing");
     eventually("both workers are registered", async || {
         database.value::<i64>("SELECT count(*) FROM mill.workers").await == 2
     })
@@ -72,7 +73,7 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     }
 }
 
-/// Ends every session of this name but the test's own.
+/// Terminates every session of this name except the test's own.
 async fn end_sessions(database: &Database, name: &str) {
     let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -90,7 +91,7 @@ async fn a_worker_outlives_the_end_of_any_of_its_sessions() {
                  WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY 1";
     let mut sessions = Vec::new();
     // Claimer, listener, control, a pool, four readers.
-    eventually("every kind of session is there", async || {
+    eventually("every kind of session exists", async || {
         let rows = database.rows(names, &[]).await;
         sessions = rows.iter().map(|row| row.get::<_, String>(0)).collect();
         sessions.len() == 8
@@ -114,7 +115,7 @@ async fn a_worker_outlives_the_end_of_any_of_its_sessions() {
         for id in [held, quick] {
             assert_eq!(effects(&database, id).await, 1, "after the end of \"{name}\"");
         }
-        eventually(&format!("\"{name}\" and the others are there again"), async || {
+        eventually(&format!("\"{name}\" and the others are connected again"), async || {
             let rows = database.rows(names, &[]).await;
             sessions.iter().all(|name| rows.iter().any(|row| row.get::<_, &str>(0) == name))
         })
@@ -125,7 +126,7 @@ async fn a_worker_outlives_the_end_of_any_of_its_sessions() {
 }
 
 #[tokio::test]
-async fn too_many_connections_are_waited_out() {
+async fn a_worker_waits_while_there_are_too_many_connections() {
     let database = Database::new().await;
     let (name, effect) = (database.name(), "CREATE TABLE effect (task bigint NOT NULL)");
     database
@@ -137,7 +138,7 @@ async fn too_many_connections_are_waited_out() {
     let limit = async |most: i32| {
         database.execute(&format!("ALTER DATABASE {name} CONNECTION LIMIT {most}")).await;
     };
-    // Enough to start with, and too few for control, claimer, listener, pool and four readers.
+    // Enough connections to start, too few for control, claimer, listener, pool and four readers.
     limit(5).await;
     let mut worker = Worker::start_at(&database.url_as(name, "secret"), &FLAGS);
     worker.until_logged("too many connections").await;
@@ -149,7 +150,7 @@ async fn too_many_connections_are_waited_out() {
     let refused = worker.log().matches("too many connections").count();
     end_sessions(&database, "%").await;
     let second = database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await;
-    eventually("the worker tries and is refused", async || {
+    eventually("the worker retries and is refused", async || {
         worker.log().matches("too many connections").count() > refused + 5
     })
     .await;
@@ -160,9 +161,9 @@ async fn too_many_connections_are_waited_out() {
     assert!(worker.terminate().await.success());
 }
 
-/// Runs one task after the other on one reader; the session of the n-th is cut at its n-th message.
-/// Returns after the first task that had fewer messages: how many were cut, and how many attempts
-/// and effects each had.
+/// Runs one task after another on one reader; the session of the n-th task is cut at its n-th
+/// message. Stops after the first task that had fewer messages. Returns the number of attempts and
+/// effects of each task.
 async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
@@ -171,7 +172,7 @@ async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
     let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &through];
     let _worker = Worker::start(&database, &flags);
     let idle = "SELECT count(*) = 1 AND bool_and(state = 'idle'
-                    AND query ~ 'worker[.](forget|commit|identity)')
+                    AND query ~ 'worker[.](reset_session|commit|identity)')
                 FROM pg_stat_activity
                 WHERE datname = current_database() AND application_name = 'pgmill reader 1'";
     let until_idle = async || {
@@ -200,7 +201,7 @@ async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
         }
     }
     println!("{mode}, {cut:?}: attempts and effects {counts:?}");
-    assert!(counts.len() >= 5, "hardly a message was cut: the test shows little");
+    assert!(counts.len() >= 5, "few messages were cut: too few for a meaningful test");
     counts
 }
 

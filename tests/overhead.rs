@@ -1,5 +1,5 @@
-//! What a task and an idle worker cost, by counting: no clock is involved, so a bound here holds on
-//! any machine. (Buffers of a claim: `claim.rs`.)
+//! The cost of a task and of an idle worker. The tests count instead of measuring time, so their
+//! bounds hold on any machine. (Buffers of a claim: `claim.rs`.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
 
 const INSERT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 
-/// Passes bytes on, and counts how often the client sends something: it waits for the answers in
+/// Forwards bytes, and counts how often the client starts to send: the client waits for replies in
 /// between, so each time is a round trip.
 async fn count_round_trips(url: &str) -> (String, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -54,11 +54,11 @@ async fn a_task_takes_two_round_trips_on_its_session_and_one_of_many_a_fraction(
     let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
     for (setting, most) in [("NULL", 2 * TASKS), ("'100ms'", TASKS / 4)] {
         database.execute(&format!("SELECT mill.share_commits('default', {setting})")).await;
-        // The session is open, and the workers have seen the setting.
+        // The session is open, and the workers have read the setting.
         database.enqueue_many(400, INSERT).await;
         database.until_empty().await;
         let mut taken = u32::MAX;
-        // Groups are small for as long as the machine is busy with something else.
+        // Shared commits are small while the machine is busy with other work.
         for _ in 0..10 {
             let before = trips.load(Ordering::Relaxed);
             database.enqueue_many(TASKS.try_into().unwrap(), INSERT).await;
@@ -76,7 +76,7 @@ async fn a_task_takes_two_round_trips_on_its_session_and_one_of_many_a_fraction(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_writes_little_wal() {
     const TASKS: i64 = 2000;
-    // Whole pages are written once per checkpoint, however many tasks there are.
+    // Full page images are written once per checkpoint, independent of the number of tasks.
     let private = PrivateDatabase::new(&[("full_page_writes", "off"), ("autovacuum", "off")]).await;
     let database = &private.database;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
@@ -103,22 +103,23 @@ async fn an_idle_worker_sends_a_statement_a_second() {
         let family = families.get("pgmill_heartbeats_total");
         family.map_or(0.0, |family| family.samples.iter().map(|sample| sample.value).sum())
     };
-    // Looked at from another database, so that the looking does not count.
+    // Measured from another database, so that the measurement is not counted.
     let elsewhere = open_url(&private.cluster.url("postgres")).await;
     let statements = async || -> i64 {
         let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = $1";
         elsewhere.query_one(sql, &[&database.name()]).await.unwrap().get(0)
     };
-    // Idle backends report what they did up to ten seconds late.
-    eventually("it has settled", async || heartbeats().await >= 4.0).await;
+    // Idle backends report their statistics up to ten seconds late.
+    eventually("the worker is idle", async || heartbeats().await >= 4.0).await;
     let (before, heartbeats_before) = (statements().await, heartbeats().await);
-    eventually("it has beaten some more", async || {
+    eventually("more heartbeats were sent", async || {
         heartbeats().await >= heartbeats_before + HEARTBEATS
     })
     .await;
     let sent = statements().await - before;
-    // A beat and four looks in five seconds; every 15 s, because of --http, three counts for the gauges.
-    println!("{sent} statements in {HEARTBEATS} beats");
-    assert!(sent <= 5 * 4 + 2 * 3 + 3, "{sent} statements in {HEARTBEATS} beats");
-    assert!(sent >= 4, "{sent} statements: the test shows nothing");
+    // A heartbeat and four polls in five seconds; every 15 s, because of --http, three gauge
+    // queries.
+    println!("{sent} statements in {HEARTBEATS} heartbeats");
+    assert!(sent <= 5 * 4 + 2 * 3 + 3, "{sent} statements in {HEARTBEATS} heartbeats");
+    assert!(sent >= 4, "{sent} statements: the test proves nothing");
 }

@@ -1,4 +1,5 @@
-//! Parameters are bound as what the statement asks for, and results are recorded as text.
+//! Parameters are bound with the types that the statement requests, and results are recorded as
+//! text.
 
 use crate::harness::{Database, Worker};
 
@@ -8,11 +9,11 @@ const TYPES: &str = "
     CREATE TYPE pair AS (a int, b text)";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parameters_of_every_common_type_are_bound_as_the_statement_asks_for_them() {
+async fn parameters_of_every_common_type_are_bound_with_the_type_of_the_statement() {
     let database = Database::new().await;
     database.execute(TYPES).await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
-    // Expression with $1, the value in JSON, and the text that the server makes of what it got.
+    // Expression with $1, the value in JSON, and the server's text form of the result.
     let cases = [
         ("$1::text", r#""it's \"so\"; $$ \\ ü""#, r#"it's "so"; $$ \ ü"#),
         ("$1::text", "7", "7"),
@@ -81,24 +82,29 @@ async fn unusual_parameters_do_not_block_the_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parameters_that_do_not_fit_fail_the_task_and_say_why() {
+async fn mismatched_parameters_fail_the_task_with_the_reason() {
     let database = Database::new().await;
     database.execute(TYPES).await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
     let cases = [
-        ("SELECT $1::int", "[]", "42P02", "the statement has 1 parameters, 0 values are given"),
-        ("SELECT $1::int", "[1, 2]", "42P02", "the statement has 1 parameters, 2 values are given"),
-        ("SELECT 1", "[1]", "42P02", "the statement has 0 parameters, 1 values are given"),
+        ("SELECT $1::int", "[]", "42P02", "wrong number of parameter values: expected 1, got 0"),
+        (
+            "SELECT $1::int",
+            "[1, 2]",
+            "42P02",
+            "wrong number of parameter values: expected 1, got 2",
+        ),
+        ("SELECT 1", "[1]", "42P02", "wrong number of parameter values: expected 0, got 1"),
         ("SELECT $1::int", "[\"x\"]", "22P02", "invalid input syntax for type integer"),
         ("SELECT $1::int", "[1.5]", "22P02", "invalid input syntax for type integer"),
         ("SELECT $1::colour", "[\"green\"]", "22P02", "invalid input value for enum colour"),
         ("SELECT $1::percent", "[101]", "23514", "value for domain percent violates check"),
         ("SELECT 1; SELECT $1::int", "[1]", "42601", "cannot insert multiple commands"),
     ];
-    for (statement, params, sqlstate, says) in cases {
+    for (statement, params, sqlstate, fragment) in cases {
         let options = format!(", params => '{params}', max_attempts => 1");
         let ran = database.run(statement, &options).await;
-        ran.assert_failed(sqlstate, says);
+        ran.assert_failed(sqlstate, fragment);
         assert_eq!(ran.attempts, 1, "{statement} with {params}");
     }
     assert_eq!(database.run("SELECT 7", "").await.row(0), ["7"]);

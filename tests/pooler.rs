@@ -1,16 +1,16 @@
-//! What may go through a connection pooler goes, and what may not says so at the start.
+//! Clients work through a connection pooler, and a worker refuses one at its start.
 
 use std::process::Command;
 
 use crate::harness::{Database, Pooler, Program, Worker, open_url};
 
-/// As pgbouncer's own documentation has it for drivers that send settings.
+/// The setting that pgbouncer's documentation recommends for drivers that send settings.
 const IGNORING: &str = "ignore_startup_parameters = extra_float_digits, options\n\
                         default_pool_size = 3";
 
-const HINT: &str = "hint: connect the worker to PostgreSQL directly";
+const HINT: &str = "hint: Connect the worker to PostgreSQL directly";
 
-/// Everything that a person and an application do.
+/// Performs every kind of user and application work.
 async fn people_at_work(database: &Database, url: &str) {
     let run =
         async |arguments: &[&str]| Program::pgmill(database, arguments).at(url).succeeds().await;
@@ -19,7 +19,7 @@ async fn people_at_work(database: &Database, url: &str) {
     let enqueue = async |arguments: &[&str]| {
         Program::enqueue(database, arguments).at(url).succeeds().await.trim().to_owned()
     };
-    // At once, so that transactions of one session meet backends of others.
+    // Concurrently, so that transactions of one session use backends of others.
     let many = (0..12).map(|n| {
         let value = n.to_string();
         async move {
@@ -53,7 +53,8 @@ async fn people_at_work(database: &Database, url: &str) {
     application(database, url).await;
 }
 
-/// `mill.enqueue` in somebody's own transaction, by the simple protocol and with parameters.
+/// Calls `mill.enqueue` in an application's own transaction, by the simple protocol and with
+/// parameters.
 async fn application(database: &Database, url: &str) {
     let mut client = open_url(url).await;
     let transaction = client.transaction().await.unwrap();
@@ -74,13 +75,13 @@ async fn application(database: &Database, url: &str) {
     let psql = Command::new("psql")
         .args(["-X", "-A", "-t", "-c", "SELECT mill.enqueue('SELECT 3')", url])
         .output();
-    let Ok(psql) = psql else { return println!("skipped: there is no psql") };
+    let Ok(psql) = psql else { return println!("skipped: psql is not installed") };
     let id = String::from_utf8(psql.stdout).unwrap();
     assert_eq!(database.outcome(id.trim().parse().unwrap()).await, "succeeded");
 }
 
 #[tokio::test]
-async fn people_and_applications_may_pool_transactions() {
+async fn users_and_applications_work_with_transaction_pooling() {
     let database = Database::new().await;
     let Some(pooler) = Pooler::start(&database, "transaction", "default_pool_size = 3", "").await
     else {
@@ -90,23 +91,23 @@ async fn people_and_applications_may_pool_transactions() {
 }
 
 #[tokio::test]
-async fn the_pooler_as_it_is_shipped_serves_people_and_applications_and_no_worker() {
+async fn the_shipped_pooler_configuration_serves_users_and_applications_but_no_worker() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/pgbouncer/pgbouncer.ini");
     let shipped = std::fs::read_to_string(shipped).unwrap();
     let database = Database::new().await;
     let Some(pooler) = Pooler::start_as_in(&database, &shipped).await else { return };
     let pooled = pooler.url(&database);
-    // As the driver of Java does.
+    // Like the Java driver.
     assert_eq!(pooler.answers_a_start_with("extra_float_digits", "2"), 'R');
     assert_eq!(pooler.answers_a_start_with("options", "-c work_mem=1MB"), 'E');
     people_at_work(&database, &pooled).await;
-    let words = "leads through a connection pooler: it refuses the settings";
+    let words = "connects through a connection pooler: the pooler refuses settings";
     refuses(&pooled, &database.url(), words).await;
     refuses(&database.url(), &pooled, words).await;
 }
 
 #[tokio::test]
-async fn people_and_applications_may_pool_sessions() {
+async fn users_and_applications_work_with_session_pooling() {
     let database = Database::new().await;
     let Some(pooler) = Pooler::start(&database, "session", "default_pool_size = 20", "").await
     else {
@@ -115,7 +116,7 @@ async fn people_and_applications_may_pool_sessions() {
     people_at_work(&database, &pooler.url(&database)).await;
 }
 
-/// A worker on this queue and with these tasks ends at once, with these words.
+/// Asserts that a worker with these connection strings ends at once with this message.
 async fn refuses(queue: &str, tasks: &str, words: &str) {
     let mut worker = Worker::start_with(queue, &[], &[("PGMILL_TASK_URL", tasks)]);
     let status = worker.ended().await;
@@ -125,27 +126,27 @@ async fn refuses(queue: &str, tasks: &str, words: &str) {
 }
 
 #[tokio::test]
-async fn a_worker_refuses_a_pooler_that_keeps_its_settings_back() {
+async fn a_worker_refuses_a_pooler_that_drops_its_settings() {
     let database = Database::new().await;
     let id = database.enqueue("SELECT 1", "").await;
     for (mode, settings, words) in [
-        ("transaction", "", "it refuses the settings"),
-        ("transaction", IGNORING, "it drops the settings"),
-        ("session", "", "it refuses the settings"),
-        ("session", IGNORING, "it drops the settings"),
+        ("transaction", "", "the pooler refuses settings"),
+        ("transaction", IGNORING, "the pooler drops settings"),
+        ("session", "", "the pooler refuses settings"),
+        ("session", IGNORING, "the pooler drops settings"),
     ] {
         let Some(pooler) = Pooler::start(&database, mode, settings, "").await else { return };
         let pooled = pooler.url(&database);
         refuses(
             &pooled,
             &database.url(),
-            &format!("--database-url leads through a connection pooler: {words}"),
+            &format!("--database-url connects through a connection pooler: {words}"),
         )
         .await;
         refuses(
             &database.url(),
             &pooled,
-            &format!("--task-url leads through a connection pooler: {words}"),
+            &format!("--task-url connects through a connection pooler: {words}"),
         )
         .await;
     }
@@ -153,14 +154,15 @@ async fn a_worker_refuses_a_pooler_that_keeps_its_settings_back() {
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.worker_starts").await, 0);
 }
 
-/// The mark is set behind the pooler, as if that had passed it on: what is left is the backend.
+/// The test sets the mark behind the pooler, as if the pooler had forwarded it: the remaining
+/// difference is the backend.
 #[tokio::test]
-async fn a_worker_refuses_backends_that_change() {
+async fn a_worker_refuses_a_session_whose_backend_changes() {
     let database = Database::new().await;
     let marked = "connect_query='SET mill.pooler_check = ''yes'''";
     for (settings, words) in [
-        (IGNORING, "a session changes its backend between transactions"),
-        (&format!("{IGNORING}\nserver_round_robin = 1"), "a session changes its backend"),
+        (IGNORING, "the session changes its backend between transactions"),
+        (&format!("{IGNORING}\nserver_round_robin = 1"), "the session changes its backend"),
     ] {
         let pooler = Pooler::start(&database, "transaction", settings, marked).await;
         let Some(pooler) = pooler else { return };

@@ -1,8 +1,8 @@
-//! A priority is a share and not a rank, and reserved readers serve nothing else.
+//! A priority is a share, not a rank, and reserved readers serve only reserved tasks.
 
 use crate::harness::{Database, Program, Worker, eventually};
 
-/// Enqueues so many tasks of each priority, lowest first.
+/// Enqueues this many tasks of each priority, lowest first.
 async fn backlog(database: &Database, counts: [i32; 5]) {
     for (priority, count) in ["low", "normal", "high", "critical", "reserved"].iter().zip(counts) {
         database
@@ -14,7 +14,7 @@ async fn backlog(database: &Database, counts: [i32; 5]) {
     }
 }
 
-/// Of the first so many picks, the share of each priority in percent.
+/// Returns the share in percent of each priority among the first `picks` claims.
 async fn shares(database: &Database, claims: i64) -> Vec<(String, f64)> {
     database
         .rows(
@@ -32,7 +32,7 @@ async fn shares(database: &Database, claims: i64) -> Vec<(String, f64)> {
 fn assert_shares(found: &[(String, f64)], wanted: &[(&str, f64)]) {
     for ((priority, share), (name, percent)) in found.iter().zip(wanted) {
         assert_eq!(priority, name);
-        assert!((share - percent).abs() < 1.0, "{priority} has {share:.2} %, not {percent} %");
+        assert!((share - percent).abs() < 1.0, "{priority} has {share:.2} %, expected {percent} %");
     }
     assert_eq!(found.len(), wanted.len());
 }
@@ -40,7 +40,7 @@ fn assert_shares(found: &[(String, f64)], wanted: &[(&str, f64)]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
     let database = Database::new().await;
-    // Short tasks, so that they may share commits: that is about speed.
+    // Short tasks, so that they may share commits: only for speed.
     database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
     backlog(&database, [5800, 11_000, 16_200, 31_500, 41_500]).await;
     let start = || Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
@@ -55,12 +55,12 @@ async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_top_two_the_others_share_what_they_leave() {
+async fn without_the_top_two_the_others_share_their_part() {
     let database = Database::new().await;
     database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
     backlog(&database, [6000, 11_000, 16_000, 0, 0]).await;
     let mut worker = Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
-    // As long as tasks end, it goes on: how many do in a minute is for the machine to say.
+    // The number of tasks per minute depends on the machine: wait as long as tasks end.
     database.until_empty().await;
     assert!(worker.ended().await.success());
     let wanted = [("low", 16.7), ("normal", 33.3), ("high", 50.0)];
@@ -79,13 +79,13 @@ async fn low_priority_runs_despite_any_amount_of_reserved_work_and_weights_chang
              (SELECT max(started_at) FROM mill.attempts WHERE priority = 'low')",
         )
         .await;
-    // One pick in nine: 40 of them after about 360, and by chance never after 1000.
+    // One claim in nine: 40 of them after about 360, and by chance never after 1000.
     assert!(before_low < 1000, "{before_low} reserved tasks before the last low one");
     Program::pgmill(&database, &["priority", "set", "low=0"]).succeeds().await;
     let weights = "SELECT weight FROM mill.priorities WHERE priority = 'low'";
     assert!(database.value::<f64>(weights).await.abs() < f64::EPSILON);
     let only = database.enqueue("SELECT 1", ", priority => 'low'").await;
-    assert_eq!(database.outcome(only).await, "succeeded", "with nothing else to do");
+    assert_eq!(database.outcome(only).await, "succeeded", "without other tasks");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
         database.execute(&format!("SELECT mill.set_reserved_capacity('{level}')")).await;
         assert_eq!(database.value::<String>(split).await, wanted, "{level}");
     }
-    // One that drains has nothing to keep; 25 % of 97 readers are 25.
+    // A draining worker reserves no readers; 25 % of 97 readers are 25.
     database
         .execute("DELETE FROM mill.workers WHERE session_lock_key = 1; UPDATE mill.workers SET readers = 1 WHERE session_lock_key = 10;
                   UPDATE mill.workers SET draining = true WHERE session_lock_key = 2; UPDATE mill.workers SET readers = 24 WHERE session_lock_key = 3")
@@ -117,13 +117,15 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     assert_eq!(database.value::<String>(split).await, "0 24 1 0 0 0 0 0 0");
 }
 
-/// A beat brings the worker its share.
+/// A heartbeat returns the worker's share.
 async fn every_worker_has_sent_two_heartbeats(database: &Database) {
-    database.execute("CREATE TABLE beaten AS SELECT id, heartbeat FROM mill.workers").await;
-    eventually("every worker has beaten twice", async || {
+    database
+        .execute("CREATE TABLE heartbeats_before AS SELECT id, heartbeat FROM mill.workers")
+        .await;
+    eventually("every worker has sent two heartbeats", async || {
         database
             .value::<i64>(
-                "SELECT count(*) FROM mill.workers w JOIN beaten b ON b.id = w.id AND w.heartbeat < b.heartbeat + 2",
+                "SELECT count(*) FROM mill.workers w JOIN heartbeats_before b ON b.id = w.id AND w.heartbeat < b.heartbeat + 2",
             )
             .await
             == 0
@@ -132,7 +134,7 @@ async fn every_worker_has_sent_two_heartbeats(database: &Database) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker_dies() {
+async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_dies() {
     const WORKERS: i64 = 10;
     const READERS: i64 = 12;
     const KEPT: i64 = 30;
@@ -161,10 +163,10 @@ async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker
     })
     .await;
     let one: i64 = database.value("SELECT max(id) FROM mill.tasks").await;
-    // Once the last beats have told who is busy.
-    eventually("it says why the next one waits", async || {
+    // Once the last heartbeats have reported the busy readers.
+    eventually("why explains the next task", async || {
         let why: String = database.value(&format!("SELECT mill.why({one})")).await;
-        why.contains("30 of 120 readers") && why.contains("kept for reserved tasks")
+        why.contains(": 30 of 120 are") && why.contains("kept for reserved tasks")
     })
     .await;
     database
@@ -172,13 +174,14 @@ async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker
             "SELECT mill.enqueue('SELECT 1', priority => 'reserved') FROM generate_series(1, 40)",
         )
         .await;
-    eventually("reserved tasks pass", async || {
+    eventually("reserved tasks have finished", async || {
         database.value::<i64>("SELECT count(*) FROM mill.tasks WHERE priority = 'reserved'").await
             == 0
     })
     .await;
     assert_eq!(database.value::<i64>(running).await, WORKERS * READERS - KEPT);
-    // On each worker as many others run as are not kept, and on those kept whole none ever has.
+    // On each worker, exactly the unreserved readers run other tasks, and fully reserved workers
+    // never have.
     let split: String = database
         .value(
             "SELECT string_agg((SELECT count(*) FROM mill.tasks t WHERE t.claimed_by = w.id)::text, ' ' ORDER BY w.id)
@@ -189,14 +192,14 @@ async fn reserved_readers_run_nothing_else_and_are_shared_out_anew_when_a_worker
     let others = "SELECT count(*) FROM mill.attempts a WHERE a.priority <> 'reserved'
         AND a.worker_id IN (SELECT id FROM mill.workers ORDER BY id LIMIT 2)";
     assert_eq!(database.value::<i64>(others).await, 0);
-    // Its death gives its part to the next: 25 % of 108 are 27.
+    // Its death moves its part to the next worker: 25 % of 108 are 27.
     let pid: i32 = database
         .value(
             "SELECT pid FROM mill.worker_starts JOIN mill.workers USING (id) ORDER BY id LIMIT 1",
         )
         .await;
     workers.iter_mut().find(|worker| worker.pid().cast_signed() == pid).unwrap().kill();
-    eventually("the share is right again", async || {
+    eventually("the shares are redistributed", async || {
         database.value::<i64>("SELECT count(*) FROM mill.workers").await == WORKERS - 1
             && database.value::<i64>(kept).await == 27
     })
@@ -219,7 +222,7 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
         .await;
     let _worker = Worker::start(&database, &["--readers", "2"]);
     database.until_empty().await;
-    // When half of the tasks are through, no queue is far behind.
+    // When half of the tasks are finished, no queue is far behind.
     let least: i64 = database
         .value(
             "SELECT min(n) FROM (SELECT count(*) AS n FROM (SELECT queue FROM mill.attempts

@@ -1,4 +1,4 @@
-//! Task SQL cannot touch the queue, and every role may do its own work and no other.
+//! Task SQL cannot access the queue, and every role may do only its own work.
 
 use crate::harness::login::{Login, PASSWORD, assert_answers};
 use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
@@ -45,7 +45,7 @@ async fn a_task_without_rights_cannot_touch_the_queue() {
         let ran = database.run(&guess, ", max_attempts => 1").await;
         ran.assert_failed("MT001", "is no longer claimed with this token");
     }
-    // The held one ran meanwhile, after the first of them, and needs no grant at all.
+    // The held task ran meanwhile, after the first of these, and needs no grant at all.
     assert_eq!(database.outcome(held).await, "succeeded");
     assert_eq!(database.value::<i64>(count).await, 1);
     assert_eq!(database.run("SELECT current_user::text", "").await.row(0), [login.name.as_str()]);
@@ -60,8 +60,8 @@ async fn a_worker_with_only_its_role_does_everything_and_reclaims_dead_workers()
     let control = Login::new(&database, "worker", "mill_worker").await;
     let tasks = Login::new(&database, "other", "").await;
     let task_url = tasks.url();
-    let heartbeat = ["--heartbeat-interval", "300ms", "--orphan-timeout", "2s", "--readers", "1"];
-    let flags = [&heartbeat[..], &["--task-url", &task_url, "--queues", "default,doomed"]].concat();
+    let timing = ["--heartbeat-interval", "300ms", "--orphan-timeout", "2s", "--readers", "1"];
+    let flags = [&timing[..], &["--task-url", &task_url, "--queues", "default,doomed"]].concat();
     let mut first = Worker::start_at(&control.url(), &flags);
     assert_eq!(database.run("SELECT 1", ", external => true").await.outcome, "succeeded");
     assert_eq!(database.run("SELECT 1 / 0", ", max_attempts => 1").await.sqlstate, "22012");
@@ -72,7 +72,7 @@ async fn a_worker_with_only_its_role_does_everything_and_reclaims_dead_workers()
     database.execute(&format!("SELECT mill.cancel({cancelled})")).await;
     assert_eq!(database.outcome(cancelled).await, "cancelled");
 
-    // Its SQL runs on under a login of its own when the worker is killed.
+    // The SQL of a killed worker continues under its own login.
     database.execute("SELECT pg_advisory_lock(7)").await;
     let doomed = database.enqueue("SELECT pg_advisory_xact_lock(7)", ", queue => 'doomed'").await;
     database.until_state(doomed, "running").await;
@@ -85,7 +85,7 @@ async fn a_worker_with_only_its_role_does_everything_and_reclaims_dead_workers()
     eventually("it is reclaimed", async || database.value::<i64>(lost).await == 1).await;
     database.execute("SELECT pg_advisory_unlock(7)").await;
     assert_eq!(database.outcome(doomed).await, "succeeded");
-    assert!(!second.log().contains("may not end the backends"), "{}", second.log());
+    assert!(!second.log().contains("cannot terminate the backends"), "{}", second.log());
     assert!(second.terminate().await.success());
     control.drop().await;
     tasks.drop().await;
@@ -95,7 +95,7 @@ async fn a_worker_with_only_its_role_does_everything_and_reclaims_dead_workers()
 async fn a_backend_that_may_not_be_terminated_is_retried_once_per_poll() {
     let database = Database::new().await;
     let control = Login::new(&database, "worker", "mill_worker").await;
-    // Nobody but a superuser ends what a superuser runs.
+    // Only a superuser may terminate a superuser's backend.
     let task_url = database.url();
     let flags = [
         "--heartbeat-interval",
@@ -113,14 +113,17 @@ async fn a_backend_that_may_not_be_terminated_is_retried_once_per_poll() {
     database.until_waiting_for_lock(task).await;
     first.kill();
     let mut second = Worker::start_at(&control.url(), &flags);
-    let asked = || second.log().matches("may not end the backends of a dead worker").count();
-    eventually("it has asked as often as it does at first", async || asked() >= 20).await;
+    let asked = || second.log().matches("cannot terminate the backends of a dead worker").count();
+    eventually("the initial attempts are over", async || asked() >= 20).await;
     let before = asked();
     let heartbeat = "SELECT max(heartbeat) FROM mill.workers";
     let then: i64 = database.value(heartbeat).await;
-    eventually("it beats on", async || database.value::<i64>(heartbeat).await > then + 50).await;
+    eventually("the worker keeps sending heartbeats", async || {
+        database.value::<i64>(heartbeat).await > then + 50
+    })
+    .await;
     let later = asked() - before;
-    assert!(later < 20, "asked {later} times in 50 beats of 100 ms");
+    assert!(later < 20, "{later} attempts in 50 heartbeats of 100 ms");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.attempts").await, 0);
     database.execute("SELECT pg_advisory_unlock(7)").await;
     assert_eq!(database.outcome(task).await, "succeeded");
@@ -188,7 +191,7 @@ async fn a_viewer_sees_everything_but_the_tokens_and_changes_nothing() {
     ];
     assert_answers(&client, "ok", &allowed).await;
     let denied = [
-        // Whoever has a running task's token may complete it.
+        // The token of a running task permits its completion.
         "SELECT token FROM mill.tasks",
         "SELECT * FROM mill.tasks",
         "SELECT t FROM mill.tasks t",
@@ -239,12 +242,12 @@ async fn an_operator_decides_about_tasks_queues_and_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_tasks_could_drop_the_queue_says_so_and_how_to_mend_it() {
+async fn a_worker_whose_tasks_could_drop_the_queue_warns_with_a_remedy() {
     let database = Database::new().await;
     let owner = Login::new(&database, "owner", "mill_owner").await;
     let control = Login::new(&database, "control", "mill_worker").await;
     let powers = [
-        (None, "runs as superuser"),
+        (None, "runs as a superuser"),
         (Some(owner.url()), "runs as the owner of the queue"),
         (Some(control.url()), "runs as a login that may write the queue's tables"),
     ];
@@ -267,7 +270,7 @@ async fn a_worker_whose_tasks_could_drop_the_queue_says_so_and_how_to_mend_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_may_not_work_on_the_queue_is_refused_with_the_grant_that_is_missing() {
+async fn a_login_without_access_to_the_queue_is_refused_with_the_missing_grant() {
     let database = Database::new().await;
     for (what, grants) in [("nobody", ""), ("looks", "mill_viewer")] {
         let login = Login::new(&database, what, grants).await;
@@ -280,22 +283,22 @@ async fn a_login_that_may_not_work_on_the_queue_is_refused_with_the_grant_that_i
 }
 
 #[tokio::test]
-async fn functions_are_closed_to_everybody_and_safe_from_what_a_caller_puts_in_front() {
+async fn functions_are_closed_to_public_and_safe_from_the_callers_search_path() {
     let database = Database::new().await;
     let open = "SELECT proname::text FROM pg_proc p WHERE pronamespace = 'mill'::regnamespace
         AND EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a
             WHERE a.grantee = 0)";
     let open: Vec<String> = database.rows(open, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(open, ["complete"]);
-    // Setting it costs. These run with the caller's rights: enqueue only calls a function that sets it,
-    // profile reads a view, schedule_test also runs a probe of somebody's, and the others are called by functions and sessions
-    // that have.
+    // Setting search_path has a cost. These functions run with the caller's rights: enqueue only
+    // calls a function that sets it, profile reads a view, schedule_test also runs a user's probe,
+    // and the others are called by functions and sessions that set it.
     let loose = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
         AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'check_statement', 'first_state', 'evaluate_join',
             'satisfies', 'schedule_test'))";
     let loose: Vec<String> = database.rows(loose, &[]).await.iter().map(|row| row.get(0)).collect();
-    assert_eq!(loose, [""; 0], "functions without a search_path of their own");
+    assert_eq!(loose, [""; 0], "functions without their own search_path");
     let foreign: i64 = database
         .value(
             "SELECT count(*) FROM pg_class WHERE relnamespace = 'mill'::regnamespace
@@ -309,11 +312,11 @@ async fn functions_are_closed_to_everybody_and_safe_from_what_a_caller_puts_in_f
              WHERE relnamespace = 'mill'::regnamespace AND a.grantee = 0",
         )
         .await;
-    assert_eq!(shared, 0, "tables that are open to everybody");
+    assert_eq!(shared, 0, "tables that are open to PUBLIC");
 }
 
 #[tokio::test]
-async fn everything_in_the_schema_says_what_it_is() {
+async fn everything_in_the_schema_has_a_comment() {
     let database = Database::new().await;
     let silent = "
         SELECT relname::text FROM pg_class
@@ -326,7 +329,7 @@ async fn everything_in_the_schema_says_what_it_is() {
             AND obj_description(oid, 'pg_type') IS NULL
         UNION ALL SELECT nspname FROM pg_namespace
         WHERE nspname = 'mill' AND obj_description(oid, 'pg_namespace') IS NULL
-        -- Columns whose name does not say it all.
+        -- Columns whose name is not self-explanatory.
         UNION ALL SELECT format('%s.%s', attrelid::regclass, attname) FROM pg_attribute
         WHERE (attrelid, attname) IN (SELECT format('mill.%s', name)::regclass::oid, \"column\"
             FROM (VALUES ('tasks', 'due_at'), ('tasks', 'token'), ('tasks', 'claimed_by'),
@@ -347,7 +350,7 @@ async fn everything_in_the_schema_says_what_it_is() {
 
 #[tokio::test]
 async fn a_role_that_makes_roles_and_owns_the_database_may_apply_the_schema() {
-    // On a cluster of its own: the roles belong to the whole cluster, and are not there yet.
+    // On a separate cluster: roles belong to the whole cluster, and must not exist yet.
     let private = PrivateDatabase::new(&[]).await;
     let database = &private.database;
     database

@@ -1,10 +1,10 @@
-//! How far a running task is can be seen while it runs: from what it says, and from what the server
-//! says of its command.
+//! The progress of a running task is visible while it runs: from its own notices, and from the
+//! server's progress views.
 
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 
-/// Says how far it is, goes on at the lock, and says more behind it.
+/// Reports progress, waits for a lock, and reports more after it.
 const REPORTS_PROGRESS: &str = "DO $$ BEGIN
     FOR n IN 1..15 LOOP RAISE NOTICE 'file %', n; END LOOP;
     RAISE NOTICE 'progress: %% loading', 10;
@@ -18,23 +18,23 @@ async fn progress_of_a_task_is_visible_while_it_runs() {
     let database = Database::new().await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let mut worker = Worker::start(&database, &["--readers", "3"]);
-    let statement = REPORTS_PROGRESS.replace("%% loading', 10", "10%% loading'");
-    let id = database.enqueue(&statement, ", name => 'load'").await;
+    let fragment = REPORTS_PROGRESS.replace("%% loading', 10", "10%% loading'");
+    let id = database.enqueue(&fragment, ", name => 'load'").await;
     let silent = database.enqueue("SELECT pg_advisory_xact_lock(1)", "").await;
     let row = format!(
         "SELECT coalesce((SELECT concat_ws(' | ', progress, percent, reported_at > started_at, notices->0->>'message',
             notices->-1->>'message', jsonb_array_length(notices)) FROM mill.running WHERE id = {id}), '')"
     );
-    eventually("it is told", async || {
+    eventually("progress is recorded", async || {
         database.value::<String>(&row).await == "loading | 40.5 | t | file 6 | file 15 | 10"
     })
     .await;
-    // Nothing is written for those that say nothing.
+    // Tasks without progress reports write no rows.
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.progress").await, 1);
     let shown = Program::pgmill(&database, &["task", "show", &id.to_string()]).succeeds().await;
     assert!(shown.contains("progress: 40 % loading\nNOTICE: file 6\n"), "{shown}");
 
-    // Hidden is hidden here, too.
+    // Hidden statements are hidden here too.
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     database.execute("UPDATE mill.settings SET hide_statements = true").await;
     let hidden =
@@ -48,7 +48,7 @@ async fn progress_of_a_task_is_visible_while_it_runs() {
     assert_eq!(database.outcome(silent).await, "succeeded");
     let left = "SELECT count(*) FROM mill.progress";
     eventually("its row is gone", async || database.value::<i64>(left).await == 0).await;
-    // History has all but the words of progress, and of these the last.
+    // History contains all notices except progress messages, of which only the last is kept.
     let kept = database.record(id).await.notices;
     let kept: Vec<&str> =
         kept.as_array().unwrap().iter().map(|it| it["message"].as_str().unwrap()).collect();
@@ -62,21 +62,21 @@ async fn progress_of_an_earlier_attempt_is_not_shown() {
     let database = Database::new().await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let mut worker = Worker::start(&database, &["--readers", "1"]);
-    let statement = "DO $$ BEGIN
+    let fragment = "DO $$ BEGIN
         IF current_setting('mill.attempt') = '1' THEN RAISE NOTICE 'progress: 70%%'; END IF;
         PERFORM pg_advisory_xact_lock(1);
     END $$";
-    let id = database.enqueue(statement, "").await;
+    let id = database.enqueue(fragment, "").await;
     let percent = format!("SELECT percent FROM mill.running WHERE id = {id}");
-    eventually("it is told", async || {
+    eventually("progress is recorded", async || {
         database.rows(&percent, &[]).await.first().and_then(|row| row.get(0)) == Some(70.0)
     })
     .await;
     worker.kill();
     let _other = Worker::start(&database, &["--readers", "1"]);
     let second = format!("SELECT count(*) FROM mill.running WHERE id = {id} AND attempt = 2");
-    eventually("it runs again", async || database.value::<i64>(&second).await == 1).await;
-    // The row of the first attempt is there, and is of somebody else.
+    eventually("the second attempt runs", async || database.value::<i64>(&second).await == 1).await;
+    // The row of the first attempt still exists, and belongs to another attempt.
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.progress").await, 1);
     assert_eq!(database.value::<Option<f64>>(&percent).await, None);
     database.execute("SELECT mill.prune()").await;
@@ -90,7 +90,7 @@ async fn progress_of_an_earlier_attempt_is_not_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_of_a_command_comes_from_the_server() {
     let database = Database::new().await;
-    // The first tuple that is looked at waits for the lock, in the midst of the first scan.
+    // The first tuple read waits for the lock, during the first scan.
     database
         .execute(
             "CREATE TABLE big AS SELECT n FROM generate_series(1, 100000) AS n;
@@ -106,7 +106,7 @@ async fn progress_of_a_command_comes_from_the_server() {
         WHERE id = {id} AND wait_event = 'advisory'"
     );
     let mut last = String::new();
-    eventually("the server tells how far", async || {
+    eventually("the server reports progress", async || {
         last = database.rows(&far, &[]).await.first().map_or(String::new(), |row| row.get(0));
         last.starts_with("create index: building index: scanning table ") && last.ends_with(" %")
     })
@@ -130,22 +130,22 @@ async fn a_blocking_session_is_shown_with_its_statement() {
     let first = database.enqueue(first, ", name => 'first'").await;
     let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    eventually("it waits", async || database.value::<i64>(held).await == 1).await;
+    eventually("the first task waits", async || database.value::<i64>(held).await == 1).await;
     let second = database.enqueue("SELECT pg_advisory_xact_lock(2)", "").await;
-    eventually("both wait", async || database.value::<i64>(held).await == 2).await;
+    eventually("both tasks wait", async || database.value::<i64>(held).await == 2).await;
     let blockers =
         "SELECT string_agg(concat_ws(' ', b->>'task_id', b->>'name', b->>'application', b->>'state',
             b->>'transaction_started_at' IS NOT NULL), ', ' ORDER BY r.id)
         FROM mill.running r, jsonb_array_elements(r.blockers) AS b";
-    let blockers_shown: String = database.value(blockers).await;
+    let reported: String = database.value(blockers).await;
     let expected = format!("the report idle in transaction t, {first} first pgmill reader ");
-    assert!(blockers_shown.starts_with(&expected), "{blockers_shown}");
-    for (id, statement) in
+    assert!(reported.starts_with(&expected), "{reported}");
+    for (id, fragment) in
         [(first, "the report, user "), (second, &*format!("task {first} (first)"))]
     {
         let shown = Program::pgmill(&database, &["task", "show", &id.to_string()]).succeeds().await;
         let line = shown.lines().find(|line| line.starts_with("blocked by backend ")).unwrap();
-        assert!(line.contains(statement), "{shown}");
+        assert!(line.contains(fragment), "{shown}");
     }
     let why: String = database.value(&format!("SELECT mill.why({second})")).await;
     assert!(why.contains(&format!(" (task {first})")), "{why}");

@@ -1,4 +1,5 @@
-//! What a worker's death interrupts is run again, and never beside what the dead one left running.
+//! Tasks interrupted by a worker's death run again, and never concurrently with leftovers of the
+//! dead worker.
 
 use rustix::process::Signal;
 
@@ -8,7 +9,7 @@ const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_xact_lock_shared(1)";
 const LEAVES_A_MARK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_advisory_xact_lock_shared(1)";
 
-/// A database in which [`WAITS_FOR_LOCK`] waits until [`release_lock`].
+/// Creates a database in which [`WAITS_FOR_LOCK`] waits until [`release_lock`].
 async fn database_with_lock() -> Database {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
@@ -38,7 +39,7 @@ async fn effects(database: &Database) -> i64 {
     database.value("SELECT count(*) FROM effect").await
 }
 
-/// From the kill, at the time in `killed`, until the last task was pending again.
+/// Asserts the time from the kill, recorded in `killed`, until the last task was pending again.
 async fn within_five_seconds(database: &Database) {
     let seconds: f64 = database
         .value(
@@ -71,15 +72,16 @@ async fn tasks_of_a_killed_worker_run_again_within_five_seconds_once_its_backend
     heir.until_logged("ready").await;
     database.execute("CREATE TABLE killed AS SELECT clock_timestamp() AS at").await;
     doomed.kill();
-    // The tasks are read before the backends: what is still there then was there before.
+    // The tasks are read before the backends: a backend that still exists in this snapshot existed
+    // at the reclaim.
     let query =
         "SELECT count(*) FILTER (WHERE a.pid IS NOT NULL AND t.token IS DISTINCT FROM b.token),
                     count(*) FILTER (WHERE t.token IS DISTINCT FROM b.token)
                 FROM before b JOIN mill.tasks t USING (id)
                     LEFT JOIN pg_stat_activity a USING (pid, backend_start)";
-    eventually("every task is given back", async || {
+    eventually("every task is reclaimed", async || {
         let row = &database.rows(query, &[]).await[0];
-        assert_eq!(row.get::<_, i64>(0), 0, "given back while its backend was there");
+        assert_eq!(row.get::<_, i64>(0), 0, "reclaimed while its backend existed");
         row.get::<_, i64>(1) == 4
     })
     .await;
@@ -95,7 +97,7 @@ async fn tasks_of_a_killed_worker_run_again_within_five_seconds_once_its_backend
 }
 
 #[tokio::test]
-async fn of_thirty_two_workers_a_killed_one_is_noticed_as_fast_as_of_two() {
+async fn a_killed_worker_is_detected_as_fast_in_a_fleet_of_thirty_two_as_in_one_of_two() {
     let database = database_with_lock().await;
     let flags = ["--readers", "1"];
     let mut doomed = Worker::start(&database, &flags);
@@ -103,15 +105,16 @@ async fn of_thirty_two_workers_a_killed_one_is_noticed_as_fast_as_of_two() {
     database.until_waiting_for_lock(id).await;
     let fleet: Vec<Worker> = (1..32).map(|_| Worker::start(&database, &flags)).collect();
     let known = "SELECT count(*) FROM mill.workers";
-    eventually("all are there", async || database.value::<i64>(known).await == 32).await;
-    // By now each has looked at the others, and looks less often from then on.
+    eventually("all workers are registered", async || database.value::<i64>(known).await == 32)
+        .await;
+    // By now each worker has polled its peers, and polls them less often from then on.
     for worker in &fleet {
         worker.until_logged("ready").await;
     }
     database
         .execute("CREATE TABLE settled AS SELECT min(w.heartbeat) AS heartbeat FROM mill.workers w")
         .await;
-    eventually("everybody has beaten twice more", async || {
+    eventually("every worker has sent two more heartbeats", async || {
         database
             .value::<bool>(
                 "SELECT min(w.heartbeat) >= (SELECT heartbeat + 2 FROM settled) FROM mill.workers w",
@@ -119,13 +122,16 @@ async fn of_thirty_two_workers_a_killed_one_is_noticed_as_fast_as_of_two() {
             .await
     })
     .await;
-    // The longest way: its last beat is as fresh as can be.
+    // The worst case: its last heartbeat is as recent as possible.
     let fresh = "SELECT w.heartbeat_at > clock_timestamp() - interval '0.2 s'
                  FROM mill.workers w JOIN mill.tasks t ON t.claimed_by = w.id";
-    eventually("it has just beaten", async || database.value::<bool>(fresh).await).await;
+    eventually("the worker has just sent a heartbeat", async || {
+        database.value::<bool>(fresh).await
+    })
+    .await;
     database.execute("CREATE TABLE killed AS SELECT clock_timestamp() AS at").await;
     doomed.kill();
-    eventually("the task is given back", async || {
+    eventually("the task is reclaimed", async || {
         !database.rows("SELECT FROM mill.attempts WHERE outcome = 'lost'", &[]).await.is_empty()
     })
     .await;
@@ -146,7 +152,7 @@ async fn a_worker_that_wakes_up_too_late_detects_its_lost_claim_and_continues() 
     let mut heir = start(&database, &flags);
     heir.until_logged("ready").await;
     sleeper.signal(Signal::STOP);
-    eventually("the heir runs it", async || {
+    eventually("the other worker runs the task", async || {
         database.value::<Option<uuid::Uuid>>("SELECT claimed_by FROM mill.tasks").await
             != Some(first)
     })
@@ -154,8 +160,8 @@ async fn a_worker_that_wakes_up_too_late_detects_its_lost_claim_and_continues() 
     release_lock(&database).await;
     assert_eq!(database.outcome(id).await, "succeeded");
     sleeper.signal(Signal::CONT);
-    sleeper.until_logged("the claim was lost").await;
-    sleeper.until_logged("had taken this worker for dead").await;
+    sleeper.until_logged("claim lost").await;
+    sleeper.until_logged("considered this worker dead").await;
     assert_eq!(database.attempts(id).await, "lost succeeded");
     assert_eq!(effects(&database).await, 1);
     assert!(heir.terminate().await.success());
@@ -175,7 +181,7 @@ async fn an_autocommit_task_is_not_restarted_while_its_old_backend_lives() {
     let id = database.enqueue(statement, ", mode => 'autocommit'").await;
     killed_under(&database, id, 1).await;
     let _heir = start(&database, &[]);
-    eventually("it is started again", async || {
+    eventually("the task is started again", async || {
         database.value::<i64>("SELECT count(*) FROM start").await == 2
     })
     .await;
@@ -185,7 +191,7 @@ async fn an_autocommit_task_is_not_restarted_while_its_old_backend_lives() {
 }
 
 #[tokio::test]
-async fn an_at_most_once_task_ends_as_unknown_and_waits_for_a_person() {
+async fn an_at_most_once_task_ends_as_unknown_and_waits_for_an_operator() {
     let database = database_with_lock().await;
     database.execute("CREATE SEQUENCE starts").await;
     let statement = "SELECT nextval('starts'); SELECT pg_advisory_lock_shared(1)";
@@ -196,8 +202,10 @@ async fn an_at_most_once_task_ends_as_unknown_and_waits_for_a_person() {
     release_lock(&database).await;
     assert_eq!(database.value::<i64>("SELECT last_value FROM starts").await, 1);
     assert_eq!(database.value::<String>(&format!("SELECT mill.retry({id})")).await, "retried");
-    eventually("it has run again", async || database.attempts(id).await == "unknown succeeded")
-        .await;
+    eventually("the task has run again", async || {
+        database.attempts(id).await == "unknown succeeded"
+    })
+    .await;
     assert_eq!(database.value::<i64>("SELECT last_value FROM starts").await, 2);
 }
 
@@ -212,7 +220,7 @@ async fn a_task_that_kills_its_workers_ends_as_lost() {
     assert_eq!(database.outcome(id).await, "lost");
     assert_eq!(database.attempts(id).await, "lost lost");
     let message: String = database.value("SELECT message FROM mill.attempts WHERE final").await;
-    assert!(message.contains("died for the 2. time"), "{message}");
+    assert!(message.contains("has reached max_crashes (2)"), "{message}");
 }
 
 #[tokio::test]
@@ -225,7 +233,7 @@ async fn sigterm_lets_running_tasks_finish_and_claims_no_more() {
     worker.until_logged("draining").await;
     let late = database.enqueue("SELECT 1", "").await;
     database.execute("SELECT pg_notify('mill', 'work')").await;
-    // Beats as before: the task is not reclaimed.
+    // Heartbeats continue: the task is not reclaimed.
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.workers").await, 1);
     release_lock(&database).await;
     assert!(worker.ended().await.success());
@@ -278,7 +286,7 @@ async fn a_task_cancelled_during_a_shutdown_is_not_attempted_again() {
     );
     let id = database.enqueue(WAITS_FOR_LOCK, "").await;
     database.until_waiting_for_lock(id).await;
-    // A request that nobody was told of: the next beat is far away.
+    // A request without a notification: the next heartbeat is far away.
     database.rows("INSERT INTO mill.cancel_requests VALUES ($1)", &[&id]).await;
     worker.signal(Signal::TERM);
     worker.until_logged("draining").await;

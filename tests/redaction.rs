@@ -1,13 +1,13 @@
-//! Where statements are hidden, who may only view sees nothing that a task is or says.
+//! With hidden statements, a viewer sees no statement, parameter or message of a task.
 
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 
-/// In every text that a task has.
+/// Part of every text of a task.
 const SECRET: &str = "ORANGE";
 
-/// A task that says it in its statement, parameters, notices, result and error, and a run, a job and a
-/// schedule of such tasks.
+/// Creates a task with the secret in its statement, parameters, notices, result and error, and a
+/// run, a job and a schedule of such tasks.
 async fn put_secret_everywhere(database: &Database) -> i64 {
     let statement = format!(
         "DO $$ BEGIN RAISE NOTICE 'a {SECRET}';
@@ -31,7 +31,7 @@ async fn put_secret_everywhere(database: &Database) -> i64 {
              SELECT mill.enqueue('SELECT ''a {SECRET}''', due_at => now() + interval '1 day')"
         ))
         .await;
-    eventually("all that is due has ended", async || {
+    eventually("all due tasks have ended", async || {
         let left = "SELECT (SELECT count(*) FROM mill.tasks WHERE state <> 'scheduled')
             + (SELECT count(*) FROM mill.runs WHERE state = 'running')";
         database.value::<i64>(left).await == 0
@@ -82,7 +82,7 @@ async fn a_viewer_sees_no_statement_and_no_message_of_a_statement() {
                 }
             }
             assert_eq!(output.contains(SECRET), sees, "{} hidden {hidden}: {output}", login.name);
-            // Whatever columns it may read, of whatever there is.
+            // All readable columns of every readable relation.
             let client = login.connect().await;
             let mut read = String::new();
             for relation in &relations {

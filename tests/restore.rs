@@ -1,4 +1,4 @@
-//! A queue that comes back from a backup goes on, and its effects agree with its history.
+//! A queue restored from a backup continues, and its effects agree with its history.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,8 @@ const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id'):
 const WAITS_FOR_LOCK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_advisory_xact_lock_shared(1)";
 
-/// Tasks with an effect that are on record as succeeded without it, or have it without that record.
+/// Tasks recorded as succeeded without their effect, or with an effect but not recorded as
+/// succeeded.
 const TORN: &str =
     "SELECT count(*) FROM (SELECT task_id FROM mill.attempts WHERE outcome = 'succeeded'
         AND statement LIKE 'INSERT INTO effect%') AS a FULL JOIN effect e ON e.task = a.task_id
@@ -37,7 +38,8 @@ async fn count(database: &Database, what: &str) -> i64 {
     database.value(&format!("SELECT count(*) FROM {what}")).await
 }
 
-/// A queue with tasks that have ended, one that runs, one whose effect lies outside, and some to come.
+/// Creates a queue with ended tasks, a running one, one whose effect is outside the database, and
+/// pending ones.
 async fn at_work(database: &Database, outside: &str) -> Worker {
     database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
     let worker = worker(database);
@@ -56,17 +58,19 @@ async fn at_work(database: &Database, outside: &str) -> Worker {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recovery_to_a_moment_of_the_past_has_effects_and_history_of_that_moment() {
+async fn a_point_in_time_recovery_has_the_effects_and_history_of_that_point() {
     let private = PrivateDatabase::new(ARCHIVING).await;
     let database = &private.database;
     let outside = private.cluster.directory().join("data/outside");
     let mut first = at_work(database, &outside.display().to_string()).await;
     let backup = private.cluster.backup().unwrap();
-    // After the backup: this is in the log only. Some have ended and some have not, wherever it is cut.
+    // After the backup: these are only in the WAL. At any recovery point some have ended and some
+    // have not.
     database.enqueue_many(3000, EFFECT).await;
-    eventually("some have ended", async || count(database, "mill.attempts").await > 500).await;
+    eventually("some tasks have ended", async || count(database, "mill.attempts").await > 500)
+        .await;
     database.execute("SELECT pg_create_restore_point('here')").await;
-    // What the recovery is to undo.
+    // Changes that the recovery must undo.
     database
         .execute(
             "UPDATE mill.tasks SET due_at = now(), state = 'pending' WHERE state = 'scheduled'",
@@ -80,7 +84,7 @@ async fn a_recovery_to_a_moment_of_the_past_has_effects_and_history_of_that_mome
 
     let copy = backup.recover("here").unwrap();
     let recovered = database.in_copy(copy.url("postgres")).await;
-    eventually("it is there", async || {
+    eventually("the task runs", async || {
         !recovered.value::<bool>("SELECT pg_is_in_recovery()").await
     })
     .await;
@@ -93,36 +97,36 @@ async fn a_recovery_to_a_moment_of_the_past_has_effects_and_history_of_that_mome
     assert_eq!(count(&recovered, "mill.workers").await, 0);
     assert!(count(&recovered, "mill.tasks WHERE state = 'running'").await >= 1);
     check_and_resume(&recovered).await;
-    // An effect outside of the database is had again.
+    // An effect outside the database happens again.
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "1\n1\n");
 }
 
-/// Until the log up to now is in the archive.
+/// Waits until the current WAL is archived.
 async fn until_kept(database: &Database) {
     let file = "SELECT pg_walfile_name(pg_current_wal_lsn())";
     let file: String = database.value(file).await;
     database.execute("SELECT pg_switch_wal()").await;
     let archived = format!("SELECT last_archived_wal >= '{file}' FROM pg_stat_archiver");
-    eventually("the log is kept", async || {
+    eventually("the WAL is archived", async || {
         database.value::<Option<bool>>(&archived).await == Some(true)
     })
     .await;
 }
 
-/// As the documentation says: paused, then a worker, a look, and on.
+/// Follows the documented procedure: pause, start a worker, check, resume.
 async fn check_and_resume(recovered: &Database) {
     let pgmill = |arguments: &[&str]| Program::pgmill(recovered, arguments);
     for queue in ["default", "outside"] {
         pgmill(&["queue", "pause", queue]).succeeds().await;
     }
     let mut second = worker(recovered);
-    eventually("what ran then is given back", async || {
+    eventually("the running tasks are reclaimed", async || {
         count(recovered, "mill.tasks WHERE state = 'running'").await == 0
     })
     .await;
     let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
     let lost: i64 = recovered.value(lost).await;
-    assert!(lost >= 1, "the held one");
+    assert!(lost >= 1, "the held task");
     recovered
         .execute("UPDATE mill.tasks SET due_at = now(), state = 'pending' WHERE state = 'scheduled' AND queue = 'outside'")
         .await;
@@ -144,12 +148,12 @@ fn program(name: &str) -> Option<PathBuf> {
     let found = found.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name));
     let there = Command::new(&found).arg("--version").output().is_ok();
     if !there {
-        println!("skipped: there is no {name}");
+        println!("skipped: {name} is not installed");
     }
     there.then_some(found)
 }
 
-/// Returns whether it could.
+/// Dumps and restores; returns whether the tools could do it.
 fn dumped_and_restored(from: &Database, to: &Database) -> bool {
     let (Some(dump), Some(restore)) = (program("pg_dump"), program("pg_restore")) else {
         return false;
@@ -157,18 +161,18 @@ fn dumped_and_restored(from: &Database, to: &Database) -> bool {
     let file = std::env::temp_dir().join(format!("pgmill-dump-{}", to.name()));
     let run = |command: &mut Command| {
         let output = command.output().unwrap();
-        let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.success(), error_text)
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), printed)
     };
-    let (done, error_text) = run(Command::new(dump).args(["-Fc", "-f"]).arg(&file).arg(from.url()));
-    if error_text.contains("server version mismatch") {
+    let (done, printed) = run(Command::new(dump).args(["-Fc", "-f"]).arg(&file).arg(from.url()));
+    if printed.contains("server version mismatch") {
         println!("skipped: pg_dump is older than the server");
         return false;
     }
-    assert!(done, "{error_text}");
-    let (done, error_text) =
+    assert!(done, "{printed}");
+    let (done, printed) =
         run(Command::new(restore).args(["--exit-on-error", "-d", &to.url()]).arg(&file));
-    assert!(done, "{error_text}");
+    assert!(done, "{printed}");
     std::fs::remove_file(file).unwrap();
     true
 }
@@ -200,15 +204,15 @@ async fn a_dumped_queue_continues_where_it_was_restored() {
     for queue in ["default", "narrow"] {
         Program::pgmill(&fresh, &["queue", "resume", queue]).succeeds().await;
     }
-    eventually("all that is due has ended", async || {
+    eventually("all due tasks have ended", async || {
         count(&fresh, "mill.tasks WHERE state <> 'scheduled'").await == 0
     })
     .await;
     assert_eq!(fresh.value::<i64>(TORN).await, 0);
-    // That of the task that ran when it was dumped.
+    // The attempt of the task that was running during the dump.
     assert_eq!(count(&fresh, "mill.attempts WHERE outcome = 'lost'").await, 1);
     assert_eq!(count(&fresh, "effect").await, 200 + 1 + 50 + 1 + 1);
-    // Here nothing has changed.
+    // The original database is unchanged.
     assert_eq!(count(&database, "mill.tasks").await, live);
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert!(first.terminate().await.success());

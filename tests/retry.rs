@@ -1,4 +1,4 @@
-//! What fails is attempted as often as it was asked for, and no more often than makes sense.
+//! A failed task is retried as often as configured, and only if a retry makes sense.
 
 use futures_util::future::join_all;
 
@@ -13,7 +13,7 @@ async fn start(flags: &[&str]) -> (Database, Worker) {
     (database, worker)
 }
 
-/// SQLSTATE and hint of the task's last attempt.
+/// Returns SQLSTATE and hint of the task's last attempt.
 async fn last_error(database: &Database, id: i64) -> (String, String) {
     let sql = "SELECT coalesce(sqlstate, ''), coalesce(hint, '') FROM mill.attempts
                WHERE task_id = $1 ORDER BY finished_at DESC LIMIT 1";
@@ -21,7 +21,7 @@ async fn last_error(database: &Database, id: i64) -> (String, String) {
     (row.get(0), row.get(1))
 }
 
-/// Seconds from the end of the task's last attempt to its next one.
+/// Returns the seconds from the end of the task's last attempt to its next one.
 async fn wait(database: &Database, id: i64) -> f64 {
     let sql = "SELECT extract(epoch FROM t.due_at - max(a.finished_at))::float8
                FROM mill.tasks t JOIN mill.attempts a ON a.task_id = t.id
@@ -53,7 +53,7 @@ async fn attempts_are_total_runs_and_the_last_one_is_final() {
     assert_eq!(database.attempts(second).await, "failed succeeded");
 }
 
-/// Of a connection that the statement made itself: the session lives, and what it did stays.
+/// A connection opened by the statement itself: the session survives, and its effects are kept.
 #[tokio::test]
 async fn a_connection_error_that_a_statement_raises_counts_as_its_failure() {
     let (database, _worker) = start(&[]).await;
@@ -73,7 +73,8 @@ async fn the_wait_is_the_interval_or_doubles_with_each_failure() {
         let id = database.enqueue("SELECT 1/0", &format!("{options}{backoff}")).await;
         for hours in hours {
             let seconds = wait(&database, id).await;
-            // From the start of the transaction that recorded the failure to a moment in it.
+            // Measured from the start of the transaction that recorded the failure to a time within
+            // it.
             assert!((hours * 3600.0 - 30.0..=hours * 3600.0).contains(&seconds), "{seconds}");
             let sooner: String = database.value(&format!("SELECT mill.retry({id})")).await;
             assert_eq!(sooner, "brought forward");
@@ -91,13 +92,13 @@ async fn jitter_spreads_the_waits_from_zero_to_the_interval() {
     }
     let mut waits = join_all(ids.iter().map(|id| wait(&database, *id))).await;
     waits.sort_by(f64::total_cmp);
-    // A quarter of the range left empty by 50 draws: once in two million runs.
+    // Probability that 50 draws leave a quarter of the range empty: one in two million runs.
     assert!(waits[0] < 900.0, "{waits:?}");
     assert!((2700.0..=3600.0).contains(&waits[49]), "{waits:?}");
 }
 
 #[tokio::test]
-async fn what_another_attempt_would_meet_again_is_not_attempted_again() {
+async fn an_error_that_a_retry_would_repeat_is_not_retried() {
     let (database, _worker) = start(&[]).await;
     database
         .execute(
@@ -117,9 +118,9 @@ async fn what_another_attempt_would_meet_again_is_not_attempted_again() {
         let id = database.enqueue(statement, SOON).await;
         assert_eq!(database.outcome(id).await, "failed", "{statement}");
         assert_eq!(database.attempts(id).await, "failed", "{statement}");
-        let (found, message) = last_error(&database, id).await;
+        let (found, reported) = last_error(&database, id).await;
         assert_eq!(found, sqlstate, "{statement}");
-        assert!(message.contains(hint), "{statement}: {message}");
+        assert!(reported.contains(hint), "{statement}: {reported}");
     }
     let id = database.enqueue("VACUUM effect", ", mode => 'autocommit'").await;
     assert_eq!(database.outcome(id).await, "succeeded");
@@ -205,7 +206,7 @@ async fn two_tasks_that_deadlock_both_succeed_though_neither_may_fail() {
     assert_eq!(counted, [2, 2]);
     let deadlocks: i64 =
         database.value("SELECT count(*) FROM mill.attempts WHERE sqlstate = '40P01'").await;
-    assert!(deadlocks > 0, "they did not deadlock: the test shows nothing");
+    assert!(deadlocks > 0, "no deadlock occurred: the test proves nothing");
 }
 
 #[tokio::test]
@@ -217,8 +218,10 @@ async fn a_finished_task_that_is_retried_keeps_its_id_and_its_history() {
     assert_eq!(database.outcome(id).await, "failed");
     database.execute("UPDATE divisor SET n = 1").await;
     assert_eq!(database.value::<String>(&format!("SELECT mill.retry({id})")).await, "retried");
-    eventually("it has run again", async || database.attempts(id).await == "failed succeeded")
-        .await;
+    eventually("the task has run again", async || {
+        database.attempts(id).await == "failed succeeded"
+    })
+    .await;
     let odd: i64 = database
         .value(
             "SELECT count(*) FROM mill.attempts WHERE name <> 'report' OR priority <> 'high'

@@ -1,11 +1,11 @@
-//! Each role may do what the table in SECURITY.md says, and nothing else.
+//! Each role has exactly the privileges in the table of SECURITY.md.
 
 use std::fmt::Write;
 
 use crate::harness::Database;
 use crate::harness::login::{Login, answer};
 
-/// What somebody may want to do, with a statement that does it.
+/// An operation, with a statement that performs it.
 const VERBS: [(&str, &str); 29] = [
     (
         "finish a claim with its token",
@@ -25,12 +25,12 @@ const VERBS: [(&str, &str); 29] = [
         "read runs, jobs and schedules",
         "SELECT FROM mill.run_status, mill.jobs, mill.schedule_status",
     ),
-    ("ask why", "SELECT mill.why(1)"),
-    ("ask how many workers to have", "SELECT mill.scale_hint()"),
-    ("read who did what", "SELECT act, login, actor FROM mill.audit"),
-    ("make up acts", "SELECT mill.record_audit('cancel', 'task 1')"),
+    ("read why a task waits", "SELECT mill.why(1)"),
+    ("read the scale hint", "SELECT mill.scale_hint()"),
+    ("read the audit log", "SELECT action, login, actor FROM mill.audit"),
+    ("forge audit rows", "SELECT mill.record_audit('cancel', 'task 1')"),
     ("read tokens", "SELECT token FROM mill.tasks"),
-    ("read keys of profiles", "SELECT key FROM mill.profiles"),
+    ("read the keys of profiles", "SELECT key FROM mill.profiles"),
     ("cancel, retry", "SELECT mill.cancel(1), mill.retry(1)"),
     ("pause and limit queues", "SELECT mill.pause('q'), mill.set_max_running('queue', 'q', 1)"),
     ("set priorities and groups", "SELECT mill.set_weights(low => 1), mill.set_group('g')"),
@@ -40,14 +40,17 @@ const VERBS: [(&str, &str); 29] = [
         "SELECT mill.set_job('new', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]')",
     ),
     ("declare schedules", "SELECT mill.set_schedule('s', 'manual', 'SELECT 1')"),
-    ("steer runs and schedules", "SELECT mill.cancel_run(0), mill.enable_schedule('daily', false)"),
+    (
+        "control runs and schedules",
+        "SELECT mill.cancel_run(0), mill.enable_schedule('daily', false)",
+    ),
     ("change settings", "UPDATE mill.settings SET max_crashes = 6"),
     (
         "claim and reclaim",
         "UPDATE mill.tasks SET attempt = attempt WHERE false; SELECT mill.reclaim(gen_random_uuid())",
     ),
     (
-        "beat",
+        "send heartbeats",
         "INSERT INTO mill.workers (id, session_lock_key, readers, heartbeat_interval, orphan_timeout) VALUES (gen_random_uuid(), 1, 1, '5 s', '30 s')",
     ),
     ("record an attempt", "SELECT mill.fail(1, gen_random_uuid(), 'failed', 'final', '0', NULL)"),
@@ -66,7 +69,7 @@ const ROLES: [(&str, &str); 6] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_role_may_do_what_the_table_says_and_nothing_else() {
+async fn each_role_may_do_exactly_what_the_table_lists() {
     let database = Database::new().await;
     let mut logins = Vec::new();
     for (what, role) in ROLES {
@@ -89,7 +92,7 @@ async fn each_role_may_do_what_the_table_says_and_nothing_else() {
             client.batch_execute("BEGIN").await.unwrap();
             let answer = answer(&client, sql).await;
             client.batch_execute("ROLLBACK").await.unwrap();
-            // MT001: it may be called, but a token is what opens it.
+            // MT001: the call is permitted, but needs a valid token.
             if !["ok", "42501", "MT001"].contains(&&*answer) {
                 strange.push(format!("{}: {verb}: {answer}", login.name));
             }

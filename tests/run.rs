@@ -1,4 +1,4 @@
-//! Runs: parents before children, each task once, and the end that the edges say.
+//! Runs: parents before children, each task once, and outcomes according to the edges.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(crate) async fn end(database: &Database, run: i64) -> String {
     state
 }
 
-/// `name state` of every task, by name.
+/// Returns `name state` of every task, by name.
 pub(crate) async fn states(database: &Database, run: i64) -> String {
     let sql = format!(
         "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name)
@@ -41,7 +41,7 @@ pub(crate) async fn why(database: &Database, run: i64, task: &str) -> String {
     database.value(&format!("SELECT mill.why({run}, '{task}')")).await
 }
 
-/// Parents end before their children begin, in every run of the database.
+/// Asserts that parents end before their children start, in every run of the database.
 pub(crate) async fn assert_in_order(database: &Database) {
     let early: i64 = database
         .value(
@@ -51,7 +51,7 @@ pub(crate) async fn assert_in_order(database: &Database) {
              WHERE c.join_mode = 'all' AND c.started_at < p.finished_at",
         )
         .await;
-    assert_eq!(early, 0, "children that began before their parents had ended");
+    assert_eq!(early, 0, "children that started before their parents had ended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +98,7 @@ async fn a_diamond_whose_parents_end_at_the_same_moment_runs_its_child_once_a_th
         )
         .await;
     println!("of {RUNS} pairs of parents {together} ended within 2 ms, {apart} on two workers");
-    assert!(together > 0 && apart > 0, "no pair met: the test shows little");
+    assert!(together > 0 && apart > 0, "no pair ended together: too few for a meaningful test");
     assert_in_order(&database).await;
 }
 
@@ -130,12 +130,12 @@ async fn a_run_continues_past_a_failure_and_names_the_upstream_failed_tasks() {
     );
     assert_eq!(
         why(&database, run, "needs_bad").await,
-        "it cannot run any more, because of bad (failed, expected succeeded)"
+        "it cannot run because of its parents: bad (failed, expected succeeded)"
     );
-    let reason = why(&database, run, "bad").await;
+    let output = why(&database, run, "bad").await;
     assert!(
-        reason.starts_with("it has ended: failed") && reason.ends_with("division by zero"),
-        "{reason}"
+        output.starts_with("it is finished: failed") && output.ends_with("division by zero"),
+        "{output}"
     );
     let count =
         "SELECT concat_ws(' ', tasks, succeeded, failed, ignored, cancelled, upstream_failed)
@@ -184,7 +184,7 @@ async fn two_jobs_are_merged_and_a_task_in_both_is_in_once_with_the_higher_prior
         ]),
     )
     .await;
-    // Used by every job whose tasks carry these names; nobody loads "stage" here.
+    // Applies to every job with tasks of these names; no task is named "stage" here.
     database
         .execute("SELECT mill.set_dependency('mart', 'vault'), mill.set_dependency('raw', 'stage')")
         .await;
@@ -196,7 +196,7 @@ async fn two_jobs_are_merged_and_a_task_in_both_is_in_once_with_the_higher_prior
         .await;
     assert_eq!(rows[0].get::<_, Vec<String>>(1), ["stage > raw"]);
     let run: i64 = rows[0].get(0);
-    // Frozen: what changes now is for the next run.
+    // The run is frozen: a change now applies to the next run.
     job(&database, "Daily", json!([{"name": "raw", "statement": "SELECT 'changed'"}])).await;
     let _worker = Worker::start(&database, &FLAGS);
     assert_eq!(end(&database, run).await, "succeeded");
@@ -247,7 +247,8 @@ async fn results_and_parameters_flow_on_and_are_bound() {
     );
 }
 
-/// Buffers that taking in the end of one of `size` tasks between one parent and one child takes.
+/// Returns the buffers needed to propagate the end of one of `size` tasks between a parent and a
+/// child.
 async fn buffers_of_an_end(database: &Database, size: i32) -> i64 {
     database
         .execute(&format!(
@@ -270,7 +271,7 @@ async fn buffers_of_an_end(database: &Database, size: i32) -> i64 {
     };
     ends(1).await;
     while database.value::<bool>(&format!("SELECT more FROM mill.advance_run({run})")).await {}
-    // The second: the first has the plans made.
+    // The second end: the first one builds the plans.
     let mut buffers = 0;
     for node in [2, 3] {
         ends(node).await;
@@ -293,12 +294,13 @@ async fn the_end_of_a_task_costs_the_same_in_a_run_of_any_size() {
     println!(
         "the end of a task of a run: {small} buffers in one of 20 tasks, {large} in one of 20,000"
     );
-    // Indexes are higher, and the first look at a page of a table that has just been filled reads its map.
+    // Indexes are deeper, and the first access to a page of a freshly filled table reads its free
+    // space map.
     assert!(large <= small * 4, "{small} buffers in a small run, {large} in a large one");
 }
 
 #[tokio::test]
-async fn what_a_pass_over_a_run_leaves_is_found_by_any_worker() {
+async fn unfinished_propagation_of_a_run_is_continued_by_any_worker() {
     const CHILDREN: i64 = 5000;
     let database = Database::new().await;
     database
@@ -311,7 +313,7 @@ async fn what_a_pass_over_a_run_leaves_is_found_by_any_worker() {
         ))
         .await;
     let run = start(&database, "wide").await;
-    // Whoever took in the failure of the parent died after one pass.
+    // The worker that propagated the parent's failure died after one pass.
     database
         .execute(
             "WITH gone AS (DELETE FROM mill.tasks)

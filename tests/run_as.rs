@@ -1,17 +1,17 @@
-//! A task runs as the profile that it names, and only who may has it do so.
+//! A task runs with the login of its profile, and only members may use the profile.
 
 use std::path::PathBuf;
 
 use crate::harness::login::{Login, PASSWORD, answer};
 use crate::harness::{Database, Program, Worker, eventually};
 
-/// A configuration with profiles, in files that nobody else reads; removed when dropped.
+/// A configuration with profiles, in files readable only by the owner; removed on drop.
 struct Config {
     folder: PathBuf,
 }
 
 impl Config {
-    /// Each profile with its login, whose connection string is in a file of its own.
+    /// Creates profiles, each with a login whose connection string is in a separate file.
     fn new(database: &Database, profiles: &[(&str, &Login<'_>)]) -> Self {
         let folder = std::env::temp_dir().join(format!("pgmill-{}", database.name()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -93,7 +93,7 @@ async fn tasks_run_as_the_login_of_their_profile_in_sessions_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_have_tasks_run_as_a_profile_is_refused_at_enqueue() {
+async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     let database = Database::new().await;
     let loader = Login::new(&database, "loader", "mill_producer, mill_operator").await;
     let other = Login::new(&database, "other", "mill_producer, mill_operator").await;
@@ -121,7 +121,7 @@ async fn who_may_not_have_tasks_run_as_a_profile_is_refused_at_enqueue() {
     }
     let seen = may_not.query("SELECT FROM mill.my_profiles", &[]).await.unwrap();
     assert!(seen.is_empty());
-    // A function with its owner's rights is asked about its owner, whoever calls it.
+    // For a function with its owner's rights, the owner needs the access, whoever calls it.
     database.execute("CREATE SCHEMA lent; GRANT ALL ON SCHEMA lent TO PUBLIC").await;
     may_not
         .batch_execute(
@@ -131,7 +131,7 @@ async fn who_may_not_have_tasks_run_as_a_profile_is_refused_at_enqueue() {
         .await
         .unwrap();
     assert_eq!(answer(&may, "SELECT lent.trap()").await, "42501");
-    // What is withdrawn is withdrawn, from who kept the key too.
+    // A revoked access is revoked even for a login that kept the key.
     database.execute("SELECT mill.set_profile('etl', allowed => '{}')").await;
     let kept = format!("SELECT mill.submit('SELECT 1', profile => '{key}')");
     assert_eq!(answer(&may, &kept).await, "42501");
@@ -150,7 +150,7 @@ async fn who_may_not_have_tasks_run_as_a_profile_is_refused_at_enqueue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_waits_for_a_worker_that_has_its_profile_and_says_so() {
+async fn a_task_waits_for_a_worker_with_its_profile_and_why_reports_it() {
     let database = Database::new().await;
     let etl = Login::new(&database, "etl", "").await;
     let user: String = database.value("SELECT current_user::text").await;
@@ -161,7 +161,7 @@ async fn a_task_waits_for_a_worker_that_has_its_profile_and_says_so() {
     let waiting = Program::enqueue(&database, &["--run-as", "etl", WHO]).succeeds().await;
     let waiting: i64 = waiting.trim().parse().unwrap();
     let plain = database.run(WHO, "").await;
-    assert_eq!(plain.outcome, "succeeded", "the other one holds nobody up");
+    assert_eq!(plain.outcome, "succeeded", "the waiting task delays no other task");
     let why = format!("SELECT mill.why({waiting})");
     let expected =
         "no live worker serves queue \"default\" and has the profile \"etl\" in its configuration";
@@ -195,7 +195,8 @@ async fn tasks_of_runs_and_retries_keep_their_profile() {
         )
         .await;
     let ran = "SELECT result->'rows'->0->>0 FROM mill.attempts WHERE name = 'a' AND final";
-    eventually("the run's task ends", async || !database.rows(ran, &[]).await.is_empty()).await;
+    eventually("the run's task has ended", async || !database.rows(ran, &[]).await.is_empty())
+        .await;
     assert_eq!(database.value::<String>(ran).await, etl.name);
     let definition = "SELECT mill.job_definition('load')->'tasks'->0->>'run_as'";
     assert_eq!(database.value::<String>(definition).await, "etl");
@@ -205,7 +206,10 @@ async fn tasks_of_runs_and_retries_keep_their_profile() {
     assert_eq!(database.outcome(failed).await, "failed");
     database.execute("CREATE TABLE made_by (who text); GRANT INSERT ON made_by TO PUBLIC").await;
     database.execute(&format!("SELECT mill.retry({failed})")).await;
-    eventually("it fails again", async || database.attempts(failed).await == "failed failed").await;
+    eventually("the task has failed again", async || {
+        database.attempts(failed).await == "failed failed"
+    })
+    .await;
     let kept =
         format!("SELECT count(*) FROM mill.attempts WHERE task_id = {failed} AND run_as = 'etl'");
     assert_eq!(database.value::<i64>(&kept).await, 2);
@@ -220,8 +224,8 @@ async fn no_task_runs_as_superuser_unless_that_is_allowed() {
     let mut worker = Worker::start_with(&database.url(), &["--readers", "1"], &strict);
     assert_eq!(worker.ended().await.code(), Some(i32::from(queue::exit::REFUSED)));
     let log = worker.log();
-    assert!(log.contains("who is superuser") && log.contains("--allow-superuser"), "{log}");
-    // A profile's login that becomes one while the worker runs gets no more sessions.
+    assert!(log.contains("which is a superuser") && log.contains("--allow-superuser"), "{log}");
+    // A profile's login that becomes a superuser while the worker runs gets no more sessions.
     let tasks = Login::new(&database, "tasks", "").await;
     let etl = Login::new(&database, "etl", "").await;
     database.execute("SELECT mill.set_profile('etl', allowed => ARRAY[current_user])").await;
@@ -237,7 +241,7 @@ async fn no_task_runs_as_superuser_unless_that_is_allowed() {
             etl.name
         ))
         .await;
-    worker.until_logged("who is superuser").await;
+    worker.until_logged("which is a superuser").await;
     let waiting = database.enqueue(WHO, ", run_as => 'etl'").await;
     assert_eq!(database.run(WHO, "").await.outcome, "succeeded");
     let state = format!("SELECT state::text FROM mill.tasks WHERE id = {waiting}");

@@ -1,4 +1,4 @@
-//! Runs from the command line: started and awaited, read, drawn and steered.
+//! Runs on the command line: started and awaited, displayed, drawn and controlled.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ pub(crate) async fn json_of(database: &Database, arguments: &[&str]) -> Value {
     serde_json::from_str(&Program::pgmill(database, &arguments).succeeds().await).unwrap()
 }
 
-/// `a`, then `b`, which fails until there is a table `mended`, then `c`.
+/// Creates `a`, then `b`, which fails until a table `mended` exists, then `c`.
 async fn line(database: &Database) {
     let b = "SELECT count(*) FROM mended";
     let tasks = json!([
@@ -27,27 +27,30 @@ async fn a_run_is_started_and_awaited_and_its_end_is_the_exit_code() {
     line(&database).await;
     let _worker = Worker::start(&database, &FLAGS);
     let enqueue = async |arguments: &[&str]| Program::enqueue(&database, arguments).run().await;
-    let (code, ids, output) = enqueue(&["--job", "line", "--param", "n=7", "--wait"]).await;
-    assert_eq!((code, ids.as_str()), (3, "1\n"), "{output}");
-    assert!(output.contains("run 1 failed: 1 succeeded, 1 failed, 1 upstream_failed"), "{output}");
-    assert!(output.contains("  b failed: relation \"mended\" does not exist"), "{output}");
+    let (code, ids, reported) = enqueue(&["--job", "line", "--param", "n=7", "--wait"]).await;
+    assert_eq!((code, ids.as_str()), (3, "1\n"), "{reported}");
+    assert!(
+        reported.contains("run 1 failed: 1 succeeded, 1 failed, 1 upstream_failed"),
+        "{reported}"
+    );
+    assert!(reported.contains("  b failed: relation \"mended\" does not exist"), "{reported}");
     database.execute("CREATE TABLE mended ()").await;
-    let (code, answer, output) =
+    let (code, answer, reported) =
         enqueue(&["--job", "line", "--param", "n=7", "--wait", "--json"]).await;
     let answer: Value = serde_json::from_str(&answer).unwrap();
-    assert_eq!((code, &answer["run"]["state"]), (0, &json!("succeeded")), "{output}");
-    for (wrong, code, says) in [
+    assert_eq!((code, &answer["run"]["state"]), (0, &json!("succeeded")), "{reported}");
+    for (wrong, code, fragment) in [
         (&["--job", "line"][..], 5, "parameter \"n\" has no value"),
         (
             &["--job", "line", "--param", "n=1", "--param", "m=1"],
             5,
-            "no task of these jobs has a parameter \"m\"",
+            "unknown parameter \"m\": no task of these jobs uses it",
         ),
         (&["--job", "nobody"], 5, "there is no job \"nobody\""),
         (&["--job", "line", "SELECT 1"], 2, "cannot be used with"),
     ] {
-        let (given, _, output) = enqueue(wrong).await;
-        assert!(given == code && output.contains(says), "{wrong:?}: {given} {output}");
+        let (given, _, reported) = enqueue(wrong).await;
+        assert!(given == code && reported.contains(fragment), "{wrong:?}: {given} {reported}");
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.runs").await, 2);
 }
@@ -72,33 +75,33 @@ async fn a_run_is_read_drawn_and_steered() {
     let (_, drawn, _) = run(&["graph", "1", "--format", "mermaid"]).await;
     assert!(drawn.starts_with("flowchart LR\n") && !drawn.contains("<d>"), "{drawn}");
     let why = json_of(&database, &["why", "1/b"]).await;
-    assert!(why["why"].as_str().unwrap().starts_with("it has ended: failed"), "{why}");
+    assert!(why["why"].as_str().unwrap().starts_with("it is finished: failed"), "{why}");
     database.execute("CREATE TABLE mended ()").await;
     let (_, would, _) = run(&["restart", "1", "--dry-run"]).await;
-    assert_eq!(would, "of run 1 would run again: b, c|<d>\n");
+    assert_eq!(would, "would restart 2 tasks of run 1: b, c|<d>\n");
     assert_eq!(database.value::<i32>("SELECT restarts FROM mill.runs").await, 0);
     let (_, again, _) = run(&["restart", "1", "--failed"]).await;
-    assert_eq!(again, "of run 1 run again: b\n");
-    let (code, _, output) = run(&["show", "1", "--watch"]).await;
+    assert_eq!(again, "restarted 1 task of run 1: b\n");
+    let (code, _, reported) = run(&["show", "1", "--watch"]).await;
     assert!(
-        code == 0 && output.contains("run 1 succeeded: 2 succeeded, 1 upstream_failed"),
-        "{code} {output}"
+        code == 0 && reported.contains("run 1 succeeded: 2 succeeded, 1 upstream_failed"),
+        "{code} {reported}"
     );
-    for (wrong, code, says) in [
+    for (wrong, code, fragment) in [
         (&["restart", "1"][..], 5, "run 1 has succeeded, not failed"),
-        (&["retry", "1", "a"], 5, "run 1 does not go on"),
+        (&["retry", "1", "a"], 5, "run 1 is not in progress"),
         (&["show", "9"], 4, "there is no run 9"),
         (&["cancel", "9"], 4, ""),
     ] {
-        let (given, _, output) = run(wrong).await;
-        assert!(given == code && output.contains(says), "{wrong:?}: {given} {output}");
+        let (given, _, reported) = run(wrong).await;
+        assert!(given == code && reported.contains(fragment), "{wrong:?}: {given} {reported}");
     }
-    // In bulk, too, a task of a run is refused and the others are not.
-    let (code, output, _) =
+    // In bulk too, a task of a run is refused and the others are not.
+    let (code, reported, _) =
         Program::pgmill(&database, &["task", "retry", "--outcome", "succeeded", "--yes"])
             .run()
             .await;
-    assert!(output.contains("refused"), "{code} {output}");
+    assert!(reported.contains("refused"), "{code} {reported}");
 }
 
 #[tokio::test]
@@ -117,9 +120,9 @@ async fn every_run_in_progress_can_be_cancelled_at_once() {
     for run in runs {
         assert_eq!(end(&database, run).await, "cancelled");
     }
-    eventually("nothing is left", async || {
+    eventually("no task is left", async || {
         database.value::<i64>("SELECT count(*) FROM mill.tasks").await == 0
     })
     .await;
-    assert_eq!(Program::pgmill(&database, &cancel).succeeds().await, "no run goes on\n");
+    assert_eq!(Program::pgmill(&database, &cancel).succeeds().await, "no run is in progress\n");
 }

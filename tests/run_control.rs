@@ -1,11 +1,12 @@
-//! What a person says about a run, and what its own tasks add to it.
+//! Operator actions on a run, and tasks that a run's own tasks add.
 
 use serde_json::json;
 
 use crate::harness::{Database, Fleet, Worker, eventually};
 use crate::run::{FLAGS, assert_in_order, end, job, start, states, why};
 
-/// `a` fails, `b` waits for it, `c` for `b`; `d` succeeds and `e` waits for it; `f` runs only if `a` fails.
+/// `a` fails, `b` depends on it, `c` on `b`; `d` succeeds and `e` depends on it; `f` runs only if
+/// `a` fails.
 async fn broken(database: &Database) {
     database.execute("CREATE TABLE mended (); CREATE TABLE ran (task text NOT NULL)").await;
     let mark = |name: &str| format!("INSERT INTO ran VALUES ('{name}')");
@@ -30,7 +31,7 @@ const MEND: &str = "ALTER TABLE mended ADD COLUMN x integer; TRUNCATE ran";
 const RAN: &str = "SELECT coalesce(string_agg(task, ' ' ORDER BY task), '') FROM ran";
 
 #[tokio::test]
-async fn a_restart_runs_exactly_what_it_says() {
+async fn a_restart_runs_exactly_the_reported_tasks() {
     for (how, restarted, ran, states_after, ends) in [
         (
             "",
@@ -79,27 +80,28 @@ async fn a_restart_runs_exactly_what_it_says() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_restarted_is_refused() {
+async fn an_invalid_restart_is_refused() {
     let database = Database::new().await;
     broken(&database).await;
-    let refused = async |sql: &str, says: &str| {
+    let refused = async |sql: &str, fragment: &str| {
         let error = database.client().batch_execute(sql).await.unwrap_err();
         let message = error.as_db_error().unwrap().message().to_owned();
-        assert!(message.contains(says), "{sql}: {message}");
+        assert!(message.contains(fragment), "{sql}: {message}");
     };
     let run = start(&database, "broken").await;
     refused("SELECT mill.restart_run(99)", "there is no run 99").await;
-    refused(&format!("SELECT mill.restart_run({run})"), "goes on").await;
+    refused(&format!("SELECT mill.restart_run({run})"), "is still running").await;
     let worker = Worker::start(&database, &FLAGS);
     assert_eq!(end(&database, run).await, "failed");
-    refused(&format!("SELECT mill.retry_run_task({run}, 'a')"), "does not go on").await;
+    refused(&format!("SELECT mill.retry_run_task({run}, 'a')"), "is not in progress").await;
     let id: i64 = database.value("SELECT task_id FROM mill.attempts WHERE name = 'a'").await;
     refused(&format!("SELECT mill.retry({id})"), "belongs to run").await;
     database.execute(MEND).await;
     database.execute(&format!("SELECT mill.restart_run({run})")).await;
     assert_eq!(end(&database, run).await, "succeeded");
     refused(&format!("SELECT mill.restart_run({run})"), "has succeeded, not failed").await;
-    refused(&format!("SELECT mill.restart_run({run}, force => true)"), "has no such task").await;
+    refused(&format!("SELECT mill.restart_run({run}, force => true)"), "has no task to restart")
+        .await;
     drop(worker);
 }
 
@@ -107,7 +109,7 @@ async fn what_cannot_be_restarted_is_refused() {
 async fn a_failed_task_of_a_live_run_can_be_retried_and_the_run_takes_it_up() {
     let database = Database::new().await;
     broken(&database).await;
-    // Holds the run open.
+    // Keeps the run open.
     database.execute("SELECT mill.pause('later')").await;
     database
         .execute(
@@ -116,7 +118,7 @@ async fn a_failed_task_of_a_live_run_can_be_retried_and_the_run_takes_it_up() {
         .await;
     let _worker = Worker::start(&database, &FLAGS);
     let run = start(&database, "broken,held").await;
-    eventually("the rest has ended", async || {
+    eventually("the other tasks have ended", async || {
         let open = format!(
             "SELECT count(*) FROM mill.run_tasks WHERE run_id = {run} AND finished_at IS NULL"
         );
@@ -160,7 +162,7 @@ async fn a_cancelled_run_leaves_nothing_pending_and_running_tasks_finish_or_are_
         .await;
         let _worker = Worker::start(&database, &FLAGS);
         let run = start(&database, "long").await;
-        eventually("two run", async || {
+        eventually("two tasks run", async || {
             database.value::<i64>("SELECT count(*) FROM mill.tasks WHERE state = 'running'").await
                 == 2
         })
@@ -169,7 +171,7 @@ async fn a_cancelled_run_leaves_nothing_pending_and_running_tasks_finish_or_are_
         assert_eq!(database.value::<String>(&cancel).await, "cancelling");
         assert!(why(&database, run, "waits").await.contains("before it started by"));
         if !kill {
-            eventually("nothing waits", async || {
+            eventually("no task waits", async || {
                 let waits = "SELECT count(*) FROM mill.run_task_status WHERE state <> 'cancelled'";
                 database.value::<i64>(waits).await == 2
             })
@@ -177,7 +179,7 @@ async fn a_cancelled_run_leaves_nothing_pending_and_running_tasks_finish_or_are_
             database.execute("SELECT pg_advisory_unlock(1)").await;
         }
         assert_eq!(end(&database, run).await, "cancelled", "kill: {kill}");
-        // What failed meanwhile is not attempted again.
+        // A task that failed meanwhile is not retried.
         let expected = if kill { "cancelled" } else { "succeeded" };
         assert_eq!(
             states(&database, run).await,
@@ -192,7 +194,7 @@ async fn a_cancelled_run_leaves_nothing_pending_and_running_tasks_finish_or_are_
             database.execute("SELECT pg_advisory_unlock(1)").await;
         }
         database.execute(&format!("SELECT mill.restart_run({run}, force => true, failed => false); SELECT mill.resume('paused')")).await;
-        assert_eq!(end(&database, run).await, "cancelled", "those that were stopped stay so");
+        assert_eq!(end(&database, run).await, "cancelled", "the cancelled tasks stay cancelled");
         let never_ran =
             "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_task_status
                          WHERE name IN ('pends', 'waits')";
@@ -202,7 +204,7 @@ async fn a_cancelled_run_leaves_nothing_pending_and_running_tasks_finish_or_are_
 }
 
 #[tokio::test]
-async fn a_task_adds_tasks_to_its_run_and_they_are_there_if_it_commits() {
+async fn a_task_adds_tasks_to_its_run_and_they_exist_if_it_commits() {
     let database = Database::new().await;
     database.execute("CREATE TABLE part (n integer); CREATE TABLE total (n bigint)").await;
     job(
@@ -226,21 +228,21 @@ async fn a_task_adds_tasks_to_its_run_and_they_are_there_if_it_commits() {
     let count = "SELECT concat_ws(' ', tasks, succeeded, ignored) FROM mill.runs";
     assert_eq!(database.value::<String>(count).await, "24 23 1");
     assert_in_order(&database).await;
-    let refused = async |sql: &str, says: &str| {
+    let refused = async |sql: &str, fragment: &str| {
         let error = database.client().batch_execute(sql).await.unwrap_err();
         let message = error.as_db_error().unwrap().message().to_owned();
-        assert!(message.contains(says), "{sql}: {message}");
+        assert!(message.contains(fragment), "{sql}: {message}");
     };
-    refused("SELECT mill.add_run_task('x', 'SELECT 1')", "no run is named").await;
+    refused("SELECT mill.add_run_task('x', 'SELECT 1')", "run_id is required").await;
     refused(
         &format!("SELECT mill.add_run_task('x', 'SELECT 1', run_id => {run})"),
-        "does not go on",
+        "is not in progress",
     )
     .await;
 }
 
 #[tokio::test]
-async fn adding_to_a_run_cannot_come_too_late_nor_close_a_circle() {
+async fn adding_to_an_ended_run_or_closing_a_cycle_is_refused() {
     let database = Database::new().await;
     job(
         &database,
@@ -253,27 +255,27 @@ async fn adding_to_a_run_cannot_come_too_late_nor_close_a_circle() {
     )
     .await;
     let run = start(&database, "line").await;
-    let refused = async |arguments: &str, says: &str| {
+    let refused = async |arguments: &str, fragment: &str| {
         let sql =
             format!("SELECT mill.add_run_task('x', 'SELECT 1', run_id => {run}, {arguments})");
         let error = database.client().batch_execute(&sql).await.unwrap_err();
         let message = error.as_db_error().unwrap().message().to_owned();
-        assert!(message.contains(says), "{sql}: {message}");
+        assert!(message.contains(fragment), "{sql}: {message}");
     };
     refused("before => ARRAY['a']", "could start before").await;
-    refused("after => ARRAY['c'], before => ARRAY['b']", "come after itself").await;
+    refused("after => ARRAY['c'], before => ARRAY['b']", "would wait for itself").await;
     refused("after => ARRAY['nobody']", "has no task \"nobody\"").await;
     refused("group_name => 'nobody'", "there is no group").await;
     let twice = format!("SELECT mill.add_run_task('a', 'SELECT 1', run_id => {run})");
     let error = database.client().batch_execute(&twice).await.unwrap_err();
     assert_eq!(
         error.as_db_error().unwrap().message(),
-        format!("run {run} has a task \"a\" already")
+        format!("run {run} already has a task \"a\"")
     );
 }
 
 #[tokio::test]
-async fn runs_are_forgotten_with_the_days_of_history() {
+async fn runs_are_removed_with_their_days_of_history() {
     let database = Database::new().await;
     job(&database, "old", json!([{"name": "a", "statement": "SELECT 1"}])).await;
     let (old, young) = (start(&database, "old").await, start(&database, "old").await);
@@ -314,8 +316,8 @@ async fn a_group_is_limited_within_each_run_of_a_job() {
                    FROM mill.tasks WHERE priority = 'high' GROUP BY run_id) AS each";
     eventually("two of each run", async || database.value::<Vec<i64>>(of_each).await == [2, 2])
         .await;
-    let reason = why(&database, runs[0], "t4").await;
-    assert!(reason.contains(&format!("in run {} has 2 of 2 tasks running", runs[0])), "{reason}");
+    let output = why(&database, runs[0], "t4").await;
+    assert!(output.contains(&format!("in run {} has 2 of 2 tasks running", runs[0])), "{output}");
     let refused = database.client().batch_execute("SELECT mill.drop_group('two')").await;
     assert!(refused.is_err());
     database.execute("SELECT pg_advisory_unlock(1)").await;

@@ -1,4 +1,4 @@
-//! Random runs against a model of a few lines: same final states, whatever is killed meanwhile.
+//! Random runs compared with a simple model: same final states, whatever is killed meanwhile.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -12,7 +12,7 @@ use crate::run::{assert_in_order, job, start, states};
 enum Nature {
     Succeeds,
     Fails,
-    /// It waits in a paused queue until somebody cancels it.
+    /// Waits in a paused queue until it is cancelled.
     IsCancelled,
 }
 
@@ -21,7 +21,7 @@ struct Node {
     nature: Nature,
     ignored: bool,
     any: bool,
-    /// Earlier nodes, and what is expected of them.
+    /// Earlier nodes with their expected outcomes.
     parents: Vec<(usize, &'static str)>,
 }
 
@@ -47,7 +47,7 @@ fn graph() -> impl Strategy<Value = Vec<Node>> {
     (1..=60_usize).prop_flat_map(|size| (0..size).map(node).collect::<Vec<_>>())
 }
 
-/// How each node ends: by definition, one after the other.
+/// Returns the outcome of each node by definition, in order.
 fn model(graph: &[Node]) -> (Vec<&'static str>, &'static str) {
     let mut ends: Vec<&'static str> = Vec::new();
     for node in graph {

@@ -1,5 +1,5 @@
-//! Schedules: every due instant fires once, whoever ticks and whatever dies; what goes wrong with one
-//! does not touch another.
+//! Schedules: every due instant fires once, whichever worker ticks and whatever fails; an error in
+//! one schedule does not affect another.
 
 use rand::RngExt;
 
@@ -8,7 +8,7 @@ use crate::run::{end, job};
 
 pub(crate) const FLAGS: [&str; 4] = ["--readers", "4", "--poll-interval", "50ms"];
 
-/// Declares a schedule of one statement; `options` as `, name => value`.
+/// Declares a schedule of one statement; `options` has the form `, name => value`.
 pub(crate) async fn schedule(
     database: &Database,
     name: &str,
@@ -20,7 +20,7 @@ pub(crate) async fn schedule(
     database.rows(&sql, &[&name, &timing, &statement]).await;
 }
 
-/// Once a worker has worked out when it fires.
+/// Waits until a worker has computed the next fire.
 pub(crate) async fn planned(database: &Database, name: &str) {
     eventually(&format!("schedule {name} is planned"), async || {
         database
@@ -33,7 +33,7 @@ pub(crate) async fn planned(database: &Database, name: &str) {
     .await;
 }
 
-/// As if nobody had ticked for so long.
+/// Moves the schedule into the past, as if no worker had ticked for this time.
 async fn nobody_ticked_for(database: &Database, name: &str, time: &str) {
     database
         .execute(&format!(
@@ -43,7 +43,7 @@ async fn nobody_ticked_for(database: &Database, name: &str, time: &str) {
         .await;
 }
 
-/// `event count` of a schedule's log, in the order of the enum.
+/// Returns `event count` of a schedule's log, in the order of the enum.
 pub(crate) async fn events(database: &Database, name: &str) -> String {
     database
         .value(&format!(
@@ -85,7 +85,7 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
     let mut fleet = Fleet::start(&database, 5, &FLAGS);
     let all = "SELECT count(next_fire_at) = count(*) FROM mill.schedules";
     eventually("all are planned", async || database.value(all).await).await;
-    // Some seconds during which nobody ticked; from here on each second counts.
+    // Some seconds without a tick; from here on each second counts.
     database
         .execute(
             "UPDATE mill.schedules SET next_fire_at = next_fire_at - interval '12 seconds', next_tick_at = now()",
@@ -102,7 +102,7 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
         fleet.replace(rand::rng().random_range(0..fleet.len()));
         kills += 1;
         let there = format!("SELECT count(*) = 5 + {kills} FROM mill.worker_starts");
-        eventually("the next one is there", async || database.value(&there).await).await;
+        eventually("the next run exists", async || database.value(&there).await).await;
     }
     database.execute("UPDATE mill.schedules SET next_tick_at = NULL").await;
     database.until_empty().await;
@@ -131,7 +131,7 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
     assert_eq!(others, "");
 }
 
-/// A statement that goes on for as long as the test holds this lock.
+/// A statement that runs for as long as the test holds this lock.
 const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_xact_lock_shared(7)";
 
 #[tokio::test]
@@ -157,13 +157,14 @@ async fn a_fire_during_a_run_is_skipped_or_waits_or_runs_concurrently() {
                 .await;
             let due =
                 format!("SELECT next_fire_at > now() FROM mill.schedules WHERE name = '{name}'");
-            eventually("it has ticked", async || database.value(&due).await).await;
+            eventually("the schedule has been processed", async || database.value(&due).await)
+                .await;
         }
         until_events(&database, name, wanted).await;
     }
     let (fires, reason) = test(&database, "skip").await;
-    assert!(!fires && reason.starts_with("the next fire is not due before"), "{reason}");
-    let logged: String = database
+    assert!(!fires && reason.starts_with("the next fire is due at"), "{reason}");
+    let output: String = database
         .value(
             "SELECT l.message FROM mill.schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
              WHERE s.name = 'skip' AND event = 'skipped' LIMIT 1",
@@ -172,7 +173,7 @@ async fn a_fire_during_a_run_is_skipped_or_waits_or_runs_concurrently() {
     let run: i64 = database
         .value("SELECT r.id FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id WHERE s.name = 'skip'")
         .await;
-    assert!(logged.starts_with(&format!("run {run} goes on since ")), "{logged}");
+    assert!(output.starts_with(&format!("run {run} has been running since ")), "{output}");
     holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
     until_events(&database, "queue", "fired 2, skipped 1, completed 2").await;
     until_events(&database, "skip", "fired 1, skipped 2, completed 1").await;
@@ -180,7 +181,7 @@ async fn a_fire_during_a_run_is_skipped_or_waits_or_runs_concurrently() {
 }
 
 #[tokio::test]
-async fn what_cannot_fire_says_so_and_waits_for_its_next_time_while_others_fire() {
+async fn a_schedule_that_cannot_fire_reports_it_and_waits_for_its_next_time_while_others_fire() {
     let database = Database::new().await;
     job(&database, "gone", serde_json::json!([{"name": "t", "statement": "SELECT 1"}])).await;
     database
@@ -205,17 +206,17 @@ async fn what_cannot_fire_says_so_and_waits_for_its_next_time_while_others_fire(
     let broken: String = database.value(&format!("{message}'broken'")).await;
     assert_eq!(broken, "job \"gone\" is disabled");
     let next = "SELECT next_fire_at > now() AND next_tick_at > now() FROM mill.schedules WHERE name = 'broken'";
-    assert!(database.value::<bool>(next).await, "it does not come back before its next time");
+    assert!(database.value::<bool>(next).await, "it is not processed before its next time");
     until_events(&database, "unknown", "error 1").await;
     let unknown: String = database.value(&format!("{message}'unknown'")).await;
     assert!(unknown.contains("\"25:61\" is not a time of day"), "{unknown}");
     assert_eq!(test(&database, "unknown").await, (false, unknown));
-    // What has no fire left is over.
-    eventually("the once is over", async || {
+    // A schedule without a further fire is over.
+    eventually("the one-time schedule is over", async || {
         database.value("SELECT NOT enabled FROM mill.schedules WHERE name = 'once'").await
     })
     .await;
-    // A change is another chance.
+    // A change triggers another attempt.
     database
         .execute("SELECT mill.set_schedule('unknown', 'every(1 hour)', statement => 'SELECT 1')")
         .await;
@@ -242,10 +243,10 @@ async fn a_schedule_that_takes_too_long_to_start_blocks_no_other() {
                  - interval '1 s' * (name = 'slow')::int",
         )
         .await;
-    // What a statement timeout does, and no net in the server catches.
+    // Simulates a statement timeout, which no exception handler in the server catches.
     let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%schedule.tick %'";
-    eventually("the slow one is given up", async || {
+    eventually("the slow schedule is abandoned", async || {
         database.value::<i64>(cancel).await;
         events(&database, "slow").await == "error 1"
     })
@@ -260,7 +261,7 @@ async fn a_schedule_that_takes_too_long_to_start_blocks_no_other() {
 }
 
 #[tokio::test]
-async fn a_once_fires_once_and_is_over() {
+async fn a_one_time_schedule_fires_once_and_is_over() {
     let database = Database::new().await;
     let at: String = database
         .value("SELECT to_char(now() AT TIME ZONE 'UTC' + interval '2 seconds', 'YYYY-MM-DD HH24:MI:SS')")
@@ -271,7 +272,7 @@ async fn a_once_fires_once_and_is_over() {
     let over = "SELECT NOT enabled AND next_tick_at IS NULL AND last_success_at IS NOT NULL
         FROM mill.schedules WHERE name = 'once'";
     assert!(database.value::<bool>(over).await);
-    assert_eq!(test(&database, "once").await.1, "it has fired, and has no other fire");
+    assert_eq!(test(&database, "once").await.1, "it has fired and does not fire again");
 }
 
 #[tokio::test]
@@ -294,10 +295,10 @@ async fn run_now_leaves_the_timeline_alone_and_jitter_comes_later() {
     let refused = refused.as_db_error().unwrap();
     assert_eq!(
         (refused.code().code(), refused.message()),
-        ("55000", &*format!("run {run} of schedule \"nightly\" goes on"))
+        ("55000", &*format!("run {run} of schedule \"nightly\" is still running"))
     );
     database.value::<i64>("SELECT mill.run_now('nightly', force => true)").await;
-    // From any node: the request is a row.
+    // From any machine: the request is a row.
     database.execute(&format!("SELECT mill.cancel_run({run}, true)")).await;
     assert_eq!(end(&database, run).await, "cancelled");
     holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
@@ -321,7 +322,7 @@ async fn a_dead_worker_s_task_is_in_the_log_and_later_fires_continue() {
     planned(&database, "held").await;
     let run: i64 = database.value("SELECT mill.run_now('held')").await;
     let claimed = "SELECT s.pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by";
-    eventually("it runs", async || !database.rows(claimed, &[]).await.is_empty()).await;
+    eventually("the task runs", async || !database.rows(claimed, &[]).await.is_empty()).await;
     for n in 0..fleet.len() {
         fleet.replace(n);
     }
@@ -331,7 +332,7 @@ async fn a_dead_worker_s_task_is_in_the_log_and_later_fires_continue() {
 }
 
 #[tokio::test]
-async fn a_change_counts_from_its_moment_and_a_pause_is_not_caught_up() {
+async fn a_change_applies_from_its_time_and_a_pause_is_not_caught_up() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &FLAGS);
     schedule(&database, "s", "every(1 minute)", "SELECT 1", ", catch_up => 100").await;
@@ -341,7 +342,7 @@ async fn a_change_counts_from_its_moment_and_a_pause_is_not_caught_up() {
     database.execute("UPDATE mill.schedules SET next_tick_at = NULL").await;
     assert_eq!(test(&database, "s").await, (false, "it is disabled".to_owned()));
     database.execute("SELECT mill.enable_schedule('s', true)").await;
-    eventually("it is planned anew", async || {
+    eventually("the schedule is planned again", async || {
         database.value("SELECT coalesce(next_fire_at > now(), false) FROM mill.schedules").await
     })
     .await;
@@ -351,7 +352,7 @@ async fn a_change_counts_from_its_moment_and_a_pause_is_not_caught_up() {
     planned(&database, "s").await;
     let events = events(&database, "s").await;
     assert!(!events.contains("missed"), "{events}");
-    // The same again changes nothing; another statement changes no time.
+    // An identical definition changes nothing; another statement does not change the times.
     let again = "SELECT mill.set_schedule('s', 'daily(03:15)', statement => 'SELECT 1')";
     assert_eq!(database.value::<String>(again).await, "unchanged");
     let plan = "SELECT (planned_from, next_fire_at)::text FROM mill.schedules";
@@ -371,12 +372,12 @@ async fn a_worker_configured_not_to_tick_leaves_it_to_others() {
     database.until_empty().await;
     assert_eq!(events(&database, "s").await, "");
     let _other = Worker::start(&database, &FLAGS);
-    eventually("the other one fires", async || events(&database, "s").await.contains("fired"))
+    eventually("the other worker fires", async || events(&database, "s").await.contains("fired"))
         .await;
 }
 
 #[tokio::test]
-async fn a_tick_costs_what_is_due_and_not_what_exists() {
+async fn the_cost_of_a_tick_depends_on_due_schedules_only() {
     let database = Database::new().await;
     let tick = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM mill.lock_due_schedules(50)";
     let mut found = Vec::new();
@@ -388,7 +389,7 @@ async fn a_tick_costs_what_is_due_and_not_what_exists() {
                          now() + n * interval '1 hour' FROM generate_series(1, {count}) AS n"
             ))
             .await;
-        // The first one of a session plans the statements of the function.
+        // The first call in a session plans the function's statements.
         database.rows(tick, &[]).await;
         let plan: serde_json::Value = database.value(tick).await;
         let of = |what: &str| plan[0]["Plan"][what].as_i64().unwrap();
@@ -399,7 +400,7 @@ async fn a_tick_costs_what_is_due_and_not_what_exists() {
 }
 
 #[tokio::test]
-async fn the_log_is_kept_as_long_as_the_settings_say() {
+async fn the_log_is_kept_for_the_configured_time() {
     let database = Database::new().await;
     schedule(&database, "s", "manual", "SELECT 1", "").await;
     database
@@ -409,7 +410,7 @@ async fn the_log_is_kept_as_long_as_the_settings_say() {
                      generate_series(40, 1, -1) AS n",
         )
         .await;
-    // Those of day 30 are some microseconds too old.
+    // The entries of day 30 are some microseconds too old.
     assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 11);
     database.execute("UPDATE mill.settings SET schedule_log_retention = '3 days 1 hour'").await;
     assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 26);

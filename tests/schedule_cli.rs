@@ -1,4 +1,4 @@
-//! The verbs that steer schedules: what they do, what they refuse and why, and that a dry run is one.
+//! The schedule commands: their effects, their refusals with reasons, and dry runs.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::run::{end, job};
 use crate::run_cli::json_of;
 use crate::schedule::{FLAGS, events, schedule, until_events};
 
-/// Everything that is kept about schedules and their jobs.
+/// Returns everything stored about schedules and their jobs.
 pub(crate) async fn kept(database: &Database) -> String {
     database
         .value(
@@ -22,7 +22,7 @@ pub(crate) async fn kept(database: &Database) -> String {
         .await
 }
 
-/// A procedure with a comment.
+/// Creates a procedure with a comment.
 pub(crate) async fn annotated(database: &Database, name: &str, comment: &str) {
     database
         .execute(&format!(
@@ -36,21 +36,22 @@ pub(crate) async fn output_of(database: &Database, arguments: &[&str]) -> String
     Program::pgmill(database, arguments).succeeds().await
 }
 
-/// It exits with this code and says all of this on standard error, with `--json` too; nothing changes.
-pub(crate) async fn refused(database: &Database, arguments: &[&str], code: i32, shown: &[&str]) {
+/// Asserts that the command exits with this code, prints all these texts on standard error, with
+/// `--json` too, and changes nothing.
+pub(crate) async fn refused(database: &Database, arguments: &[&str], code: i32, fragment: &[&str]) {
     let before = kept(database).await;
     for flags in [&[][..], &["--json"]] {
         let arguments = [arguments, flags].concat();
         let (given, stdout, stderr) = Program::pgmill(database, &arguments).run().await;
         assert!(
-            given == code && stdout.is_empty() && shown.iter().all(|it| stderr.contains(it)),
+            given == code && stdout.is_empty() && fragment.iter().all(|it| stderr.contains(it)),
             "{arguments:?}: {given} {stdout}{stderr}"
         );
     }
     assert_eq!(kept(database).await, before, "{arguments:?}");
 }
 
-/// `name status` of every schedule.
+/// Returns `name status` of every schedule.
 async fn states(database: &Database) -> String {
     let sql =
         "SELECT string_agg(name || ' ' || status, ', ' ORDER BY name) FROM mill.schedule_status";
@@ -61,7 +62,7 @@ async fn run_now(database: &Database, name: &str) -> i64 {
     json_of(database, &["schedule", "run-now", name]).await["run_id"].as_i64().unwrap()
 }
 
-/// Attempts and retry interval of the tasks of a run.
+/// Returns attempts and retry interval of the tasks of a run.
 async fn attempts(database: &Database, run: i64) -> String {
     let sql = "SELECT string_agg(DISTINCT max_attempts || ' ' || retry_interval, ', ') FROM mill.run_tasks WHERE run_id = ";
     database.value(&format!("{sql}{run}")).await
@@ -88,14 +89,14 @@ async fn every_verb_reports_an_unknown_schedule_and_suggests_the_list() {
         refused(&database, &[verb, &["gone"]].concat(), 4, &["no schedule \"gone\"", hint]).await;
     }
     for set in [&["--overlap", "queue"], &["--timing", "manual"], &["--statement", "SELECT 1"]] {
-        let how = "hint: To declare it: --timing, and --statement or --job.";
+        let how = "hint: To define a schedule, give --timing, and --statement or --job.";
         let set = [&["schedule", "set", "gone"], &set[..]].concat();
         refused(&database, &set, 4, &["no schedule \"gone\"", how]).await;
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_refused_with_its_place_under_a_caret() {
+async fn an_unparsable_argument_is_refused_with_a_caret_at_its_place() {
     let database = Database::new().await;
     schedule(&database, "s", "manual", "SELECT 1", "").await;
     for (timing, at, words) in [
@@ -112,17 +113,17 @@ async fn what_cannot_be_read_is_refused_with_its_place_under_a_caret() {
     }
     for (wrong, words) in [
         (&["set", "s"][..], "required"),
-        (&["set", "s", "--max-attempts", "0"], "from 1 to 10000, or declared"),
+        (&["set", "s", "--max-attempts", "0"], "from 1 to 10000, or \"declared\""),
         (&["set", "s", "--max-attempts", "-1"], ""),
         (&["set", "s", "--retry-interval", "soon"], "not a duration"),
-        (&["set", "s", "--jitter", "1 month"], "differ in length"),
-        (&["set", "s", "--jitter", "25 hours"], "at most a day"),
+        (&["set", "s", "--jitter", "1 month"], "vary in length"),
+        (&["set", "s", "--jitter", "25 hours"], "must be at most 1 day"),
         (&["set", "s", "--overlap", "never"], "skip"),
         (&["set", "s", "--catch-up", "1001"], "1000"),
         (&["set", "s", "--statement", "SELECT 1", "--job", "j"], "cannot be used with"),
         (&["next"], "required"),
         (&["next", "s", "--timing", "manual"], "cannot be used with"),
-        (&["next", "s"], "no clock makes it fire"),
+        (&["next", "s"], "this timing has no cadence"),
         (&["next", "--timing", "daily(03:15)", "--count", "0"], "1..=1000"),
         (&["history", "--state", "late"], "succeeded"),
         (&["history", "--since", "1h", "--from", "2026-01-01T00:00:00Z"], "cannot be used with"),
@@ -135,7 +136,7 @@ async fn what_cannot_be_read_is_refused_with_its_place_under_a_caret() {
 }
 
 #[tokio::test]
-async fn a_dry_run_of_every_verb_says_what_it_would_do_and_changes_nothing() {
+async fn a_dry_run_of_every_verb_shows_its_effect_and_changes_nothing() {
     let database = Database::new().await;
     schedule(&database, "s", "daily(03:15)", "SELECT 1", "").await;
     annotated(&database, "nightly", "@daily(03:15)").await;
@@ -145,10 +146,7 @@ async fn a_dry_run_of_every_verb_says_what_it_would_do_and_changes_nothing() {
         (&["schedule", "disable", "s"], "would disable schedule s\n"),
         (&["schedule", "set", "s", "--max-attempts", "3"], "would change schedule s\n"),
         (&["schedule", "set", "s", "--timing", "manual"], "would change schedule s\n"),
-        (
-            &["schedule", "set", "s", "--timing", "DAILY( 03:15 )"],
-            "would leave as it is schedule s\n",
-        ),
+        (&["schedule", "set", "s", "--timing", "DAILY( 03:15 )"], "would not change schedule s\n"),
         (
             &["schedule", "set", "t", "--timing", "manual", "--statement", "SELECT 1"],
             "would declare schedule t\n",
@@ -175,7 +173,7 @@ async fn a_schedule_is_declared_changed_and_removed_and_its_history_stays() {
     };
     let declare = ["--timing", "daily(03:15)", "--statement", "SELECT 1"];
     assert_eq!(set(&declare).await, "schedule purge declared\n");
-    assert_eq!(set(&declare).await, "schedule purge is that already\n");
+    assert_eq!(set(&declare).await, "schedule purge unchanged\n");
     let version = "SELECT version FROM mill.schedules";
     assert_eq!(database.value::<i32>(version).await, 1);
     assert_eq!(set(&["--overlap", "queue", "--catch-up", "0"]).await, "schedule purge changed\n");
@@ -197,7 +195,7 @@ async fn a_schedule_is_declared_changed_and_removed_and_its_history_stays() {
     refused(&database, &["schedule", "remove", "purge"], 4, &["no schedule \"purge\""]).await;
     assert_eq!(json_of(&database, &["schedule", "history", "purge"]).await[0]["run_id"], run);
     let gone = output_of(&database, &["why", "purge"]).await;
-    assert!(gone.starts_with("its declaration is gone since "), "{gone}");
+    assert!(gone.starts_with("its declaration was removed at "), "{gone}");
     let own = "SELECT disabled_at IS NULL FROM mill.jobs WHERE name = 'purge'";
     assert!(!database.value::<bool>(own).await);
     assert_eq!(set(&declare).await, "schedule purge changed\n");
@@ -210,7 +208,7 @@ async fn a_schedule_is_declared_changed_and_removed_and_its_history_stays() {
 }
 
 #[tokio::test]
-async fn what_is_set_leaves_what_is_not_named_as_it_was() {
+async fn setting_one_option_keeps_the_others() {
     let database = Database::new().await;
     job(&database, "j", json!([{"name": "t", "statement": "SELECT 1"}])).await;
     schedule(
@@ -237,7 +235,7 @@ async fn what_is_set_leaves_what_is_not_named_as_it_was() {
         &database,
         &["schedule", "set", "s", "--job", "j", "--description", "d"],
         2,
-        &["which have their own description"],
+        &["and has no description of its own"],
     )
     .await;
     output_of(&database, &["schedule", "set", "s", "--job", "j", "--overlap", "allow"]).await;
@@ -252,7 +250,7 @@ async fn what_is_set_leaves_what_is_not_named_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_declared_elsewhere_is_refused_with_where_to_change_it() {
+async fn a_schedule_declared_elsewhere_is_refused_with_the_place_to_change_it() {
     let database = Database::new().await;
     annotated(&database, "nightly", "@daily(03:15)").await;
     output_of(&database, &["schedule", "sync"]).await;
@@ -305,7 +303,7 @@ async fn run_now_is_refused_during_a_run_unless_forced() {
             &database,
             &run_now,
             5,
-            &["run 1 of schedule \"s\" goes on", "pgmill run cancel", "--force"],
+            &["run 1 of schedule \"s\" is still running", "pgmill run cancel", "--force"],
         )
         .await;
     }
@@ -318,7 +316,7 @@ async fn run_now_is_refused_during_a_run_unless_forced() {
 }
 
 #[tokio::test]
-async fn what_a_person_has_set_reaches_the_tasks_and_survives_every_declaration() {
+async fn an_operators_settings_reach_the_tasks_and_survive_every_declaration() {
     let database = Database::new().await;
     let comment = "@retry(max_attempts: 3, interval: 60s) @fire(jitter: 30s, overlap: allow)";
     annotated(&database, "nightly", &format!("@daily(03:15) {comment}")).await;
@@ -371,7 +369,7 @@ async fn what_a_person_has_set_reaches_the_tasks_and_survives_every_declaration(
     );
 }
 
-/// Pages of three from the newest to the oldest: the values of `key`.
+/// Returns pages of three from the newest to the oldest: the values of `key`.
 async fn pages(database: &Database, verb: &[&str], key: &str) -> Vec<i64> {
     let mut seen: Vec<i64> = Vec::new();
     loop {
@@ -387,7 +385,7 @@ async fn pages(database: &Database, verb: &[&str], key: &str) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn pages_of_history_and_log_give_every_row_once_and_filters_give_theirs() {
+async fn paging_returns_every_row_once_and_filters_return_matching_rows() {
     let database = Database::new().await;
     for name in ["a", "b"] {
         schedule(&database, name, "manual", "SELECT 1", ", overlap => 'allow'").await;
@@ -401,7 +399,7 @@ async fn pages_of_history_and_log_give_every_row_once_and_filters_give_theirs() 
     assert_eq!(pages(&database, &["schedule", "history", "a"], "run_id").await, [7, 5, 3, 1]);
     assert_eq!(pages(&database, &["schedule", "log"], "id").await, [8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(pages(&database, &["schedule", "log", "b"], "id").await, [8, 6, 4, 2]);
-    // Whoever pages while new ones come sees no row twice.
+    // Paging while new rows arrive repeats no row.
     assert_eq!(json_of(&database, &["schedule", "log", "--limit", "2"]).await[1]["id"], 7);
     run_now(&database, "a").await;
     assert_eq!(
@@ -450,9 +448,9 @@ async fn pages_of_history_and_log_give_every_row_once_and_filters_give_theirs() 
     assert!(text.contains("manual") && text.lines().count() == 2, "{text}");
     let text = output_of(&database, &["schedule", "log", "--limit", "1"]).await;
     assert!(text.contains("reclaimed") && text.lines().count() == 2, "{text}");
-    let (code, nothing, output) =
+    let (code, nothing, reported) =
         Program::pgmill(&database, &["schedule", "log", "b", "--event", "error"]).run().await;
-    assert_eq!((code, nothing.as_str(), output.as_str()), (0, "", "there is no such event\n"));
+    assert_eq!((code, nothing.as_str(), reported.as_str()), (0, "", "no matching event\n"));
 }
 
 #[tokio::test]
@@ -473,7 +471,7 @@ async fn schedule_sync_reports_what_it_created_and_each_error_with_its_location(
     assert_eq!(schedule_sync().await.1, "0 changes made, 2 unchanged, 0 errors\n");
     let mistaken = "Cleans up.\n  @daily(03:15, zone: Europe/Berlin) @weekly(sun, 26:00)";
     annotated(&database, "nightly", mistaken).await;
-    let (code, made, output) = schedule_sync().await;
+    let (code, made, reported) = schedule_sync().await;
     assert_eq!(
         (code, made.as_str()),
         (
@@ -482,7 +480,7 @@ async fn schedule_sync_reports_what_it_created_and_each_error_with_its_location(
              2 changes made, 0 unchanged, 1 error\n"
         )
     );
-    assert!(output.starts_with("error in the comment of public.nightly, 2:51: "), "{output}");
+    assert!(reported.starts_with("error in the comment of public.nightly, 2:51: "), "{reported}");
     let (code, document, _) =
         Program::pgmill(&database, &["schedule", "sync", "--json", "--dry-run"]).run().await;
     let document: Value = serde_json::from_str(&document).unwrap();

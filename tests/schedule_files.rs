@@ -1,4 +1,5 @@
-//! Schedules from files: all of them or none, the same again and again, and every mistake with its place.
+//! Schedules from files: applied all or none, idempotent, and every mistake reported with its
+//! position.
 
 use std::path::Path;
 
@@ -65,13 +66,13 @@ async fn folder(database: &Database) -> Folder {
     Folder::new(&[("jobs.toml", JOBS), ("schedules.toml", SCHEDULES), VACUUM])
 }
 
-/// The same jobs, and no schedule.
+/// Writes the same jobs without schedules.
 fn without_schedules(folder: &Folder) {
     folder.write("schedules.toml", "");
     std::fs::remove_file(Path::new(folder.path()).join(VACUUM.0)).unwrap();
 }
 
-/// As it is declared.
+/// Returns the declared definition.
 async fn definition(database: &Database, name: &str) -> Value {
     let sql = format!("SELECT s.definition FROM mill.schedules s WHERE name = '{name}'");
     database.value(&sql).await
@@ -132,25 +133,22 @@ async fn every_option_of_a_file_reaches_the_schedule_and_the_tasks_of_its_runs()
              FROM mill.run_tasks",
         )
         .await;
-    let task_lines: Vec<&str> = tasks.lines().collect();
+    let output: Vec<&str> = tasks.lines().collect();
     assert_eq!(
-        task_lines[0],
+        output[0],
         "1 purge [\"x\", \"manual\"] etl high loads log 5 00:00:07 fixed 01:00:00 transaction f f"
     );
     assert!(
-        task_lines[1].starts_with("2 vacuum ") && task_lines[1].ends_with(" autocommit t t"),
+        output[1].starts_with("2 vacuum ") && output[1].ends_with(" autocommit t t"),
         "{}",
-        task_lines[1]
+        output[1]
     );
-    assert!(task_lines[2].starts_with("3 load [\"2026-12-01\"] "), "{}", task_lines[2]);
-    assert!(
-        task_lines[3].starts_with("3 mart ") && task_lines[4].starts_with("4 mart "),
-        "{tasks}"
-    );
+    assert!(output[2].starts_with("3 load [\"2026-12-01\"] "), "{}", output[2]);
+    assert!(output[3].starts_with("3 mart ") && output[4].starts_with("4 mart "), "{tasks}");
 }
 
 #[tokio::test]
-async fn schedules_of_files_are_applied_again_changed_and_disabled_when_they_are_gone() {
+async fn schedules_of_files_are_reapplied_changed_and_disabled_when_removed() {
     let database = Database::new().await;
     let folder = folder(&database).await;
     let before = kept(&database).await;
@@ -160,7 +158,7 @@ async fn schedules_of_files_are_applied_again_changed_and_disabled_when_they_are
     apply(&database, folder.path(), &[]).await;
     let before = kept(&database).await;
     for flags in [&[][..], &["--prune"]] {
-        assert_eq!(apply(&database, folder.path(), flags).await, "nothing to change\n");
+        assert_eq!(apply(&database, folder.path(), flags).await, "no changes\n");
         assert_eq!(kept(&database).await, before);
     }
     let changed = SCHEDULES
@@ -174,21 +172,21 @@ async fn schedules_of_files_are_applied_again_changed_and_disabled_when_they_are
         apply(&database, folder.path(), &[]).await,
         "~ schedule mart: overlap\n~ schedule purge: statement, task, timing\napplied 2 changes from 2 files\n"
     );
-    assert_eq!(status(&database, "purge").await["enabled"], false, "as it was");
+    assert_eq!(status(&database, "purge").await["enabled"], false, "unchanged");
     output_of(&database, &["schedule", "enable", "purge"]).await;
     output_of(&database, &["schedule", "set", "purge", "--max-attempts", "9"]).await;
     output_of(&database, &["schedule", "disable", "mart"]).await;
-    assert_eq!(apply(&database, folder.path(), &["--prune"]).await, "nothing to change\n");
+    assert_eq!(apply(&database, folder.path(), &["--prune"]).await, "no changes\n");
     output_of(&database, &["schedule", "run-now", "purge"]).await;
 
     without_schedules(&folder);
-    assert_eq!(apply(&database, folder.path(), &[]).await, "nothing to change\n");
+    assert_eq!(apply(&database, folder.path(), &[]).await, "no changes\n");
     let gone = "- schedule mart (weekly(sun, 02:00))\n\
         - schedule purge (every(30 minutes, between: 06:00-22:00))\n- schedule vacuum (manual)\n\
         - schedule vault (daily(05:30, zone: Europe/Berlin))\n";
     let plan = apply(&database, folder.path(), &["--prune"]).await;
     assert_eq!(plan, format!("{gone}applied 4 changes from 2 files\n"));
-    assert_eq!(apply(&database, folder.path(), &["--prune"]).await, "nothing to change\n");
+    assert_eq!(apply(&database, folder.path(), &["--prune"]).await, "no changes\n");
     assert_eq!(status(&database, "purge").await["status"], "removed");
     assert!(!own_job_is_enabled(&database, "purge").await);
     let history = json_of(&database, &["schedule", "history", "purge"]).await;
@@ -200,10 +198,10 @@ async fn schedules_of_files_are_applied_again_changed_and_disabled_when_they_are
     assert!(plan.contains("+ schedule purge (every(30 minutes"), "{plan}");
     let purge = status(&database, "purge").await;
     assert_eq!((&purge["enabled"], &purge["max_attempts"]), (&json!(true), &json!(9)), "{purge}");
-    assert_eq!(status(&database, "mart").await["enabled"], false, "as a person set it");
+    assert_eq!(status(&database, "mart").await["enabled"], false, "as set by an operator");
     assert!(own_job_is_enabled(&database, "purge").await);
     let planned = "SELECT next_tick_at IS NOT NULL FROM mill.schedules WHERE name = 'purge'";
-    assert!(database.value::<bool>(planned).await, "it fires again");
+    assert!(database.value::<bool>(planned).await, "the schedule fires again");
 }
 
 #[tokio::test]
@@ -215,7 +213,7 @@ async fn prune_leaves_schedules_of_calls_and_comments_and_their_jobs_alone() {
     output_of(&database, &["schedule", "sync"]).await;
     apply(&database, folder.path(), &[]).await;
     let before = kept(&database).await;
-    assert_eq!(apply(&database, folder.path(), &["--prune"]).await, "nothing to change\n");
+    assert_eq!(apply(&database, folder.path(), &["--prune"]).await, "no changes\n");
     assert_eq!(kept(&database).await, before);
     without_schedules(&folder);
     let plan = apply(&database, folder.path(), &["--prune"]).await;
@@ -226,10 +224,10 @@ async fn prune_leaves_schedules_of_calls_and_comments_and_their_jobs_alone() {
     }
 }
 
-/// What a file output_of, the exit code, where, and words of the message.
+/// File content, exit code, position, and part of the message.
 type Wrong = (String, i32, &'static str, &'static str);
 
-/// Of when, and of jobs.
+/// Mistakes in timings and jobs.
 fn wrong_timings_and_jobs() -> Vec<Wrong> {
     let x = "[schedule.x]\ntiming = \"manual\"\n";
     let statement = "statement = \"SELECT 1\"\n";
@@ -259,21 +257,31 @@ fn wrong_timings_and_jobs() -> Vec<Wrong> {
             "3:10",
             "timing is an integer, not a string",
         ),
-        (format!("[schedule.x]\n{statement}"), 2, "1:1", "no timing"),
-        (x.to_owned(), 2, "1:1", "no statement"),
+        (format!("[schedule.x]\n{statement}"), 2, "1:1", "missing timing"),
+        (x.to_owned(), 2, "1:1", "missing statement"),
         (format!("{x}{statement}colour = 1"), 2, "4:1", "unknown key \"colour\""),
         (
             format!("{x}{daily}{statement}"),
             2,
             "4:13",
-            "statement is of a statement, and it runs a job",
+            "statement is an option of a statement, not of jobs",
         ),
-        (format!("{x}{daily}max_attempts = 5"), 2, "4:16", "max_attempts is of a statement"),
-        (format!("{x}{daily}description = \"d\""), 2, "4:15", "description is of a statement"),
-        (format!("{x}{daily}jobs = [\"daily\"]"), 2, "4:8", "both job and jobs"),
-        (format!("{x}jobs = []"), 2, "3:8", "jobs is empty"),
-        (format!("{x}jobs = [1]"), 2, "3:9", "named by strings"),
-        (format!("{x}{daily}params = [1]"), 2, "4:10", "params of a job are a table"),
+        (
+            format!("{x}{daily}max_attempts = 5"),
+            2,
+            "4:16",
+            "max_attempts is an option of a statement",
+        ),
+        (
+            format!("{x}{daily}description = \"d\""),
+            2,
+            "4:15",
+            "description is an option of a statement",
+        ),
+        (format!("{x}{daily}jobs = [\"daily\"]"), 2, "4:8", "job and jobs exclude each other"),
+        (format!("{x}jobs = []"), 2, "3:8", "jobs must not be empty"),
+        (format!("{x}jobs = [1]"), 2, "3:9", "jobs must be strings"),
+        (format!("{x}{daily}params = [1]"), 2, "4:10", "params of a job must be a table"),
         (
             format!("{x}{statement}params = {{ a = 1 }}"),
             2,
@@ -283,7 +291,7 @@ fn wrong_timings_and_jobs() -> Vec<Wrong> {
     ]
 }
 
-/// Of statements, how they run, and names that are taken.
+/// Mistakes in statements, their options, and name conflicts.
 fn wrong_statements_and_names() -> Vec<Wrong> {
     let x = "[schedule.x]\ntiming = \"manual\"\n";
     let statement = "statement = \"SELECT 1\"\n";
@@ -292,27 +300,27 @@ fn wrong_statements_and_names() -> Vec<Wrong> {
             format!("{x}{statement}statement_file = \"vacuum.sql\""),
             2,
             "4:18",
-            "both a statement and",
+            "statement and statement_file exclude",
         ),
         (format!("{x}statement_file = \"none.sql\""), 2, "3:18", "none.sql"),
         (format!("{x}statement = \"COMMIT\""), 2, "3:13", "COMMIT"),
         (format!("{x}{statement}overlap = \"never\""), 2, "4:11", "overlap"),
-        (format!("{x}{statement}catch_up = -1"), 2, "4:12", "catch_up is not between 0 and 1000"),
-        (format!("{x}{statement}jitter = \"2 days\""), 2, "4:10", "at most a day"),
+        (format!("{x}{statement}catch_up = -1"), 2, "4:12", "catch_up must be from 0 to 1000"),
+        (format!("{x}{statement}jitter = \"2 days\""), 2, "4:10", "must be at most 1 day"),
         (format!("{x}{statement}max_lateness = \"soon\""), 2, "4:16", "not a duration"),
-        (format!("{x}{statement}at_most_once = true"), 2, "4:16", "needs mode"),
+        (format!("{x}{statement}at_most_once = true"), 2, "4:16", "requires mode"),
         (format!("{x}{statement}{x}{statement}"), 2, "4:", "duplicate key"),
         (
             format!("\n[schedule.purge]\ntiming = \"manual\"\n{statement}"),
             2,
             "2:1",
-            "is declared twice: the first time at",
+            "is already declared at",
         ),
         (
             format!("[schedule.Daily]\ntiming = \"manual\"\n{statement}"),
             2,
             "1:1",
-            "there is a job of that name at",
+            "a job has the same name at",
         ),
         (format!("\n{x}job = \"gone\""), 5, "2:1", "there is no job \"gone\""),
         (format!("{x}{statement}group = \"gone\""), 5, "1:1", "no group \"gone\""),

@@ -1,4 +1,5 @@
-//! What a person sees of schedules: listed, told, asked why, in the runs that they fired, by the doctor.
+//! Views of schedules for operators: lists, details, reasons, runs with their schedule, and doctor
+//! findings.
 
 use jiff::Timestamp;
 use jiff::civil::Weekday;
@@ -15,7 +16,7 @@ use crate::schedule_cli::{annotated, kept, output_of};
 async fn the_list_shows_the_status_of_each_schedule_and_its_errors() {
     let database = Database::new().await;
     let list = async || Program::pgmill(&database, &["schedule", "list"]).run().await;
-    assert_eq!(list().await, (0, String::new(), "there is no schedule\n".to_owned()));
+    assert_eq!(list().await, (0, String::new(), "there are no schedules\n".to_owned()));
     assert_eq!(
         json_of(&database, &["schedule", "list"]).await,
         json!({"schedules": [], "declaration_errors": []})
@@ -26,7 +27,7 @@ async fn the_list_shows_the_status_of_each_schedule_and_its_errors() {
     output_of(&database, &["schedule", "run-now", "a"]).await;
     annotated(&database, "nightly", "@daily(03:15, days: none)").await;
     assert_eq!(Program::pgmill(&database, &["schedule", "sync"]).run().await.0, 1);
-    let (code, rows, output) = list().await;
+    let (code, rows, reported) = list().await;
     let rows: Vec<&str> = rows.lines().collect();
     assert_eq!((code, rows.len()), (0, 3), "{rows:?}");
     assert!(
@@ -35,9 +36,9 @@ async fn the_list_shows_the_status_of_each_schedule_and_its_errors() {
         rows[1]
     );
     assert!(rows[2].contains("disabled"), "{}", rows[2]);
-    assert!(output.starts_with("error in the comment of public.nightly, 1:"), "{output}");
+    assert!(reported.starts_with("error in the comment of public.nightly, 1:"), "{reported}");
     let list = json_of(&database, &["schedule", "list"]).await;
-    assert_eq!(list["schedules"][0]["running"], 1);
+    assert_eq!(list["schedules"][0]["running_run_id"], 1);
     assert_eq!(list["declaration_errors"][0]["declared_as"], "public.nightly");
 }
 
@@ -57,7 +58,7 @@ async fn one_schedule_is_shown_with_its_description_next_fires_runs_and_log() {
         "schedule s: running, every day at 03:15 Europe/Berlin\n",
         "timing daily(03:15, zone: Europe/Berlin), declared by a call\n",
         "runs s, overlap queue, catch up 1 no later than 30m 0s, jitter 1m 0s, max attempts 7, retry interval 5.0s\n",
-        "run 1 goes on: pgmill run show 1\n",
+        "run 1 is in progress: pgmill run show 1\n",
         " 03:15:00 CE",
         "manual",
         "fired",
@@ -79,7 +80,7 @@ async fn one_schedule_is_shown_with_its_description_next_fires_runs_and_log() {
 }
 
 #[tokio::test]
-async fn the_next_fires_are_those_of_the_timing() {
+async fn the_next_fires_follow_the_timing() {
     let database = Database::new().await;
     let next = async |arguments: &[&str]| {
         json_of(&database, &[&["schedule", "next"], arguments].concat()).await["fires"].clone()
@@ -104,16 +105,16 @@ async fn the_next_fires_are_those_of_the_timing() {
     );
     assert!(lines[2].starts_with("Fri ") && lines[2].contains(&fires[0].to_string()), "{text}");
     let over = ["schedule", "next", "--timing", "once(2020-01-01 00:00)"];
-    let (code, text, output) = Program::pgmill(&database, &over).run().await;
+    let (code, text, reported) = Program::pgmill(&database, &over).run().await;
     assert_eq!(
-        (code, text.as_str(), output.as_str()),
-        (0, "once at 2020-01-01 00:00\n", "it has no fire left\n")
+        (code, text.as_str(), reported.as_str()),
+        (0, "once at 2020-01-01 00:00\n", "no more fires\n")
     );
     assert_eq!(json_of(&database, &over).await["fires"], json!([]));
 }
 
 #[tokio::test]
-async fn test_and_why_say_whether_it_would_fire_and_fire_nothing() {
+async fn test_and_why_report_whether_a_schedule_would_fire_and_fire_nothing() {
     let database = Database::new().await;
     database.execute("CREATE TABLE t AS SELECT now() - interval '90 seconds' AS at").await;
     schedule(&database, "clock", "daily(03:15)", "SELECT 1", "").await;
@@ -127,18 +128,21 @@ async fn test_and_why_say_whether_it_would_fire_and_fire_nothing() {
     )
     .await;
     let why = async |name: &str| output_of(&database, &["why", name]).await;
-    assert_eq!(why("clock").await, "no worker has worked out its timing since it was changed\n");
-    assert_eq!(why("hand").await, "it fires only when somebody says so\n");
+    assert_eq!(why("clock").await, "no worker has computed its next fire since it was changed\n");
+    assert_eq!(why("hand").await, "it fires only when started manually\n");
     {
         let _worker = Worker::start(&database, &FLAGS);
         planned(&database, "clock").await;
         planned(&database, "rows").await;
     }
-    assert!(why("clock").await.starts_with("the next fire is not due before "));
+    assert!(why("clock").await.starts_with("the next fire is due at "));
     assert_eq!(json_of(&database, &["why", "hand"]).await["schedule"], "hand");
     let rows = output_of(&database, &["schedule", "test", "rows"]).await;
     let lines: Vec<&str> = rows.lines().collect();
-    assert!(lines[0].starts_with("would not fire: no trigger is met: 1 rows < 1000"), "{rows}");
+    assert!(
+        lines[0].starts_with("would not fire: no trigger condition is met: pending rows 1 < 1000"),
+        "{rows}"
+    );
     assert_eq!(lines[1], "pending rows: 1");
     assert!(lines[2].starts_with("oldest row: 1m "), "{rows}");
     database.execute("INSERT INTO t SELECT now() FROM generate_series(1, 1000)").await;
@@ -146,9 +150,9 @@ async fn test_and_why_say_whether_it_would_fire_and_fire_nothing() {
     let rows = json_of(&database, &["schedule", "test", "rows"]).await;
     assert_eq!(
         (&rows["would_fire"], &rows["reason"], &rows["pending_rows"]),
-        (&json!(true), &json!("row threshold: 1001 rows >= 1000"), &json!(1001))
+        (&json!(true), &json!("row threshold: pending rows 1001 >= 1000"), &json!(1001))
     );
-    assert_eq!(why("rows").await, "row threshold: 1001 rows >= 1000\n");
+    assert_eq!(why("rows").await, "row threshold: pending rows 1001 >= 1000\n");
     let clock = json_of(&database, &["schedule", "test", "clock"]).await;
     assert!(clock["would_fire"] == false && clock["next_fire_at"].is_string(), "{clock}");
     assert_eq!(kept(&database).await, before);
@@ -157,7 +161,7 @@ async fn test_and_why_say_whether_it_would_fire_and_fire_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_says_which_schedule_fired_it_for_which_instant_and_why() {
+async fn a_run_shows_its_schedule_its_instant_and_the_reason() {
     let database = Database::new().await;
     job(&database, "daily", json!([{"name": "load", "statement": "SELECT 1"}])).await;
     let _worker = Worker::start(&database, &FLAGS);
@@ -221,10 +225,10 @@ async fn a_run_says_which_schedule_fired_it_for_which_instant_and_why() {
     );
 }
 
-/// What the doctor finds about schedules: verdict and message.
+/// Returns the doctor's finding about schedules: verdict and message.
 async fn finding(database: &Database) -> (String, String) {
-    let (_, document, output) = Program::pgmill(database, &["doctor", "--json"]).run().await;
-    let document: Value = serde_json::from_str(&document).unwrap_or_else(|_| panic!("{output}"));
+    let (_, document, reported) = Program::pgmill(database, &["doctor", "--json"]).run().await;
+    let document: Value = serde_json::from_str(&document).unwrap_or_else(|_| panic!("{reported}"));
     let checks = document["checks"].as_array().unwrap();
     let found = checks.iter().find(|it| it["check"] == "schedules").unwrap();
     let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
@@ -232,7 +236,7 @@ async fn finding(database: &Database) -> (String, String) {
 }
 
 #[tokio::test]
-async fn the_doctor_warns_of_errors_and_declaration_errors_and_finds_what_nobody_ticks() {
+async fn the_doctor_reports_errors_mistakes_and_schedules_without_a_tick() {
     let database = Database::new().await;
     let found = async |verdict: &str, message: &str| {
         assert_eq!(finding(&database).await, (verdict.to_owned(), message.to_owned()));
@@ -261,11 +265,11 @@ async fn the_doctor_warns_of_errors_and_declaration_errors_and_finds_what_nobody
     overdue(30).await;
     found("ok", "1 enabled, 1 disabled").await;
     overdue(7205).await;
-    found("problem", "1 enabled, 1 disabled; one has waited 2h 0m for a tick").await;
-    let (code, output, _) = Program::pgmill(&database, &["doctor"]).run().await;
+    found("problem", "1 enabled, 1 disabled; a tick is overdue by 2h 0m").await;
+    let (code, reported, _) = Program::pgmill(&database, &["doctor"]).run().await;
     assert!(
-        code == 1 && output.contains("hint: start a worker, or one without --no-scheduler"),
-        "{code} {output}"
+        code == 1 && reported.contains("hint: Start a worker without --no-scheduler."),
+        "{code} {reported}"
     );
     let _worker = Worker::start(&database, &FLAGS);
     eventually("a worker has ticked", async || finding(&database).await.0 == "ok").await;

@@ -1,5 +1,5 @@
-//! schema.sql is the contract: applied by whomever, as often as they like, it is the same schema,
-//! and its words and transitions are those of the programs.
+//! schema.sql is the contract: applied by any tool any number of times, the result is the same
+//! schema, and its enums and transitions match the programs.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -22,34 +22,34 @@ use schedule::enums::{DeclaredIn, Event, FireMode, Overlap};
 use crate::harness::private::server_programs;
 use crate::harness::{Database, Worker};
 
-/// A program of the server's, if this machine has it.
+/// Returns the path of a server program, if installed.
 fn program(name: &str) -> Option<PathBuf> {
     let found = server_programs().map(|folder| folder.join(name));
     let found = found.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name));
     Command::new(&found).arg("--version").output().is_ok().then_some(found)
 }
 
-/// The schema as pg_dump writes it, without what differs from one dump to the next.
+/// Returns the schema in pg_dump's format, without parts that differ between dumps.
 fn dump(database: &Database) -> Option<String> {
     let Some(pg_dump) = program("pg_dump") else {
-        println!("skipped: there is no pg_dump");
+        println!("skipped: pg_dump is not installed");
         return None;
     };
     let output =
         Command::new(pg_dump).args(["-s", "-n", "mill"]).arg(database.url()).output().unwrap();
-    let error_text = String::from_utf8_lossy(&output.stderr);
-    if error_text.contains("server version mismatch") {
+    let printed = String::from_utf8_lossy(&output.stderr);
+    if printed.contains("server version mismatch") {
         println!("skipped: pg_dump is older than the server");
         return None;
     }
-    assert!(output.status.success(), "{error_text}");
+    assert!(output.status.success(), "{printed}");
     let text = String::from_utf8(output.stdout).unwrap();
-    // Newer versions put a random word around the dump.
+    // Newer versions enclose the dump in a random token.
     let stable = |line: &&str| !line.contains("restrict ");
     Some(text.lines().filter(stable).collect::<Vec<_>>().join("\n"))
 }
 
-/// What the catalogs say agrees with schema.sql, whatever programs this machine has.
+/// Asserts that the catalogs match schema.sql, without external programs.
 async fn no_drift(database: &Database) {
     let differences = drift::differences(database.client()).await.unwrap().unwrap();
     assert!(differences.is_empty(), "{differences:?}");
@@ -58,7 +58,7 @@ async fn no_drift(database: &Database) {
 #[tokio::test]
 async fn psql_and_the_programs_apply_the_same_schema() {
     let (by_psql, by_program) = (Database::empty().await, Database::empty().await);
-    let Some(psql) = program("psql") else { return println!("skipped: there is no psql") };
+    let Some(psql) = program("psql") else { return println!("skipped: psql is not installed") };
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../schema.sql");
     let output = Command::new(psql)
         .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", file, "-d", &by_psql.url()])
@@ -91,7 +91,7 @@ async fn applying_the_schema_again_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_version_of_the_schema_is_refused_with_what_to_do() {
+async fn another_version_of_the_schema_is_refused_with_a_remedy() {
     let database = Database::new().await;
     for (version, hint) in [(2, "that the rest of the fleet runs"), (0, "pgmill init")] {
         let set = format!(
@@ -106,16 +106,16 @@ async fn another_version_of_the_schema_is_refused_with_what_to_do() {
         assert_eq!(found, Some(schema::InstalledSchema { version, works_with: version }));
         let mut worker = Worker::start(&database, &["--readers", "1"]);
         assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
-        let error_text = format!("holds schema version {version}");
-        assert!(worker.log().contains(&error_text), "{}", worker.log());
-        let (_, message) =
+        let printed = format!("has schema version {version}");
+        assert!(worker.log().contains(&printed), "{}", worker.log());
+        let (_, reported) =
             worker.log().rsplit_once("hint: ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
-        assert!(message.contains(hint), "{message}");
+        assert!(reported.contains(hint), "{reported}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_on_a_database_without_the_schema_names_the_command_that_makes_it() {
+async fn a_worker_on_a_database_without_the_schema_names_the_command_that_creates_it() {
     let database = Database::empty().await;
     let mut worker = Worker::start(&database, &["--readers", "1"]);
     assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
@@ -149,12 +149,16 @@ async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
     }
     let types = "SELECT count(*) FROM pg_type
         WHERE typnamespace = 'mill'::regnamespace AND typtype = 'e'";
-    assert_eq!(database.value::<i64>(types).await, 15, "an enum that no program knows");
+    assert_eq!(
+        database.value::<i64>(types).await,
+        15,
+        "the schema has an enum unknown to the programs"
+    );
 }
 
 const GONE: SessionIdentity = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };
 
-/// Everything that moves a task, by name.
+/// Every operation that moves a task, by name.
 const MOVES: &[&str] = &[
     "grant",
     "revoke",
@@ -164,17 +168,18 @@ const MOVES: &[&str] = &[
     "fail",
     "fail and retry",
     "fail and wait",
-    "give back",
-    "give back and wait",
+    "release",
+    "release and wait",
     "reclaim",
     "cancel",
     "retry",
 ];
 
-/// What makes a task need a permit.
+/// Option that makes a task need a permit.
 const KEYED: &str = ", concurrency_key => 'k'";
 
-/// A task in this state, enqueued with these options, and a claim on it that is good only if it runs.
+/// Creates a task in this state with these options, and a claim on it that is valid only if the
+/// task runs.
 async fn task_in(database: &Database, state: State, options: &str, worker: WorkerId) -> Claim {
     database.enqueue("SELECT 1", options).await;
     limit::grant_waiting_permits(database.client()).await.unwrap();
@@ -214,22 +219,22 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         }
         "claim" => drop(claim_one(database, worker).await),
         "promote" => drop(promote::promote(client).await.unwrap()),
-        // A claim that is lost is an error here, and changes nothing.
+        // Completing with a lost claim is an error here, and changes nothing.
         "complete" => drop(complete(client, &[Success::now(&claim, &report)], None).await),
         "fail" => failed(claim, RetryDecision::Final).await,
         "fail and retry" => {
             failed(claim, RetryDecision::Failure { retry_in: Duration::ZERO }).await;
         }
         "fail and wait" => failed(claim, RetryDecision::Failure { retry_in: wait }).await,
-        "give back" => drop(release(client, &claim, Duration::ZERO).await.unwrap()),
-        "give back and wait" => drop(release(client, &claim, wait).await.unwrap()),
+        "release" => drop(release(client, &claim, Duration::ZERO).await.unwrap()),
+        "release and wait" => drop(release(client, &claim, wait).await.unwrap()),
         "reclaim" => {
             let dead = reclaim::DeadWorker { worker, last_heartbeat: None };
             reclaim::reclaim(client, dead).await.unwrap();
         }
         "cancel" => drop(cancel::cancel(client, id).await.unwrap()),
         "retry" => drop(cancel::retry(client, id).await.unwrap()),
-        _ => panic!("{what} is no move"),
+        _ => panic!("unknown operation {what}"),
     }
 }
 
@@ -237,7 +242,7 @@ fn name(state: Option<State>) -> &'static str {
     state.map_or("finished", State::as_str)
 }
 
-/// The edges of [`State::may_become`], with `finished` for the way out.
+/// Returns the edges of [`State::may_become`], with `finished` for leaving the queue.
 fn graph() -> BTreeSet<(&'static str, &'static str)> {
     let targets = || State::ALL.iter().copied().map(Some).chain([None]);
     State::ALL
@@ -300,10 +305,10 @@ async fn the_table_refuses_a_running_task_without_a_claim_and_a_claim_without_a_
 }
 
 #[test]
-fn the_picture_in_the_architecture_is_the_state_graph() {
+fn the_diagram_in_the_architecture_equals_the_state_graph() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md");
     let Ok(text) = std::fs::read_to_string(path) else {
-        return println!("skipped: there is no ARCHITECTURE.md");
+        return println!("skipped: ARCHITECTURE.md does not exist");
     };
     let edge = |line: &str| {
         let mut words = line.split_whitespace().map(str::to_owned);
@@ -347,7 +352,7 @@ async fn history_has_a_partition_for_every_day_ahead_and_none_past_retention() {
         make_day(&database, days_ago).await;
     }
     database.execute("CREATE TABLE mill.attempts_of_mine (n int)").await;
-    // A day is dropped once all of it is past the 30 days: 30 days ago began less than that ago.
+    // A day is dropped once all of it is older than 30 days: the day that began 30 days ago is not.
     assert_eq!(prune::prune(database.client()).await.unwrap(), 3);
     assert_eq!(prune::prune(database.client()).await.unwrap(), 0);
     database.execute("UPDATE mill.settings SET history_retention = '8 days'").await;
@@ -357,14 +362,14 @@ async fn history_has_a_partition_for_every_day_ahead_and_none_past_retention() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_day_that_is_missing_is_made_before_anything_is_claimed() {
+async fn a_missing_day_is_created_before_any_claim() {
     let database = Database::new().await;
     let today: String = database
         .value("SELECT 'mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')")
         .await;
     let drop_today = format!("DROP TABLE IF EXISTS {today}");
     database.execute(&drop_today).await;
-    // An operator's cancel makes it, as no worker may be there.
+    // An operator's cancel creates the day too, because no worker may be running.
     let id = database.enqueue("SELECT 1", "").await;
     assert_eq!(cancel::cancel(database.client(), TaskId(id)).await.unwrap(), "cancelled");
     database.execute(&drop_today).await;

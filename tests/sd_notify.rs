@@ -1,4 +1,4 @@
-//! A service manager hears when a worker is ready, that it lives, and that it ends.
+//! A service manager is notified when a worker is ready, is alive, and stops.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
-/// Far more than a beat of 100 ms takes on this machine.
+/// Far longer than a heartbeat of 100 ms takes on any machine.
 const LONG: Duration = Duration::from_secs(60);
 
 /// The socket of a service manager.
@@ -31,7 +31,7 @@ impl ServiceManager {
         Worker::start_with(&database.url(), &flags, &variables)
     }
 
-    /// The next message, if there is one within this time.
+    /// Returns the next message, if one arrives within this time.
     fn next_within(&self, patience: Duration) -> Option<String> {
         self.socket.set_read_timeout(Some(patience)).unwrap();
         let mut bytes = [0; 4096];
@@ -43,7 +43,7 @@ impl ServiceManager {
         self.next_within(LONG).expect("a message")
     }
 
-    /// Messages up to the one with this in it, that one included.
+    /// Returns the messages up to and including the first one that contains this text.
     fn until(&self, text: &str) -> Vec<String> {
         let begun = Instant::now();
         let mut messages = Vec::new();
@@ -56,7 +56,7 @@ impl ServiceManager {
         panic!("no \"{text}\" in {messages:?}");
     }
 
-    /// What has been sent until now.
+    /// Discards the messages received so far.
     fn drain(&self) {
         while self.next_within(Duration::from_millis(1)).is_some() {}
     }
@@ -73,7 +73,7 @@ async fn the_service_manager_is_notified_of_start_watchdog_and_stop() {
     let database = Database::new().await;
     let service_manager = ServiceManager::new(&database);
     let mut worker = service_manager.worker(&database, &[]);
-    // A beat may come first; the claims do not.
+    // A heartbeat may be sent first; claims may not.
     let first = service_manager.until("READY=1");
     let ready = first.last().unwrap();
     assert!(ready.lines().any(|line| line == "STATUS=3 readers"), "{ready}");
@@ -88,12 +88,12 @@ async fn the_service_manager_is_notified_of_start_watchdog_and_stop() {
     }
     worker.signal(Signal::TERM);
     let stop = service_manager.until("STOPPING=1").pop().unwrap();
-    assert!(stop.contains("STATUS=draining, 1 tasks running"), "{stop}");
-    // The grace of two hours, and some more.
+    assert!(stop.contains("STATUS=draining, 1 task running"), "{stop}");
+    // The shutdown timeout of two hours, plus a margin.
     let extended = stop.lines().find_map(|line| line.strip_prefix("EXTEND_TIMEOUT_USEC="));
     let extended = Duration::from_micros(extended.unwrap().parse().unwrap());
     assert!(extended > Duration::from_secs(7230) && extended < Duration::from_secs(7300), "{stop}");
-    // It still lives, and says so.
+    // The worker is still alive, and reports it.
     service_manager.until("WATCHDOG=1");
     holder.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
     assert!(worker.ended().await.success());
@@ -108,8 +108,8 @@ async fn a_stalled_worker_sends_no_watchdog_notification() {
     service_manager.until("READY=1");
     service_manager.until("WATCHDOG=1");
     worker.signal(Signal::STOP);
-    // Its signal is asynchronous; what it had sent before is read.
-    eventually("the worker stands still", async || {
+    // SIGSTOP is asynchronous; messages sent before it are read.
+    eventually("the worker is stopped", async || {
         let state = format!("/proc/{}/stat", worker.pid());
         std::fs::read_to_string(state).unwrap().contains(") T ")
     })
@@ -145,7 +145,7 @@ async fn a_watchdog_interval_shorter_than_a_heartbeat_attempt_is_warned_about() 
         let mut worker = service_manager.worker(&database, &[("WATCHDOG_USEC", watchdog)]);
         service_manager.until("READY=1");
         service_manager.until("WATCHDOG=1");
-        assert_eq!(worker.log().contains("the watchdog is impatient"), warned, "{watchdog}");
+        assert_eq!(worker.log().contains("watchdog timeout is too short"), warned, "{watchdog}");
         worker.kill();
         service_manager.drain();
     }
@@ -155,9 +155,9 @@ async fn a_watchdog_interval_shorter_than_a_heartbeat_attempt_is_warned_about() 
 async fn an_unresponsive_or_absent_service_manager_blocks_nothing() {
     let database = Database::new().await;
     let service_manager = ServiceManager::new(&database);
-    // Nobody reads: its queue is full after some messages.
+    // The socket is never read: its queue fills up after some messages.
     let mut worker = service_manager.worker(&database, &[]);
-    worker.until_logged("the service manager was not told").await;
+    worker.until_logged("could not notify the service manager").await;
     let id = database.enqueue("SELECT 1", "").await;
     assert_eq!(database.outcome(id).await, "succeeded");
     drop(service_manager);

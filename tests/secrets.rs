@@ -1,5 +1,5 @@
-//! No password is in a log, a metric, an error, a list of processes or a row, however it was given and
-//! whatever went wrong.
+//! No password appears in a log, a metric, an error, a process list or a row, whatever its source
+//! and whatever fails.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::harness::{Database, Program, Worker};
 
 const SECRET: &str = "Xyzzy-4711";
 
-/// Connection strings with the secret in them, each wrong in its own way.
+/// Returns connection strings with the secret, each with a different mistake.
 fn broken(good: &str) -> Vec<String> {
     let (_, place) = good.rsplit_once('@').unwrap();
     vec![
@@ -32,7 +32,7 @@ fn assert_silent(what: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_about_a_connection_says_nothing_of_its_password() {
+async fn a_connection_error_never_contains_the_password() {
     let database = Database::new().await;
     for url in broken(&database.url()) {
         for program in [
@@ -44,7 +44,7 @@ async fn an_error_about_a_connection_says_nothing_of_its_password() {
             assert_ne!(code, 0, "{url}");
             assert_silent(&url, &(stdout + &stderr));
         }
-        // An unreachable database is waited for, or is the end: both say so.
+        // The worker retries an unreachable database, or ends: both are logged.
         let mut worker = Worker::start_at(&url, &["--log", "trace", "--readers", "1"]);
         worker.until_logged("error: ").await;
         worker.kill();
@@ -87,8 +87,8 @@ async fn a_worker_at_work_shows_no_password_anywhere() {
             "failed"
         );
     }
-    // Sessions that end and come back are reported, and what they are told.
-    // In two transactions: a session that ends before the change has committed comes back.
+    // Lost sessions and failed reconnects are logged with their errors. In two transactions: a
+    // session terminated before the change has committed can reconnect.
     database.execute(&format!("ALTER ROLE {} PASSWORD 'changed'", etl.name)).await;
     let end = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'",
@@ -120,7 +120,7 @@ async fn a_worker_at_work_shows_no_password_anywhere() {
     }
 }
 
-/// A file with a connection string; removed when dropped.
+/// A file with a connection string, removed on drop.
 struct UrlFile(std::path::PathBuf);
 
 impl UrlFile {
@@ -155,7 +155,7 @@ async fn every_program_reads_its_connection_string_from_a_file() {
     let variables = [("PGMILL_TASK_URL_FILE", task_file.path())];
     let mut worker =
         Worker::start_with("", &["--config", config.path(), "--readers", "1"], &variables);
-    // A flag wins over a variable: nobody listens there.
+    // A flag takes precedence over a variable; this address has no listener.
     let nowhere = "postgres://postgres@127.0.0.1:1/postgres";
     let flags = ["--database-url-file", file.path(), "--wait", "SELECT current_user"];
     let shown = Program::enqueue(&database, &flags).at(nowhere).succeeds().await;
@@ -177,7 +177,7 @@ async fn a_string_and_a_file_from_the_same_place_are_refused_by_name() {
     let url = database.url();
     let config = format!("task_url = \"{url}\"\ntask_url_file = \"{}\"\n", file.path());
     let config = UrlFile::new(&database, "twice.toml", &config);
-    let exclude = |text: &str, file: &str| format!("{text} and {file} exclude each other");
+    let exclude = |text: &str, file: &str| format!("{text} and {file} cannot be combined");
     let flags = ["--database-url", &url, "--database-url-file", file.path()];
     let variables = [("PGMILL_DATABASE_URL_FILE", file.path())];
     for (mut worker, names) in [
@@ -202,7 +202,7 @@ async fn a_string_and_a_file_from_the_same_place_are_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_cannot_be_used_is_named_with_a_hint_and_nothing_of_its_contents() {
+async fn an_unusable_file_is_named_with_a_hint_and_without_its_contents() {
     let database = Database::new().await;
     let word = UrlFile::new(&database, "word", &format!("{SECRET}\n"));
     let missing = word.path().to_owned() + ".none";
@@ -213,16 +213,16 @@ async fn a_file_that_cannot_be_used_is_named_with_a_hint_and_nothing_of_its_cont
         let task_flags = ["--task-url-file", path];
         let mut of_tasks = Worker::start(&database, &task_flags);
         assert_eq!(of_tasks.ended().await.code(), Some(2));
-        let mut logs = vec![worker.log(), of_tasks.log()];
+        let mut reported = vec![worker.log(), of_tasks.log()];
         for program in [
             Program::enqueue(&database, &[&flags[..], &["SELECT 1"]].concat()),
             Program::pgmill(&database, &[&["status"], &flags[..]].concat()),
         ] {
             let (code, stdout, stderr) = program.run().await;
             assert_eq!(code, 2);
-            logs.push(stdout + &stderr);
+            reported.push(stdout + &stderr);
         }
-        for text in logs {
+        for text in reported {
             assert!(text.contains(path) && text.contains("hint: "), "{text}");
             assert_silent(path, &text);
         }

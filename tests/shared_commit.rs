@@ -1,13 +1,14 @@
-//! Short tasks may share a transaction, and yet each is a task of its own: it fails alone, is stopped
-//! alone, has its own history, and leaves nothing to the next.
+//! Short tasks may share a transaction, yet remain separate: each fails alone, is cancelled alone,
+//! has its own history, and leaves no state to the next.
 
 use crate::harness::{Database, Worker};
 
-/// Leaves a row with the id of the task and of the transaction that it ran in.
+/// Inserts a row with the id of the task and of its transaction.
 const MARK: &str = "INSERT INTO effect
     SELECT current_setting('mill.task_id')::bigint, pg_current_xact_id()::text::bigint RETURNING task";
 
-/// A database whose default queue shares commits for up to `budget`, and a table of effects.
+/// Creates a database whose default queue shares commits for up to `budget`, and a table of
+/// effects.
 async fn database(budget: &str) -> Database {
     let database = Database::new().await;
     database
@@ -19,7 +20,7 @@ async fn database(budget: &str) -> Database {
     database
 }
 
-/// Enqueues all in one transaction and returns their ids.
+/// Enqueues all statements in one transaction and returns the task ids.
 async fn enqueue(database: &Database, statements: &[String], options: &str) -> Vec<i64> {
     let sql = format!(
         "SELECT mill.enqueue(statement{options})
@@ -48,7 +49,7 @@ async fn tasks_of_one_transaction_have_each_its_own_rows_notices_and_effect() {
              END $$",
         )
         .await;
-    // The end of a comment ends the statement, and nothing that follows it.
+    // A trailing comment ends the statement, and does not affect the next one.
     let statements = vec!["SELECT * FROM mark() -- and no more".to_owned(); TASKS];
     let ids = enqueue(&database, &statements, ", name => 'marks'").await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
@@ -68,7 +69,10 @@ async fn tasks_of_one_transaction_have_each_its_own_rows_notices_and_effect() {
     let expected = i64::try_from(ids.len()).unwrap();
     assert_eq!((row.get(0), row.get(1), row.get(2)), (expected, expected, expected));
     let transactions = transactions(&database).await;
-    assert!(transactions < expected / 4, "{transactions} transactions: the test shows little");
+    assert!(
+        transactions < expected / 4,
+        "{transactions} transactions: too many for a meaningful test"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +114,7 @@ async fn a_task_that_fails_in_a_shared_transaction_fails_alone() {
         }
     }
     let transactions = transactions(&database).await;
-    assert!(transactions < 450, "{transactions} transactions: the test shows little");
+    assert!(transactions < 450, "{transactions} transactions: too many for a meaningful test");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,8 +127,8 @@ async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cance
     let ids = enqueue(&database, &statements, ", max_attempts => 1").await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
     let sleeps = ids[200];
-    // Everything but what sleeps, and what waits for the one reader behind it, ends.
-    crate::harness::eventually("it sleeps alone", async || {
+    // All tasks end except the sleeping one, and those that wait behind it for the only reader.
+    crate::harness::eventually("the task sleeps alone", async || {
         let sql = "SELECT FROM mill.running WHERE wait_event = 'PgSleep' AND id = $1
                    AND (SELECT count(*) FROM mill.tasks WHERE state = 'running') = 1";
         !database.rows(sql, &[&sleeps]).await.is_empty()
@@ -142,9 +146,9 @@ async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cance
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_must_not_share_a_transaction_does_not() {
+async fn tasks_that_must_not_share_a_transaction_run_alone() {
     let database = database("20ms").await;
-    // Short enough to be cut off by the patience with a group, which is ten budgets.
+    // Shorter than the time limit of a shared commit, which is ten budgets.
     let options = [", timeout => '200ms'", ", external => true", ", params => '[]'"];
     let mut alone = Vec::new();
     for options in options {
@@ -161,6 +165,6 @@ async fn what_must_not_share_a_transaction_does_not() {
     let row = &database.rows(sql, &[&many]).await[0];
     assert_eq!(row.get::<_, i64>(0), 200);
     let transactions: i64 = row.get(1);
-    // How many share one depends on how busy the machine is.
-    assert!(transactions < 200, "{transactions} transactions: the test shows little");
+    // The number of tasks per transaction depends on the load of the machine.
+    assert!(transactions < 200, "{transactions} transactions: too many for a meaningful test");
 }

@@ -1,4 +1,4 @@
-//! An enqueue belongs to the caller's transaction, a key has one live task, and what is due runs.
+//! An enqueue belongs to the caller's transaction, a key has one live task, and due tasks run.
 
 use std::collections::HashSet;
 
@@ -56,12 +56,12 @@ async fn a_second_enqueue_with_a_live_key_gets_the_first_task_until_that_one_end
     assert_eq!(database.outcome(fifth.id.0).await, "failed");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.dedup_keys").await, 0);
 
-    // SQL callers are told by a notice.
+    // SQL callers are informed by a notice.
     let live =
         database.enqueue("SELECT 1", ", key => 'k', due_at => now() + interval '1 day'").await;
     let ran = database.run("SELECT mill.enqueue('SELECT 2', key => 'k')", "").await;
     assert_eq!(ran.row(0), [live.to_string()]);
-    let notice = format!("task {live} is live with key \"k\", no new task");
+    let notice = format!("no task was submitted: task {live} with key \"k\" is live");
     assert_eq!(ran.notices[0]["message"], notice);
 }
 
@@ -93,7 +93,7 @@ async fn a_key_of_a_rolled_back_enqueue_goes_to_the_waiting_one() {
         futures_util::future::join(enqueue(&second, &task(), &options, Some("k")), async {
             let waits = "SELECT count(*) FROM pg_stat_activity
                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            crate::harness::eventually("the second waits", async || {
+            crate::harness::eventually("the second enqueue waits", async || {
                 database.value::<i64>(waits).await == 1
             })
             .await;
@@ -114,11 +114,11 @@ async fn due_tasks_are_promoted_and_others_are_not() {
     let state = async |id: i64| -> String {
         database.value(&format!("SELECT state::text FROM mill.tasks WHERE id = {id}")).await
     };
-    assert_eq!(state(past).await, "pending", "what is due already has nothing to wait for");
+    assert_eq!(state(past).await, "pending", "a task that is already due does not wait");
     let promoted = promote(database.client()).await.unwrap();
     let wait = promoted.next_due_in.unwrap().as_secs();
     assert!(promoted.tasks == 0 && (3000..=3600).contains(&wait), "{promoted:?}");
-    // The row moves, not the clock.
+    // The row is moved, not the clock.
     database
         .execute(&format!(
             "UPDATE mill.tasks SET due_at = now() - interval '1 s' WHERE id = {soon}"
@@ -127,7 +127,7 @@ async fn due_tasks_are_promoted_and_others_are_not() {
     let promoted = promote(database.client()).await.unwrap();
     assert!(promoted.tasks == 1 && promoted.next_due_in.unwrap().as_secs() > 6000, "{promoted:?}");
     assert_eq!((state(soon).await, state(later).await), ("pending".into(), "scheduled".into()));
-    // One that is due at the end of the calendar holds up nobody.
+    // A task due at the end of the calendar delays no other task.
     at("'9999-12-30'").await;
     promote(database.client()).await.unwrap();
 }
@@ -157,7 +157,7 @@ async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused()
         let error = database.client().batch_execute(&sql).await.expect_err(&sql);
         assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("22023"), "{sql}");
     }
-    // One that is wrong takes the others with it.
+    // One invalid task refuses the whole call.
     let sql = "SELECT mill.enqueue_many(ARRAY['SELECT 1', ' ', 'SELECT 2'])";
     assert!(database.client().batch_execute(sql).await.is_err());
     assert_eq!(database.value::<i64>(TASKS).await, 500);

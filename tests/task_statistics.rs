@@ -1,9 +1,9 @@
-//! What history adds up to: how long tasks take, and what fails by kind.
+//! Statistics from history: durations of tasks, and failures by cause.
 
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker};
 
-/// Attempts of tasks `name`, the n-th of them n minutes ago and `seconds` long.
+/// Inserts attempts of tasks `name`, the n-th of them n minutes ago and `seconds` long.
 async fn record(database: &Database, name: &str, count: i32, seconds: &str, outcome: &str) {
     database
         .execute(&format!(
@@ -24,20 +24,20 @@ async fn record(database: &Database, name: &str, count: i32, seconds: &str, outc
 #[tokio::test(flavor = "multi_thread")]
 async fn durations_show_percentiles_and_trend_of_each_name() {
     let database = Database::new().await;
-    // The newest has n = 1: twenty of 3 s, before them 1 s, and one of 200 that is long ago.
+    // The newest has n = 1: twenty of 3 s, older ones of 1 s, and a single old one of 100 s.
     let seconds = "CASE WHEN n <= 20 THEN 3 WHEN n = 200 THEN 100 ELSE 1 END";
     record(&database, "load", 200, seconds, "succeeded").await;
     record(&database, "load", 7, "0", "failed").await;
     record(&database, "few", 30, "n", "succeeded").await;
     record(&database, "never", 2, "1", "failed").await;
-    let query = "SELECT string_agg(concat_ws(' ', queue, name, attempts, failures,
+    let reported = "SELECT string_agg(concat_ws(' ', queue, name, attempts, failures,
             extract(epoch FROM p50)::real, extract(epoch FROM p95)::real, extract(epoch FROM mean)::real,
             extract(epoch FROM last)::real, trend), '; ' ORDER BY name) FROM mill.durations";
     assert_eq!(
-        database.value::<String>(query).await,
+        database.value::<String>(reported).await,
         "etl few 30 0 15.5 28.55 15.5 1; etl load 207 7 1 3 1.695 3 3; etl never 2 2"
     );
-    // What is older than seven days does not count.
+    // Attempts older than seven days do not count.
     database
         .execute(
             "CREATE TABLE mill.attempts_old (LIKE mill.attempts INCLUDING DEFAULTS);
@@ -55,13 +55,13 @@ async fn durations_show_percentiles_and_trend_of_each_name() {
     let id = database.enqueue("SELECT pg_sleep(1.5)", ", queue => 'etl', name => 'load'").await;
     assert_eq!(database.outcome(id).await, "succeeded");
     let shown = Program::pgmill(&database, &["task", "show", &id.to_string()]).succeeds().await;
-    let expected = "p50 1.0s, p95 3.0s of the last 208 attempts; this one is 1.";
-    assert!(shown.contains(expected), "{shown}");
+    let fragment = "p50 1.0s, p95 3.0s of the last 208 attempts; this attempt: 1.";
+    assert!(shown.contains(fragment), "{shown}");
     assert!(worker.terminate().await.success());
 }
 
 #[tokio::test]
-async fn a_message_becomes_a_pattern_without_what_differs() {
+async fn a_message_becomes_a_pattern_without_its_variable_parts() {
     let database = Database::new().await;
     for (message, pattern) in [
         ("relation \"a b\" has 17 rows", "relation \"…\" has # rows"),
@@ -78,7 +78,7 @@ async fn a_message_becomes_a_pattern_without_what_differs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_are_counted_by_kind_and_a_kind_is_run_again() {
+async fn failures_are_counted_by_cause_and_a_cause_is_retried() {
     let database = Database::new().await;
     record(&database, "load", 6, "1", "failed").await;
     let mut worker = Worker::start(&database, &["--readers", "2"]);
@@ -97,11 +97,11 @@ async fn failures_are_counted_by_kind_and_a_kind_is_run_again() {
         assert_eq!(database.outcome(id).await, "failed");
     }
     assert!(worker.terminate().await.success());
-    let query = "SELECT string_agg(concat_ws(' ', outcome, sqlstate, message, attempts, tasks, queues, names), '; '
+    let reported = "SELECT string_agg(concat_ws(' ', outcome, sqlstate, message, attempts, tasks, queues, names), '; '
             ORDER BY sqlstate) FROM mill.failures";
     let duplicates = "duplicate key value violates unique constraint \"…\"";
     assert_eq!(
-        database.value::<String>(query).await,
+        database.value::<String>(reported).await,
         format!(
             "failed 22012 division by zero 3 2 {{default}} {{insert}}; \
              failed 23505 {duplicates} 7 7 {{default,etl}} {{insert,load}}"
@@ -110,7 +110,7 @@ async fn failures_are_counted_by_kind_and_a_kind_is_run_again() {
     let listed = Program::pgmill(&database, &["failures"]).succeeds().await;
     assert!(listed.contains(duplicates) && listed.contains("division by zero"), "{listed}");
 
-    // One kind of one queue: two share the code and differ in the message.
+    // One cause of one queue: two causes share the code and differ in the message.
     database.execute("UPDATE mill.attempts SET message = 'another' WHERE task_id = 1001").await;
     let again = ["task", "retry", "--sqlstate", "23505", "--message", duplicates, "--queue", "etl"];
     let foreseen = Program::pgmill(&database, &[&again[..], &["--dry-run"]].concat()).succeeds();
@@ -119,7 +119,7 @@ async fn failures_are_counted_by_kind_and_a_kind_is_run_again() {
     let live = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM mill.tasks";
     assert_eq!(database.value::<String>(live).await, "1002 1003 1004 1005 1006");
 
-    // Who sees no messages sees the codes.
+    // A viewer without access to messages sees the codes.
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     database.execute("UPDATE mill.settings SET hide_statements = true").await;
     let seen =

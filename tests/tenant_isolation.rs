@@ -1,5 +1,5 @@
-//! What a task tries in order to act as somebody else, to learn what is not its own, or to change what
-//! became of it: nothing of it works.
+//! Attempts of a task to act as another login, to read data of others, or to change its own
+//! recorded outcome: none succeeds.
 
 use crate::harness::login::{Login, PASSWORD};
 use crate::harness::{Database, Worker, eventually};
@@ -43,7 +43,8 @@ impl<'a> Tenants<'a> {
         self.database.run(statement, ", run_as => 'own', max_attempts => 1").await
     }
 
-    /// Nothing of the other's was touched, and the next tasks of both are who they should be.
+    /// Asserts that the other tenant's data is untouched, and that the next tasks of both run with
+    /// the right login.
     async fn assert_apart(&self, after: &str) {
         let secret = self.database.value::<i64>("SELECT count(*) FROM secret").await;
         assert_eq!(secret, 0, "after {after}");
@@ -70,7 +71,7 @@ impl<'a> Tenants<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_task_becomes_somebody_else() {
+async fn no_task_acts_as_another_login() {
     let database = Database::new().await;
     let tenants = Tenants::new(&database).await;
     let other = &tenants.other.name;
@@ -97,7 +98,7 @@ async fn no_task_becomes_somebody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_at_the_end_of_a_transaction_is_the_task_still() {
+async fn code_that_runs_at_commit_runs_as_the_task() {
     let database = Database::new().await;
     let tenants = Tenants::new(&database).await;
     let other = &tenants.other.name;
@@ -135,7 +136,7 @@ async fn what_runs_at_the_end_of_a_transaction_is_the_task_still() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_task_puts_in_front_is_not_what_the_worker_calls() {
+async fn the_worker_never_calls_objects_that_a_task_puts_in_the_search_path() {
     let database = Database::new().await;
     let tenants = Tenants::new(&database).await;
     let shadows = "CREATE TEMP TABLE pg_roles (rolname name, rolsuper boolean);
@@ -184,7 +185,7 @@ async fn a_task_ends_nobody_elses_session_and_forges_no_completion() {
         assert_eq!(ran.outcome, "succeeded", "{ran:?}");
     }
     assert_eq!(database.value::<i64>(sessions).await, before);
-    // Where its own token would be, there is nothing to be read.
+    // The places that could contain its own token are not readable.
     for read in [
         "SELECT token FROM mill.tasks",
         "SELECT * FROM mill.running",
@@ -196,7 +197,7 @@ async fn a_task_ends_nobody_elses_session_and_forges_no_completion() {
         "SELECT mill.complete(ARRAY[{victim}]::bigint[], ARRAY[gen_random_uuid()], pg_current_xact_id(), NULL, NULL, NULL)"
     );
     tenants.run(&forged).await.assert_failed("MT001", "");
-    // Its own token is not to be had either: not from its session, nor from what the server shows.
+    // Its own token is not available either: not from its session, nor from the server's views.
     let token: String =
         database.value(&format!("SELECT token::text FROM mill.tasks WHERE id = {victim}")).await;
     let search = format!(
@@ -248,7 +249,7 @@ async fn a_connection_of_dblink_that_a_task_leaves_open_is_closed() {
         return;
     }
     database.execute("CREATE SCHEMA links; CREATE EXTENSION dblink SCHEMA links; GRANT USAGE ON SCHEMA links TO PUBLIC").await;
-    // Shared commits as well: no other task may find it in the middle of a transaction.
+    // Shared commits as well: no other task may use the connection within a transaction.
     database.execute("SELECT mill.share_commits('default', '100 milliseconds')").await;
     let tenants = Tenants::new(&database).await;
     let place = tenants.other.url();
@@ -266,7 +267,7 @@ async fn a_connection_of_dblink_that_a_task_leaves_open_is_closed() {
         let opened = tenants.run(&format!("SELECT links.dblink_connect({name}'{to}')")).await;
         assert_eq!(opened.outcome, "succeeded", "{opened:?}");
         let after = tenants.run(count).await;
-        assert_eq!(after.row(0), before.row(0), "the same session, and nothing in it");
+        assert_eq!(after.row(0), before.row(0), "the same session, without leftover state");
         let lent = tenants
             .run(&format!("SELECT links.dblink_exec({name}'INSERT INTO secret VALUES (1)')"))
             .await;
@@ -275,6 +276,7 @@ async fn a_connection_of_dblink_that_a_task_leaves_open_is_closed() {
     }
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename = '$' AND application_name NOT LIKE 'pgmill%'";
     let sessions = sessions.replace('$', &tenants.other.name);
-    eventually("they are gone", async || database.value::<i64>(&sessions).await == 0).await;
+    eventually("the sessions are closed", async || database.value::<i64>(&sessions).await == 0)
+        .await;
     tenants.end().await;
 }

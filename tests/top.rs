@@ -1,5 +1,5 @@
-//! `pgmill top` on a real terminal shows what happens, does what its keys say, and leaves the terminal as
-//! it was.
+//! `pgmill top` on a real terminal: shows the fleet, performs its key commands, and restores the
+//! terminal.
 
 use cluster::Mode;
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,13 +27,13 @@ async fn an_operator_sees_who_blocks_a_task_and_cancels_it() {
     top.until_shown("SELECT pg_advisory_xact_lock(1)").await;
     top.type_keys("c");
     top.until_shown(&format!("cancel task {id}? [y/N]")).await;
-    // Anything but y leaves it alone.
+    // Any key except y cancels.
     top.type_keys("n");
     top.until_shown("esc back").await;
     let asked = "SELECT count(*) FROM mill.cancel_requests";
     assert_eq!(database.value::<i64>(asked).await, 0);
     top.type_keys("cy");
-    top.until_shown(&format!("task {id}: requested")).await;
+    top.until_shown(&format!("task {id}: cancellation requested")).await;
     assert_eq!(database.outcome(id).await, "cancelled");
     top.until_shown("cancelled on request").await;
 
@@ -45,7 +45,7 @@ async fn an_operator_sees_who_blocks_a_task_and_cancels_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queues_are_paused_and_workers_drained_from_it() {
+async fn queues_are_paused_and_workers_drained_from_top() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &["--readers", "2", "--heartbeat-interval", "200ms"]);
     database.enqueue("SELECT 1", ", queue => 'etl', due_at => now() + interval '1 day'").await;
@@ -55,10 +55,10 @@ async fn queues_are_paused_and_workers_drained_from_it() {
     top.type_keys("\tdy");
     top.until_shown("draining").await;
     top.type_keys("\tpy");
-    top.until_shown("queue etl is paused; running tasks go on").await;
+    top.until_shown("queue etl paused; running tasks continue").await;
     let paused = "SELECT paused FROM mill.queues WHERE name = 'etl'";
     eventually("the queue is paused", async || database.value(paused).await).await;
-    // A signal ends it like a key.
+    // A signal ends the program like a key.
     let pid = Pid::from_raw(i32::try_from(top.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     assert!(top.ended().await.success());
@@ -66,19 +66,19 @@ async fn queues_are_paused_and_workers_drained_from_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_database_it_reports_the_outage_and_recovers() {
+async fn during_an_outage_top_reports_it_and_recovers() {
     let mut own = PrivateDatabase::new(&[]).await;
     let top = top(&own.database);
     top.until_shown("no problem").await;
     own.cluster.stop(Mode::Fast).unwrap();
-    top.until_shown("trying again").await;
+    top.until_shown("retrying").await;
     top.until_shown("no problem").await;
     own.cluster.start_again().unwrap();
     top.until_shown("? help").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_colours_it_shows_the_same_and_without_a_terminal_it_refuses() {
+async fn without_colours_top_shows_the_same_and_without_a_terminal_it_refuses() {
     let database = Database::new().await;
     let mut command = Program::pgmill(&database, &["top", "--no-color"]).into_command();
     command.env("COLUMNS", "80");
@@ -88,7 +88,7 @@ async fn without_colours_it_shows_the_same_and_without_a_terminal_it_refuses() {
     let (code, _, stderr) = Program::pgmill(&database, &["top"]).run().await;
     assert_eq!(code, 2);
     assert!(
-        stderr.contains("top needs a terminal") && stderr.contains("pgmill status"),
+        stderr.contains("top requires a terminal") && stderr.contains("pgmill status"),
         "{stderr}"
     );
 }

@@ -1,10 +1,10 @@
-//! Triggers: a schedule fires when a table says so, for the reason that it gives; what looks at the
-//! table can do nothing else, and what goes wrong with one is nothing to the others.
+//! Triggers: a schedule fires when the condition on a table is met, with the reason; the probe
+//! cannot do anything else, and a failing trigger does not affect the others.
 
 use crate::harness::{Database, Worker, eventually};
 use crate::schedule::{FLAGS, events, schedule};
 
-/// Rows that wait, so many seconds old.
+/// Inserts pending rows of this age in seconds.
 async fn rows(database: &Database, count: i32, age: &str) {
     database
         .execute(&format!(
@@ -42,7 +42,7 @@ async fn until_reason(database: &Database, name: &str, begins: &str) {
     .await;
 }
 
-/// `would_fire reason pending` of the dry run.
+/// Returns `would_fire reason pending` of the dry run.
 async fn test(database: &Database, name: &str) -> (bool, String, Option<i64>) {
     let sql = "SELECT would_fire, reason, pending_rows FROM mill.schedule_test($1)";
     let row = &database.rows(sql, &[&name]).await[0];
@@ -64,26 +64,24 @@ async fn threshold_comes_before_idle_and_idle_before_new_rows() {
     until_read(&database, "inbox").await;
     assert_eq!(
         test(&database, "inbox").await,
-        (false, "no trigger is met: no rows < 5".to_owned(), Some(0))
+        (false, "no trigger condition is met: pending rows 0 < 5".to_owned(), Some(0))
     );
     rows(&database, 1, "0").await;
-    until_reason(&database, "inbox", "new rows: 1, and no fire before").await;
-    // Not again within the hour, but by its other triggers.
+    until_reason(&database, "inbox", "new rows: pending rows 1, no previous fire").await;
+    // Not again within the hour, except by its other conditions.
     rows(&database, 4, "0").await;
     let (fires, reason, pending) = test(&database, "inbox").await;
     assert!(!fires && pending == Some(4), "{reason}");
-    assert!(reason.starts_with("no trigger is met: 4 rows < 5, the oldest is 00:00:"), "{reason}");
-    assert!(
-        reason.contains("the last fire 00:0") && reason.ends_with(" ago < 01:00:00"),
-        "{reason}"
-    );
+    let unmet = "no trigger condition is met: pending rows 4 < 5, age of the oldest row 00:00:";
+    assert!(reason.starts_with(unmet), "{reason}");
+    assert!(reason.contains("last fire 00:0") && reason.ends_with(" ago < 01:00:00"), "{reason}");
     rows(&database, 1, "0").await;
-    until_reason(&database, "inbox", "row threshold: 5 rows >= 5").await;
+    until_reason(&database, "inbox", "row threshold: pending rows 5 >= 5").await;
     rows(&database, 2, "11 minutes").await;
-    until_reason(&database, "inbox", "idle: the oldest of 2 rows is 00:11:").await;
-    // Both would be met: the threshold is told.
+    until_reason(&database, "inbox", "idle: age of the oldest row 00:11:").await;
+    // Both conditions are met: the threshold is reported.
     rows(&database, 7, "11 minutes").await;
-    until_reason(&database, "inbox", "row threshold: 7 rows >= 5").await;
+    until_reason(&database, "inbox", "row threshold: pending rows 7 >= 5").await;
     let logged: String = database
         .value(
             "SELECT string_agg(concat_ws(' ', split_part(reason, ':', 1), rows), ', ' ORDER BY id)
@@ -96,7 +94,7 @@ async fn threshold_comes_before_idle_and_idle_before_new_rows() {
         .execute("UPDATE mill.schedules SET last_fire_at = now() - interval '61 minutes'")
         .await;
     rows(&database, 1, "0").await;
-    until_reason(&database, "inbox", "new rows: 1, and the last fire 01:01:").await;
+    until_reason(&database, "inbox", "new rows: pending rows 1, last fire 01:01:").await;
 }
 
 #[tokio::test]
@@ -109,32 +107,38 @@ async fn a_trigger_that_stays_met_during_a_run_is_logged_once() {
     schedule(&database, "inbox", &format!("trigger({TABLE}, rows: 1)"), held, "").await;
     rows(&database, 1, "0").await;
     let _worker = Worker::start(&database, &FLAGS);
-    eventually("it is skipped", async || events(&database, "inbox").await == "fired 1, skipped 1")
-        .await;
+    eventually("the fire is skipped", async || {
+        events(&database, "inbox").await == "fired 1, skipped 1"
+    })
+    .await;
     let (fires, reason, _) = test(&database, "inbox").await;
     assert!(
-        !fires && reason.starts_with("row threshold: 1 rows >= 1; run 1 goes on since"),
+        !fires
+            && reason
+                .starts_with("row threshold: pending rows 1 >= 1; run 1 has been running since"),
         "{reason}"
     );
     let next_tick = "SELECT next_tick_at FROM mill.schedules";
     let before: jiff::Timestamp = database.value(next_tick).await;
-    eventually("it is looked at again", async || {
+    eventually("the trigger is probed again", async || {
         database.value::<jiff::Timestamp>(next_tick).await > before
     })
     .await;
     let again: jiff::Timestamp = database.value(next_tick).await;
-    eventually("and again", async || database.value::<jiff::Timestamp>(next_tick).await > again)
-        .await;
+    eventually("the trigger is probed a third time", async || {
+        database.value::<jiff::Timestamp>(next_tick).await > again
+    })
+    .await;
     assert_eq!(events(&database, "inbox").await, "fired 1, skipped 1");
     holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
-    eventually("it ends", async || {
+    eventually("the run ends", async || {
         events(&database, "inbox").await == "fired 1, skipped 1, completed 1"
     })
     .await;
 }
 
 #[tokio::test]
-#[expect(clippy::too_many_lines, reason = "a list of what may be tried")]
+#[expect(clippy::too_many_lines, reason = "a list of attempts")]
 async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_others() {
     let database = Database::new().await;
     database
@@ -190,12 +194,12 @@ async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_oth
         schedule(&database, name, &timing, "SELECT 1", "").await;
     }
     let _worker = Worker::start(&database, &FLAGS);
-    until_reason(&database, "odd", "idle: the oldest of 1 rows is 01:0").await;
+    until_reason(&database, "odd", "idle: age of the oldest row 01:0").await;
     for (name, _, error) in probes {
-        eventually(&format!("{name} says {error}"), async || {
-            let error_text =
+        eventually(&format!("{name} reports {error}"), async || {
+            let output =
                 format!("SELECT coalesce(error, '') FROM mill.schedules WHERE name = '{name}'");
-            database.value::<String>(&error_text).await.contains(error)
+            database.value::<String>(&output).await.contains(error)
         })
         .await;
         assert_eq!(events(&database, name).await, "error 1", "{name}: once");
@@ -205,26 +209,28 @@ async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_oth
         ("injected", "relation \"victim; DROP TABLE victim\" does not exist"),
         ("through the filter", "cannot insert multiple commands into a prepared statement"),
     ] {
-        let error_text =
+        let output =
             format!("SELECT coalesce(error, '') FROM mill.schedules WHERE name = '{name}'");
-        eventually(name, async || database.value::<String>(&error_text).await.contains(error))
-            .await;
+        eventually(name, async || database.value::<String>(&output).await.contains(error)).await;
     }
     until_read(&database, "a comment").await;
-    assert_eq!(test(&database, "a comment").await.1, "no trigger is met: no rows < 1");
+    assert_eq!(
+        test(&database, "a comment").await.1,
+        "no trigger condition is met: pending rows 0 < 1"
+    );
     assert_eq!(database.value::<i64>("SELECT count(*) FROM victim").await, 0);
-    // The dry run is as careful, and says the same.
+    // The dry run is as restricted, and reports the same.
     for (name, _, error) in probes.iter().filter(|(name, ..)| !["hangs", "unset"].contains(name)) {
         let asked =
             database.client().query("SELECT reason FROM mill.schedule_test($1)", &[name]).await;
-        let error_text = match asked {
+        let output = match asked {
             Ok(rows) => rows[0].get::<_, String>(0),
             Err(error) => error.as_db_error().unwrap().message().to_owned(),
         };
         let refused = ["INSERT is not allowed", "cannot open multi-query plan as cursor"];
         assert!(
-            error_text.contains(error) || refused.iter().any(|it| error_text.contains(it)),
-            "{name}: {error_text}"
+            output.contains(error) || refused.iter().any(|it| output.contains(it)),
+            "{name}: {output}"
         );
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM victim").await, 0);
@@ -246,15 +252,14 @@ async fn probes_run_under_the_login_of_the_tasks() {
     }
     let as_role = database.url_as(&role, "x");
     let worker = Worker::start(&database, &[&FLAGS[..], &["--task-url", &as_role]].concat());
-    until_reason(&database, "open", "row threshold: 1 rows >= 1").await;
+    until_reason(&database, "open", "row threshold: pending rows 1 >= 1").await;
     for (name, error) in [
         ("secret", "permission denied for table secret"),
         ("queue", "permission denied for table tasks"),
     ] {
-        let error_text =
+        let output =
             format!("SELECT coalesce(error, '') FROM mill.schedules WHERE name = '{name}'");
-        eventually(name, async || database.value::<String>(&error_text).await.contains(error))
-            .await;
+        eventually(name, async || database.value::<String>(&output).await.contains(error)).await;
     }
     drop(worker);
     database.execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
@@ -279,7 +284,7 @@ async fn a_slow_probe_of_a_schedule_that_has_been_changed_fires_nothing() {
     let evaluated = "SELECT next_tick_at IS NULL FROM mill.schedules";
     eventually("the change is planned", async || database.value(evaluated).await).await;
     assert_eq!(events(&database, "slow").await, "");
-    assert_eq!(test(&database, "slow").await.1, "it fires only when somebody says so");
+    assert_eq!(test(&database, "slow").await.1, "it fires only when started manually");
 }
 
 #[tokio::test]
@@ -292,16 +297,17 @@ async fn a_probe_that_hangs_is_not_started_again_before_it_has_ended() {
     let _worker = Worker::start(&database, &FLAGS);
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
         AND wait_event = 'advisory' AND datname = current_database()";
-    eventually("it hangs", async || database.value::<i64>(waiting).await > 0).await;
+    eventually("the probe hangs", async || database.value::<i64>(waiting).await > 0).await;
     for _ in 0..3 {
         let next_tick = "SELECT next_tick_at FROM mill.schedules";
         let before: jiff::Timestamp = database.value(next_tick).await;
-        eventually("it is looked at again", async || {
+        eventually("the schedule is processed again", async || {
             database.value::<jiff::Timestamp>(next_tick).await > before
         })
         .await;
     }
     assert_eq!(database.value::<i64>(waiting).await, 1);
     holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
-    eventually("it fires", async || events(&database, "slow").await.contains("fired")).await;
+    eventually("the schedule fires", async || events(&database, "slow").await.contains("fired"))
+        .await;
 }

@@ -1,7 +1,7 @@
-//! The schema moves on, and the programs one after the other, while the fleet works.
+//! The schema is upgraded, and then the programs one by one, while the fleet works.
 //!
-//! There is one released version, so the next one is made up here: with what a migration typically
-//! has. The programs of these tests are those of the version before.
+//! Only one version is released, so the next one is synthetic and contains the typical parts of a
+//! migration. The programs of these tests are those of the previous version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use tokio_postgres::Client;
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 use crate::tidy::{files, literals, without_tests};
 
-/// A column, an index, a function of the tasks' own transactions with another body, one of the beats
-/// with another argument, and a view with another column.
+/// A column, an index, a changed body of a function in the tasks' own transactions, a changed
+/// argument of a heartbeat function, and a view with an additional column.
 const NEXT: Migration = Migration {
     version: 2,
     works_with: 1,
@@ -39,7 +39,7 @@ GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;",
 
 const FLEET: usize = 20;
 
-/// Some of them long enough to be running whenever something happens.
+/// Some tasks run long enough to be running during every step.
 const TASK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_sleep(CASE WHEN current_setting('mill.task_id')::bigint % 50 = 0 THEN 0.3 ELSE 0 END)";
 
@@ -57,7 +57,7 @@ fn workers(database: &Database) -> Vec<Worker> {
     (0..FLEET).map(|_| worker(database)).collect()
 }
 
-/// One attempt each: one that is used up by anything but success ends its task.
+/// One attempt each: an attempt used up by anything but success ends its task.
 async fn submit(client: &Client, tasks: i32) {
     let sql =
         "SELECT count(mill.enqueue($1, max_attempts => 1)) FROM generate_series(1, $2::integer)";
@@ -68,7 +68,7 @@ async fn ended(database: &Database) -> i64 {
     database.value("SELECT count(*) FROM mill.attempts").await
 }
 
-/// Until so many more tasks have ended; others are submitted all the while.
+/// Waits until `tasks` more tasks have ended, enqueueing others meanwhile.
 async fn more(database: &Database, client: &Client, tasks: i64) {
     let before = ended(database).await;
     eventually(&format!("{tasks} more tasks end"), async || {
@@ -81,7 +81,7 @@ async fn more(database: &Database, client: &Client, tasks: i64) {
     .await;
 }
 
-/// Every task has ended by its first attempt, with its effect once.
+/// Asserts that every task has ended in its first attempt, with its effect once.
 async fn nothing_was_lost(database: &Database) {
     database.until_empty().await;
     let odd = "SELECT coalesce(string_agg(DISTINCT concat_ws(' ', outcome, attempt, sqlstate, message), '; '), '')
@@ -95,21 +95,22 @@ async fn nothing_was_lost(database: &Database) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_works_on_while_the_schema_moves_on() {
+async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
     let private = stage().await;
     let database = &private.database;
     let (producer, holder, operator) =
         (database.connect().await, database.connect().await, database.connect().await);
     let mut fleet = workers(database);
     more(database, &producer, 500).await;
-    // Somebody's transaction that has read the tables, and stays open.
+    // A transaction that has read the tables, and stays open.
     holder.batch_execute("BEGIN; LOCK TABLE mill.tasks IN ACCESS SHARE MODE").await.unwrap();
     let waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
         AND relation = 'mill.tasks'::regclass AND mode = 'AccessExclusiveLock')";
     let meanwhile = async {
         for _ in 0..3 {
             eventually("the migration waits", async || database.value(waiting).await).await;
-            eventually("it gives way", async || !database.value::<bool>(waiting).await).await;
+            eventually("the migration gives way", async || !database.value::<bool>(waiting).await)
+                .await;
             more(database, &producer, 100).await;
         }
         holder.batch_execute("ROLLBACK").await.unwrap();
@@ -118,11 +119,11 @@ async fn the_fleet_works_on_while_the_schema_moves_on() {
     let done = done.unwrap();
     assert_eq!(done.applied, [NEXT.name]);
     assert!(done.lock_retries >= 3, "{done:?}");
-    println!("gave way {} times", done.lock_retries);
+    println!("released its lock request {} times", done.lock_retries);
     let found = schema::installed(database.client()).await.unwrap();
     assert_eq!(found, Some(InstalledSchema { version: 2, works_with: 1 }));
     more(database, &producer, 500).await;
-    // A program of the version before that starts now.
+    // A program of the previous version that starts now.
     fleet.push(worker(database));
     fleet[FLEET].until_logged("ready").await;
     more(database, &producer, 500).await;
@@ -132,19 +133,22 @@ async fn the_fleet_works_on_while_the_schema_moves_on() {
     operators_continue(database).await;
 }
 
-/// What the programs say to people on the newer schema.
+/// Checks the output of the programs with the newer schema.
 async fn operators_continue(database: &Database) {
     let pgmill = |arguments| Program::pgmill(database, arguments);
-    let output = pgmill(&["init"]).succeeds().await;
-    assert!(output.contains("version 2 is there already, and works with this program"), "{output}");
-    let (_, output, _) = pgmill(&["doctor"]).run().await;
+    let printed = pgmill(&["init"]).succeeds().await;
     assert!(
-        output.contains("2, and this program was built for 1, which it still works with"),
-        "{output}"
+        printed.contains("version 2 is already installed, and supports this program"),
+        "{printed}"
     );
-    assert!(output.contains("21 workers older than schema version 2"), "{output}");
-    let output = pgmill(&["worker", "list"]).succeeds().await;
-    assert!(output.lines().next().unwrap().contains("SCHEMA"), "{output}");
+    let (_, printed, _) = pgmill(&["doctor"]).run().await;
+    assert!(
+        printed.contains("2, and this program was built for 1, which the schema supports"),
+        "{printed}"
+    );
+    assert!(printed.contains("21 workers older than schema version 2"), "{printed}");
+    let printed = pgmill(&["worker", "list"]).succeeds().await;
+    assert!(printed.lines().next().unwrap().contains("SCHEMA"), "{printed}");
     pgmill(&["status"]).succeeds().await;
     Program::enqueue(database, &["--wait", "SELECT 1"]).succeeds().await;
 }
@@ -167,7 +171,7 @@ async fn twenty_workers_are_replaced_one_after_the_other_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_is_applied_once_and_whole_or_not_at_all() {
+async fn a_migration_is_applied_once_and_atomically() {
     let database = Database::new().await;
     let (one, other) = (database.connect().await, database.connect().await);
     let broken = Migration { sql: "CREATE TABLE mill.half (); SELECT 1 / 0;", ..NEXT };
@@ -177,7 +181,7 @@ async fn a_migration_is_applied_once_and_whole_or_not_at_all() {
     let gap = Migration { version: 3, ..NEXT };
     let error = upgrade(&one, &[gap]).await.unwrap_err();
     assert!(error.to_string().contains("no migration leads from schema version 1 to 2"), "{error}");
-    // Neither would fail if it were applied twice.
+    // Either migration would succeed if it were applied twice.
     let last = Migration {
         version: 3,
         works_with: 2,
@@ -188,7 +192,7 @@ async fn a_migration_is_applied_once_and_whole_or_not_at_all() {
     database
         .execute("CREATE TABLE applied (version int); GRANT INSERT ON applied TO mill_owner")
         .await;
-    // Both have seen version 1 before either goes on.
+    // Both have read version 1 before either continues.
     database.execute("SELECT pg_advisory_lock(7236270911)").await;
     let go = async {
         let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
@@ -206,12 +210,12 @@ async fn a_migration_is_applied_once_and_whole_or_not_at_all() {
     let found = schema::installed(database.client()).await.unwrap();
     assert_eq!(found, Some(InstalledSchema { version: 3, works_with: 2 }));
     let error = schema::check_version(database.client()).await.unwrap_err();
-    assert!(error.to_string().contains("holds schema version 3"), "{error}");
+    assert!(error.to_string().contains("has schema version 3"), "{error}");
     let hint = error.hint().unwrap();
-    assert!(hint.contains("programs of version 2 of the schema and later"), "{hint}");
+    assert!(hint.contains("programs of version 2 and later"), "{hint}");
 }
 
-/// Every statement of the programs that stands in one piece in their source, by name.
+/// Returns every statement that is one literal in the programs' source, by name.
 fn statements() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for (path, text) in files(&["queue/src", "schedule/src"], &[".rs"]) {
@@ -228,7 +232,7 @@ fn statements() -> BTreeMap<String, String> {
     found
 }
 
-/// Names of those that the server does not understand.
+/// Returns the names of statements that the server cannot prepare.
 async fn not_understood(database: &Database) -> BTreeSet<String> {
     let mut refused = BTreeSet::new();
     for (name, sql) in statements() {
@@ -240,17 +244,21 @@ async fn not_understood(database: &Database) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn the_next_schema_understands_every_statement_of_the_programs_before_it() {
+async fn the_next_schema_accepts_every_statement_of_the_previous_programs() {
     let database = Database::new().await;
     let all = statements();
     assert!(all.len() > 80, "the scan finds {} statements", all.len());
-    // Pieces of statements, and those whose parameters have no type without the programs.
+    // Fragments of statements, and statements whose parameter types depend on the programs.
     let open = not_understood(&database).await;
-    println!("{} statements, of which {} say too little: {open:?}", all.len(), open.len());
+    println!(
+        "{} statements, of which {} cannot be prepared alone: {open:?}",
+        all.len(),
+        open.len()
+    );
     assert!(open.len() * 5 < all.len(), "{open:?}");
     upgrade(database.client(), &[NEXT]).await.unwrap();
     assert_eq!(not_understood(&database).await, open);
-    // It would be seen.
+    // Verify that an incompatible change would be found.
     database.execute("ALTER TABLE mill.worker_starts RENAME COLUMN host TO computer").await;
     let refused = not_understood(&database).await;
     assert!(refused.contains("queue.register") && refused.contains("queue.workers"), "{refused:?}");

@@ -1,5 +1,5 @@
-//! Who the server runs as: PostgreSQL refuses to run as root, so root's clusters belong to the user
-//! `postgres`, or to `nobody` where that does not exist.
+//! The account the server runs as: PostgreSQL refuses to run as root, so root's clusters run as the
+//! user `postgres`, or as `nobody` if `postgres` does not exist.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 #[derive(Clone)]
 pub(crate) struct Account {
     uid: u32,
-    /// Set if this process is root and has to become somebody else.
+    /// Set if this process is root and must switch to another user.
     drop_to: Option<User>,
 }
 
@@ -41,7 +41,7 @@ impl Account {
         self.uid
     }
 
-    /// Hands a file or directory of this process to the server.
+    /// Changes the owner of a file or directory to the server's account.
     pub(crate) fn chown(&self, path: &Path) -> io::Result<()> {
         match &self.drop_to {
             Some(user) => chown(path, Some(user.uid), Some(user.gid)),
@@ -49,7 +49,7 @@ impl Account {
         }
     }
 
-    /// Runs one of the server's programs to its end, in a directory the account may enter.
+    /// Runs one of the server's programs to completion, in a directory that the account may enter.
     pub(crate) fn run<S: AsRef<OsStr>>(
         &self,
         program: &Path,
@@ -58,14 +58,14 @@ impl Account {
     ) -> Result<()> {
         let mut command = Command::new(program);
         command.args(args).current_dir(directory).stdin(Stdio::null());
-        // Messages are searched for their text, and the caller's PG* variables are about other
-        // servers.
+        // Messages are searched for their English text, and the caller's PG* variables refer to
+        // other servers.
         command.env("LC_ALL", "C");
         for variable in ["PGDATA", "PGPORT", "PGUSER", "PGDATABASE", "PGCLIENTENCODING"] {
             command.env_remove(variable);
         }
         if let Some(user) = &self.drop_to {
-            // Supplementary groups are dropped with the uid; the standard library sees to that.
+            // The standard library drops supplementary groups with the uid.
             command.gid(user.gid).uid(user.uid);
         }
         let output = match command.output() {
@@ -93,7 +93,7 @@ impl Account {
     }
 }
 
-/// Asks `id` and not /etc/passwd, for users may come from a directory service.
+/// Runs `id` instead of reading /etc/passwd, because users may come from a directory service.
 fn id(flag: &str, name: &str) -> Option<u32> {
     let output = Command::new("id").args([flag, name]).output().ok()?;
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! A base backup of a running cluster, and its recovery to a moment of the past.
+//! Base backups of a running cluster, and point-in-time recovery.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,19 +8,19 @@ use anyhow::{Context, Result};
 use crate::directory::Directory;
 use crate::server::Cluster;
 
-/// Settings for a cluster that keeps all of its log, beside its data: what a recovery needs beside a
-/// backup.
+/// Settings that archive all WAL next to the cluster's data, which a recovery needs in addition to
+/// a backup.
 pub const ARCHIVING: &[(&str, &str)] =
     &[("archive_mode", "on"), ("archive_command", "mkdir -p ../archive && cp %p ../archive/%f")];
 
-/// Files of a base backup, not started. They go away with the value.
+/// Files of a base backup that is not running. Dropping the value removes them.
 pub struct Backup {
     cluster: Cluster,
     archive: PathBuf,
 }
 
 impl Cluster {
-    /// Copies this running server's files, as its superuser, into a directory of their own.
+    /// Copies the running server's files, as its superuser, into a separate directory.
     pub(crate) fn copy(&self, args: &[&str]) -> Result<Self> {
         let copy = Self {
             binaries: self.binaries.clone(),
@@ -36,7 +36,7 @@ impl Cluster {
         Ok(copy)
     }
 
-    /// How pg_basebackup finds this server, and what it calls itself there.
+    /// Returns the connection string of pg_basebackup with its application name.
     pub(crate) fn conninfo(&self, application_name: &str) -> String {
         let host = self.directory().to_string_lossy();
         format!(
@@ -46,7 +46,7 @@ impl Cluster {
         )
     }
 
-    /// What a copy has to have otherwise than the original, and these settings.
+    /// Writes the settings in which a copy differs from the original, and the given settings.
     pub(crate) fn configure_copy(&self, settings: &[(&str, &str)]) -> Result<()> {
         let directory = self.directory();
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
@@ -55,11 +55,11 @@ impl Cluster {
         self.set(own.into_iter().chain(settings.iter().copied()))
     }
 
-    /// A base backup of this server, which has to have been started with [`ARCHIVING`].
+    /// Takes a base backup of this server, which must have been started with [`ARCHIVING`].
     ///
     /// # Errors
     ///
-    /// If this server does not run, or the copy fails.
+    /// Returns an error if this server is not running, or the copy fails.
     pub fn backup(&self) -> Result<Backup> {
         let primary = self.conninfo("backup");
         let cluster = self.copy(&["-X", "none", "-d", &primary])?;
@@ -68,14 +68,15 @@ impl Cluster {
 }
 
 impl Backup {
-    /// Starts the files as a cluster of their own, with the log up to a point that
-    /// `pg_create_restore_point` named and nothing later; returns when it accepts connections, and
-    /// takes writes when it has come to that point. The server that it came from may run or not; its
+    /// Starts the files as a separate cluster and replays the WAL up to a point named with
+    /// `pg_create_restore_point`; returns when the cluster accepts connections. The cluster accepts
+    /// writes once it has reached that point. The original server may be running or not; its
     /// directory is still needed.
     ///
     /// # Errors
     ///
-    /// If the point is not in the log that was kept, or the server fails; with the tail of its log.
+    /// Returns an error with the tail of the server's log if the point is not in the archived WAL,
+    /// or the server fails.
     pub fn recover(self, restore_point: &str) -> Result<Cluster> {
         let mut cluster = self.cluster;
         let restore = format!("cp '{}'/%f %p", self.archive.display());

@@ -1,4 +1,4 @@
-//! Where the server's programs are.
+//! Finds the server's programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::install;
 
-/// The oldest major version the fleet supports.
+/// Oldest supported major version.
 const OLDEST_MAJOR: u32 = 14;
 
-/// What it takes to run a cluster. Nothing else of a distribution is needed: npm's embedded packages
-/// hold just these three.
+/// Programs needed to run a cluster. npm's embedded packages contain only these three.
 const PROGRAMS: [&str; 3] = ["initdb", "pg_ctl", "postgres"];
 
-/// A folder that holds `initdb`, `pg_ctl` and `postgres` of one supported version.
+/// A folder with `initdb`, `pg_ctl` and `postgres` of one supported version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binaries {
     directory: PathBuf,
@@ -23,32 +22,32 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Looks in `explicit` only, if given: a folder of programs, or one that has them in `bin/` or
-    /// `native/bin/`. Else in PATH, in what `pg_config --bindir` names, and in the folders the usual
-    /// packages install into, highest version first.
+    /// Searches `explicit` only, if given: a folder of programs, or a folder with the programs in
+    /// `bin/` or `native/bin/`. Otherwise searches PATH, the folder reported by `pg_config
+    /// --bindir`, and the folders that the usual packages install into, highest version first.
     ///
     /// # Errors
     ///
-    /// If there is none, or the explicit one is older than version 14. Found on the way and too old:
-    /// skipped with a note on stderr.
+    /// Returns an error if no server is found, or if the explicit one is older than version 14.
+    /// Older servers found during the search are skipped with a note on stderr.
     pub fn find(explicit: Option<&Path>) -> Result<Self> {
         match explicit {
             Some(directory) => Self::in_explicit(directory),
             None => first_supported(places()).with_context(|| {
                 format!(
                     "no PostgreSQL server (initdb, pg_ctl and postgres, version {OLDEST_MAJOR} or \
-                     newer) in PATH, by pg_config, or in the usual folders"
+                     newer) found in PATH, by pg_config, or in the usual folders"
                 )
             }),
         }
     }
 
-    /// Like [`find`](Self::find), but installs the system's package if there is no server at all and
-    /// that is possible without asking; `explicit` is never replaced by an installation.
+    /// Like [`find`](Self::find), but installs the system's package if no server is found and
+    /// installation is possible without interaction. An installation never replaces `explicit`.
     ///
     /// # Errors
     ///
-    /// If nothing could be installed; the message names the one command to run.
+    /// Returns an error if nothing could be installed; the message contains the command to run.
     pub fn find_or_install(explicit: Option<&Path>) -> Result<Self> {
         match Self::find(explicit) {
             Ok(found) => Ok(found),
@@ -61,12 +60,12 @@ impl Binaries {
         }
     }
 
-    /// The folder with the programs.
+    /// Returns the folder with the programs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The server's major version, for example 17.
+    /// Returns the server's major version, for example 17.
     pub fn major(&self) -> u32 {
         self.major
     }
@@ -80,14 +79,15 @@ impl Binaries {
             [directory.to_path_buf(), directory.join("bin"), directory.join("native/bin")];
         let Some(complete) = candidates.iter().find(|candidate| complete(candidate)) else {
             bail!(
-                "no initdb, pg_ctl and postgres in {}, its bin/ or its native/bin/",
+                "initdb, pg_ctl and postgres not found in {}, its bin/ or its native/bin/",
                 directory.display()
             );
         };
         Self::inspect(complete)
     }
 
-    /// Reads the version and follows links: a PATH folder may hold links to a few of the programs.
+    /// Reads the version and resolves links: a PATH folder may contain links to some of the
+    /// programs.
     fn inspect(directory: &Path) -> Result<Self> {
         let directory = resolve(directory)?;
         let postgres = directory.join("postgres");
@@ -98,10 +98,13 @@ impl Binaries {
         let version = String::from_utf8_lossy(&output.stdout);
         let Some(major) = parse_major(&version) else {
             let error = String::from_utf8_lossy(&output.stderr);
-            bail!("{} tells no version: {}{}", postgres.display(), version.trim(), error.trim());
+            bail!("{} reports no version: {}{}", postgres.display(), version.trim(), error.trim());
         };
         if major < OLDEST_MAJOR {
-            bail!("{} is version {major}, at least {OLDEST_MAJOR} is needed", directory.display());
+            bail!(
+                "{} is version {major}, {OLDEST_MAJOR} or newer is required",
+                directory.display()
+            );
         }
         Ok(Self { directory, major })
     }
@@ -111,7 +114,7 @@ fn complete(directory: &Path) -> bool {
     PROGRAMS.iter().all(|program| directory.join(program).is_file())
 }
 
-/// The folder the programs really are in, where all of them are together.
+/// Returns the real folder that contains all programs.
 fn resolve(directory: &Path) -> Result<PathBuf> {
     let directory = std::path::absolute(directory)?;
     let real = fs::canonicalize(directory.join("postgres"))?;
@@ -121,7 +124,7 @@ fn resolve(directory: &Path) -> Result<PathBuf> {
     })
 }
 
-/// The first folder with a supported server; what does not serve is named on stderr.
+/// Returns the first folder with a supported server; reports unsuitable ones on stderr.
 fn first_supported(places: impl Iterator<Item = PathBuf>) -> Option<Binaries> {
     let mut skipped: Vec<String> = Vec::new();
     for place in places.filter(|place| complete(place)) {
@@ -139,7 +142,7 @@ fn first_supported(places: impl Iterator<Item = PathBuf>) -> Option<Binaries> {
     None
 }
 
-/// Every folder worth a look, in order.
+/// Returns the folders to search, in order.
 fn places() -> impl Iterator<Item = PathBuf> {
     path_folders()
         .into_iter()
@@ -153,7 +156,7 @@ fn places() -> impl Iterator<Item = PathBuf> {
         .chain(versions("/Applications/Postgres.app/Contents/Versions", ""))
 }
 
-/// The folders of PATH.
+/// Returns the folders of PATH.
 #[expect(
     clippy::disallowed_methods,
     reason = "PATH is the system's, not a setting of this program"
@@ -168,7 +171,7 @@ fn pg_config() -> Option<PathBuf> {
     output.status.success().then(|| PathBuf::from(directory.trim()))
 }
 
-/// The `bin` folders under `parent/<prefix><version>/`, highest version first.
+/// Returns the `bin` folders under `parent/<prefix><version>/`, highest version first.
 fn versions(parent: &str, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let mut found: Vec<(u32, PathBuf)> = entries
@@ -183,7 +186,7 @@ fn versions(parent: &str, prefix: &str) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The major version in what `postgres --version` prints.
+/// Parses the major version from the output of `postgres --version`.
 fn parse_major(version: &str) -> Option<u32> {
     leading_number(version.trim().strip_prefix("postgres (PostgreSQL) ")?)
 }
@@ -199,9 +202,9 @@ mod tests {
 
     use super::*;
 
-    /// A folder with scripts that claim to be a server of this version. Another process writes them:
-    /// a file that this one holds open for writing is open in whatever another test starts at that
-    /// moment, and cannot be run ("text file busy").
+    /// Creates a folder with scripts that report this server version. A separate process writes the
+    /// scripts: a file that this process holds open for writing is inherited by processes that
+    /// other tests start at the same moment, and cannot be executed ("text file busy").
     fn pretend(directory: &Path, version: &str) {
         fs::create_dir_all(directory).unwrap();
         for program in PROGRAMS {
@@ -215,7 +218,7 @@ mod tests {
         }
     }
 
-    /// A folder for one test, gone at its end.
+    /// A folder for one test, removed on drop.
     struct Scratch(PathBuf);
 
     impl Scratch {

@@ -1,4 +1,5 @@
-//! The `cluster` program: `run` a command against a private cluster, `find` the server's programs.
+//! The `cluster` program: `run` runs a command against a private cluster, `find` prints the folder
+//! of the server's programs.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,13 +16,13 @@ use tokio::process::{Child, Command};
 use crate::signals::{Signals, signal_exit_code};
 use crate::{Binaries, Cluster, Options, arguments};
 
-/// No server, or none that starts.
+/// No server found, or the server does not start.
 const EXIT_UNAVAILABLE: u8 = 5;
-/// COMMAND cannot be run, and does not exist: the shell's codes.
+/// Exit codes of shells for a COMMAND that cannot be run (126) or does not exist (127).
 const EXIT_NOT_RUNNABLE: u8 = 126;
 const EXIT_NO_COMMAND: u8 = 127;
 
-/// How long a command has to end by itself after a signal.
+/// Time for the command to end after a signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
@@ -46,8 +47,8 @@ struct Cli {
 enum Commands {
     /// Start a cluster, run a command, stop the cluster
     ///
-    /// The command finds the superuser's connection string in PGMILL_TEST_URL and the folder of the
-    /// server's programs in PGMILL_PG_BIN. The server is installed if there is none.
+    /// Sets PGMILL_TEST_URL to the superuser's connection string and PGMILL_PG_BIN to the folder of
+    /// the server's programs. Installs the server if none is found.
     #[command(after_help = EXAMPLES)]
     Run(Run),
     /// Print the folder of the server's programs
@@ -57,7 +58,7 @@ enum Commands {
 
 #[derive(Args)]
 struct ServerOptions {
-    /// Folder with initdb, pg_ctl and postgres, or with bin/ or native/bin/ that holds them
+    /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/
     #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
     directory: Option<PathBuf>,
 }
@@ -66,13 +67,13 @@ struct ServerOptions {
 struct Run {
     #[command(flatten)]
     server: ServerOptions,
-    /// Server setting; may be given more than once
+    /// Server setting; repeatable
     #[arg(long = "setting", value_name = "NAME=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, String)>,
-    /// Do not make commits survive the loss of the machine
+    /// Turn fsync off: commits may be lost if the machine fails
     #[arg(long)]
     no_fsync: bool,
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -81,12 +82,12 @@ struct Run {
 struct Find {
     #[command(flatten)]
     server: ServerOptions,
-    /// Install the system's package if there is none
+    /// Install the system's package if no server is found
     #[arg(long)]
     install: bool,
 }
 
-/// Runs the program with the process's arguments.
+/// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
     let outcome = match arguments() {
         Ok(Cli { command: Commands::Run(run) }) => run_command(run),
@@ -135,16 +136,16 @@ fn run_command(run: Run) -> Result<u8> {
     })
 }
 
-/// Waits for the command; after a signal only for a while, or until a second one.
+/// Waits for the command; after a signal only for a limited time, or until a second signal.
 async fn supervise(mut child: Child, signals: &mut Signals) -> io::Result<u8> {
     let received = tokio::select! {
         status = child.wait() => return Ok(exit_code(status?)),
         received = signals.next() => received,
     };
-    // The terminal sends its Ctrl-C to the command, too; the other signals reach this process only.
+    // The terminal sends Ctrl-C to the command too; other signals reach only this process.
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
     if let Some(pid) = pid.filter(|_| received != ProcessSignal::INT) {
-        // An error means that it has ended just now.
+        // An error means that the command has just ended.
         let _ = kill_process(pid, ProcessSignal::TERM);
     }
     let ended = tokio::select! {
@@ -189,7 +190,7 @@ mod tests {
     fn what_follows_the_dashes_is_the_commands() {
         let arguments = ["cluster", "run", "--setting", "a=b=c", "--", "sh", "-c", "--pg"];
         let Commands::Run(run) = Cli::try_parse_from(arguments).unwrap().command else {
-            panic!("run was given");
+            panic!("expected `run`");
         };
         assert_eq!(run.settings, [("a".to_owned(), "b=c".to_owned())]);
         assert_eq!(run.command, ["sh", "-c", "--pg"]);

@@ -1,8 +1,8 @@
-//! The directory of one cluster, and the removal of those whose owner died.
+//! The directory of one cluster, and the removal of directories whose owner died.
 //!
-//! Its owner holds a lock on the file `owner` for as long as it lives: the kernel lets go of it
-//! whatever ends the process, SIGKILL included, and unlike a recorded pid it is never somebody
-//! else's by chance.
+//! The owner holds a lock on the file `owner` during its lifetime. The kernel releases the lock
+//! however the process ends, including SIGKILL; unlike a recorded pid, a lock cannot belong to an
+//! unrelated process.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::Write;
@@ -17,12 +17,12 @@ use rand::distr::Alphanumeric;
 use crate::account::Account;
 
 const PREFIX: &str = "pgmill-cluster-";
-/// The name until the owner's lock is held; nobody sweeps these.
+/// Prefix until the owner holds its lock; such directories are not removed.
 const NEW_PREFIX: &str = "pgmill-new-";
 const OWNER: &str = "owner";
 const KEEP: &str = "keep";
 
-/// A socket's path fits into 104 bytes with its terminator everywhere (108 on Linux).
+/// A socket path must fit into 104 bytes including its terminator on every system (108 on Linux).
 const LONGEST_SOCKET_PATH: usize = 103;
 
 pub(crate) struct Directory {
@@ -32,7 +32,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes a directory that only the server's account (and root) may enter.
+    /// Creates a directory that only the server's account (and root) may enter.
     pub(crate) fn create(account: &Account) -> Result<Self> {
         let base = base();
         let suffix = random(8);
@@ -47,7 +47,7 @@ impl Directory {
             fs::rename(&new, &path)?;
             Ok(owner)
         };
-        let owner = make().with_context(|| format!("cannot make {}", path.display()))?;
+        let owner = make().with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self { path, _owner: owner })
     }
 
@@ -55,7 +55,7 @@ impl Directory {
         &self.path
     }
 
-    /// Marks the directory as one that nobody sweeps away.
+    /// Protects the directory from removal by later starts.
     pub(crate) fn keep(&self) -> Result<()> {
         File::create(self.path.join(KEEP)).map(drop).context("cannot mark the directory as kept")
     }
@@ -66,13 +66,14 @@ impl Directory {
     }
 }
 
-/// Random letters and digits, from the generator that is fit for secrets.
+/// Returns random letters and digits from a cryptographically secure generator.
 pub(crate) fn random(length: usize) -> String {
     rand::rng().sample_iter(Alphanumeric).take(length).map(char::from).collect()
 }
 
-/// Removes directories of earlier runs whose owner is gone; `stop` ends the server of one. Whatever
-/// resists is named on stderr and left alone: it never stands in the way of a new cluster.
+/// Removes directories of earlier runs whose owner has died; `stop` stops the server of one. A
+/// directory that cannot be removed is reported on stderr and left alone: it never blocks a new
+/// cluster.
 pub(crate) fn sweep(account: &Account, stop: impl Fn(&Path) -> Result<()>) {
     let mut bases = vec![base(), PathBuf::from("/tmp")];
     bases.dedup();
@@ -81,16 +82,16 @@ pub(crate) fn sweep(account: &Account, stop: impl Fn(&Path) -> Result<()>) {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        // Holding the lock keeps a second sweeper away until the directory is gone.
+        // Holding the lock keeps a concurrent sweep away until the directory is removed.
         let Some(_lock) = abandoned(&path, account) else { continue };
         let stopped = if listening(&path) { stop(&path) } else { Ok(()) };
         if let Err(error) = stopped.and_then(|()| Ok(fs::remove_dir_all(&path)?)) {
-            eprintln!("cluster: cannot sweep {}: {error:#}", path.display());
+            eprintln!("cluster: cannot remove {}: {error:#}", path.display());
         }
     }
 }
 
-/// The lock of a directory that is ours and has lost its owner.
+/// Returns the lock of a directory that belongs to this user and has lost its owner.
 fn abandoned(path: &Path, account: &Account) -> Option<File> {
     let owner_path = path.join(OWNER);
     let directory = fs::symlink_metadata(path).ok()?;
@@ -109,8 +110,8 @@ fn abandoned(path: &Path, account: &Account) -> Option<File> {
     }
 }
 
-/// Whether a server listens on a socket in the directory. A recorded pid would not do: after a crash
-/// it may be another server's by now.
+/// Returns whether a server listens on a socket in the directory. A recorded pid is not sufficient:
+/// after a crash it may belong to another server.
 fn listening(path: &Path) -> bool {
     let Ok(entries) = fs::read_dir(path) else { return false };
     entries.flatten().any(|entry| {
@@ -119,7 +120,8 @@ fn listening(path: &Path) -> bool {
     })
 }
 
-/// $TMPDIR, unless sockets in it would have too long a path or the server's account cannot reach it.
+/// Returns $TMPDIR, unless its socket paths would be too long or the server's account cannot access
+/// it.
 fn base() -> PathBuf {
     let base = std::env::temp_dir();
     let socket = base.join(format!("{PREFIX}12345678/.s.PGSQL.65535"));

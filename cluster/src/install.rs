@@ -1,5 +1,5 @@
-//! Installs the server where that takes no question: with apt-get as root or through password-free
-//! sudo. Everywhere else the message names the one command.
+//! Installs the server where no interaction is needed: with apt-get as root or through
+//! password-free sudo. Otherwise the message contains the command to run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::binaries::path_folders;
 
-/// Debian's package makes and starts a cluster "main" on port 5432, which nobody asked for here. A
-/// configuration that is there already stays as it is; then policy-rc.d still keeps daemons down.
+/// Debian's package creates and starts a cluster "main" on port 5432, which is not wanted here. An
+/// existing configuration is kept; policy-rc.d then prevents daemons from starting.
 const APT_SCRIPT: &str = r#"
 exec >&2
 export DEBIAN_FRONTEND=noninteractive
@@ -28,7 +28,7 @@ apt-get update
 apt-get install -y --no-install-recommends postgresql
 "#;
 
-/// Package managers other than apt-get need a person: what they would type.
+/// Package managers that need user interaction, with the command to run.
 const COMMANDS: [(&str, &str); 5] = [
     ("apt-get", "apt-get install -y postgresql"),
     ("dnf", "dnf install -y postgresql-server"),
@@ -50,7 +50,7 @@ pub(crate) fn install() -> Result<()> {
         _ => bail!("{}", advice(root, |program| on_path(&folders, program))),
     };
     eprintln!("cluster: installing PostgreSQL with apt-get");
-    // -x: whoever runs this sees each command that changes the system.
+    // -x shows each command that changes the system.
     let status = shell
         .args(["-exc", APT_SCRIPT])
         .stdin(Stdio::null())
@@ -76,7 +76,7 @@ fn password_free_sudo() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// The one thing to do by hand.
+/// Returns the command to run by hand.
 fn advice(root: bool, available: impl Fn(&str) -> bool) -> String {
     match COMMANDS.iter().find(|(program, _)| available(program)) {
         // Homebrew refuses to run under sudo.

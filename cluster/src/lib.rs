@@ -1,7 +1,7 @@
-//! Private PostgreSQL clusters: find the server's binaries, install them, start a cluster, stop it.
+//! Private PostgreSQL clusters: finds or installs the server's programs, starts and stops clusters.
 //!
-//! For the demo, the tests and the load test; never for data that anybody wants to keep. A cluster
-//! lives in a directory of its own, listens on loopback only and goes away with its [`Cluster`] value.
+//! For the demo, the tests and the load test; never for data that must be kept. A cluster has its
+//! own directory, listens on loopback only and is removed with its [`Cluster`] value.
 
 mod account;
 mod backup;

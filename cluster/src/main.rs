@@ -1,4 +1,4 @@
-//! The `cluster` program; all of it is in the library.
+//! Entry point of the `cluster` program; the implementation is in the library.
 
 fn main() -> std::process::ExitCode {
     cluster::main()

@@ -1,4 +1,4 @@
-//! Processes that are not our children: the postmaster and its backends.
+//! Processes that are not child processes: the postmaster and its backends.
 
 use std::fs;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// Whether the process runs; one that has ended and is only not reaped yet does not.
+/// Returns whether the process is running; a process that has ended but is not reaped yet is not.
 pub(crate) fn alive(pid: Pid) -> bool {
     let exists = match test_kill_process(pid) {
         Ok(()) | Err(rustix::io::Errno::PERM) => true,
@@ -16,16 +16,16 @@ pub(crate) fn alive(pid: Pid) -> bool {
     exists && !zombie(pid)
 }
 
-/// Where process 1 of a container reaps nothing, a killed postmaster stays a zombie for good.
+/// In a container whose process 1 does not reap, a killed postmaster remains a zombie permanently.
 fn zombie(pid: Pid) -> bool {
     field(pid, 0).is_some_and(|state| state == "Z")
 }
 
-/// Kills a process and its children at once, as the loss of the machine would, and returns when they
-/// are gone. Without /proc only the process itself: a postmaster's children then notice its death and
-/// end by themselves.
+/// Kills a process and its children at once, like the loss of the machine, and returns when they
+/// are gone. Without /proc, kills only the process itself: a postmaster's children then notice its
+/// death and exit.
 pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
-    // Stopped, it neither starts new children nor reaps those that are listed.
+    // A stopped process neither starts new children nor reaps the listed ones.
     kill_process(pid, Signal::STOP)?;
     while field(pid, 0).is_some_and(|state| state != "T" && state != "Z") {
         thread::sleep(Duration::from_millis(1));
@@ -33,7 +33,7 @@ pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
     let mut doomed = vec![pid];
     doomed.extend(children(pid));
     for &pid in &doomed {
-        // It may have ended by itself since.
+        // The process may have ended in the meantime.
         let _ = kill_process(pid, Signal::KILL);
     }
     wait_until_gone(&doomed)
@@ -43,13 +43,13 @@ pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
 pub(crate) fn signal_with_children(pid: Pid, signal: Signal) -> Result<()> {
     kill_process(pid, signal)?;
     for child in children(pid) {
-        // It may have ended by itself since.
+        // The process may have ended in the meantime.
         let _ = kill_process(child, signal);
     }
     Ok(())
 }
 
-/// By the parent that each process names: not every kernel lists children.
+/// Finds children by the parent pid of each process: not every kernel lists children.
 fn children(parent: Pid) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -60,18 +60,18 @@ fn children(parent: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// Of what follows the name in the process's status line: state, parent, …
+/// Returns a field after the name in the process's stat line: state, parent, …
 fn field(pid: Pid, n: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(n).map(str::to_owned)
 }
 
-/// Polls, because only a parent can wait, and pg_ctl waits only for servers it stops itself.
+/// Polls, because only a parent can wait, and pg_ctl waits only for servers that it stops itself.
 fn wait_until_gone(pids: &[Pid]) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while pids.iter().any(|&pid| alive(pid)) {
         if Instant::now() > deadline {
-            bail!("killed processes are still there after 30 s: {pids:?}");
+            bail!("killed processes still exist after 30 s: {pids:?}");
         }
         thread::sleep(Duration::from_millis(2));
     }

@@ -1,4 +1,4 @@
-//! What the programs that start clusters and fleets have in common.
+//! Shared code of the programs that start clusters and fleets.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,33 +6,34 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
-/// Wrong usage, of every program.
+/// Exit code for wrong usage, the same for every program.
 const USAGE: u8 = 2;
 
-/// The command line; `Err` is the exit code where it was wrong, or asked for help, which has been told.
+/// Parses the command line.
 ///
 /// # Errors
 ///
-/// See above.
+/// Returns the exit code if the command line is invalid or requests help; the message has been
+/// printed.
 pub fn arguments<A: Parser>() -> Result<A, ExitCode> {
     A::try_parse().map_err(|error| {
-        // Nothing is left to do if not even the message can be written.
+        // Nothing remains to be done if the message cannot be written.
         let _ = error.print();
         ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
     })
 }
 
-/// The path of a program that was built together with this one.
+/// Returns the path of a program built together with this one.
 ///
 /// # Errors
 ///
-/// If there is none.
+/// Returns an error if the program does not exist.
 pub fn sibling_program(name: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("this program does not know its own path")?;
+    let own = std::env::current_exe().context("cannot determine the path of this program")?;
     let path = own.with_file_name(name);
     ensure!(
         path.is_file(),
-        "no program `{name}` beside {}: build all of them, with `cargo build`",
+        "program `{name}` not found next to {}; run `cargo build`",
         own.display()
     );
     Ok(path)

@@ -1,7 +1,7 @@
-//! One private cluster from initdb to its removal.
+//! One private cluster, from initdb to its removal.
 //!
-//! The superuser needs a random password on loopback, where any local user may connect, and none on
-//! the socket, which lies in a directory that only the server's account and root may enter.
+//! The superuser needs a random password on loopback, where any local user may connect, and no
+//! password on the socket, whose directory only the server's account and root may enter.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -18,41 +18,41 @@ use crate::binaries::Binaries;
 use crate::directory::{self, Directory};
 use crate::process;
 
-/// How often another port is tried when somebody else took the free one before the server could.
+/// Number of attempts if another process takes the free port before the server does.
 const PORT_TRIES: usize = 10;
 
 const SUPERUSER: &str = "postgres";
 
-/// What a cluster is started with.
+/// Parameters of a cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The server's programs.
     pub binaries: Binaries,
-    /// Whether commits survive the loss of the machine. Off is faster; processes may still be killed
-    /// without loss, for the operating system keeps what was written.
+    /// Whether commits survive the loss of the machine. Off is faster; killing processes still
+    /// loses nothing, because the operating system keeps written data.
     pub fsync: bool,
-    /// Server settings, name and value, on top of this crate's own.
+    /// Server settings, name and value, in addition to this crate's own.
     pub settings: Vec<(String, String)>,
 }
 
 impl Options {
-    /// Durable, with no settings of the caller's.
+    /// Returns options for a durable cluster without additional settings.
     pub fn new(binaries: Binaries) -> Self {
         Self { binaries, fsync: true, settings: Vec::new() }
     }
 }
 
-/// How a server is stopped.
+/// Shutdown mode of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Rolls back and disconnects the clients, writes a checkpoint.
+    /// Rolls back and disconnects the clients, then writes a checkpoint.
     Fast,
-    /// Ends at once; the next start recovers from the log.
+    /// Ends at once; the next start recovers from the WAL.
     Immediate,
 }
 
-/// A private cluster. Dropping it stops the server and removes the directory; if the owning process
-/// is killed instead, the next [`Cluster::start`] of the same user does.
+/// A private cluster. Dropping the value stops the server and removes the directory; if the owning
+/// process is killed instead, the next [`Cluster::start`] of the same user does so.
 pub struct Cluster {
     pub(crate) binaries: Binaries,
     pub(crate) account: Account,
@@ -63,12 +63,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Sweeps away what killed owners left, then makes and starts a cluster; returns when it accepts
-    /// connections.
+    /// Removes the clusters of killed owners, then creates and starts a cluster; returns when it
+    /// accepts connections.
     ///
     /// # Errors
     ///
-    /// If initdb or the server fails; the message ends with the tail of the server's log.
+    /// Returns an error with the tail of the server's log if initdb or the server fails.
     pub fn start(options: Options) -> Result<Self> {
         let Options { binaries, fsync, settings } = options;
         let account = Account::of_server()?;
@@ -88,14 +88,14 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A connection string over TCP for the superuser, password included.
+    /// Returns a TCP connection string for the superuser, including the password.
     pub fn url(&self, database: &str) -> String {
         let Self { password, port, .. } = self;
         let database = percent_encode(database);
         format!("postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/{database}")
     }
 
-    /// A connection string through the socket for the superuser, without a password; for processes of
+    /// Returns a socket connection string for the superuser, without a password; for processes of
     /// the server's account and root.
     pub fn socket_url(&self, database: &str) -> String {
         let directory = percent_encode(&self.directory().to_string_lossy());
@@ -103,36 +103,36 @@ impl Cluster {
         format!("postgresql://{SUPERUSER}@{directory}:{}/{database}", self.port)
     }
 
-    /// The TCP port on 127.0.0.1; it stays the same over stops and starts.
+    /// Returns the TCP port on 127.0.0.1; it does not change when the server restarts.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The directory with the socket, the log and, in `data/`, the cluster.
+    /// Returns the directory with the socket, the log and, in `data/`, the cluster.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The server's log file.
+    /// Returns the path of the server's log file.
     pub fn log(&self) -> PathBuf {
         self.directory().join("log")
     }
 
-    /// The server's programs.
+    /// Returns the server's programs.
     pub fn binaries(&self) -> &Binaries {
         &self.binaries
     }
 
-    /// The postmaster's process id; `None` while the server is down.
+    /// Returns the postmaster's process id; `None` while the server is down.
     pub fn pid(&self) -> Option<u32> {
         self.postmaster().and_then(|pid| pid.as_raw_nonzero().get().try_into().ok())
     }
 
-    /// Stops the server, frozen or not, and waits until it is down; does nothing if it is.
+    /// Stops the server, frozen or not, and waits until it is down; does nothing if it is already down.
     ///
     /// # Errors
     ///
-    /// If it is not down after a minute.
+    /// Returns an error if the server is not down after a minute.
     pub fn stop(&mut self, mode: Mode) -> Result<()> {
         if self.postmaster().is_none() {
             return Ok(());
@@ -149,10 +149,11 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If the server runs, fails to start, or somebody else has its port; with the tail of its log.
+    /// Returns an error with the tail of the log if the server is already running, fails to start,
+    /// or another process uses its port.
     pub fn start_again(&mut self) -> Result<()> {
         if let Some(pid) = self.pid() {
-            bail!("the server runs already, as process {pid}");
+            bail!("the server is already running as process {pid}");
         }
         let port = format!("-p {}", self.port);
         let log = self.log();
@@ -164,24 +165,24 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Those of [`stop`](Self::stop) and [`start_again`](Self::start_again).
+    /// Returns the errors of [`stop`](Self::stop) and [`start_again`](Self::start_again).
     pub fn restart(&mut self, mode: Mode) -> Result<()> {
         self.stop(mode)?;
         self.start_again()
     }
 
     /// Kills the postmaster and all of its processes with SIGKILL and returns when they are gone;
-    /// [`start_again`](Self::start_again) then recovers from the log.
+    /// [`start_again`](Self::start_again) then recovers from the WAL.
     ///
     /// # Errors
     ///
-    /// If the server is not running, or its processes do not go away.
+    /// Returns an error if the server is not running, or its processes remain.
     pub fn crash(&mut self) -> Result<()> {
         let postmaster = self.postmaster().context("the server is not running")?;
         process::kill_with_children(postmaster)?;
         if Path::new("/proc/self").exists() {
-            // All are known to be gone, but where process 1 reaps late or never, the postmaster looks
-            // alive to the next one.
+            // All processes are gone, but if process 1 reaps late or never, the next postmaster
+            // considers the old one alive.
             fs::remove_file(self.data().join("postmaster.pid"))?;
             let socket_lock = format!(".s.PGSQL.{}.lock", self.port);
             fs::remove_file(self.directory().join(socket_lock))?;
@@ -189,33 +190,34 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops the postmaster and all of its processes with SIGSTOP: the server stands still, and its
-    /// connections stay. [`thaw`](Self::thaw) lets them go on.
+    /// Stops the postmaster and all of its processes with SIGSTOP: the server hangs and its
+    /// connections stay open. [`thaw`](Self::thaw) resumes them.
     ///
     /// # Errors
     ///
-    /// If the server is not running.
+    /// Returns an error if the server is not running.
     pub fn freeze(&self) -> Result<()> {
         let postmaster = self.postmaster().context("the server is not running")?;
         process::signal_with_children(postmaster, Signal::STOP)
     }
 
-    /// Ends what [`freeze`](Self::freeze) began.
+    /// Resumes a server stopped by [`freeze`](Self::freeze).
     ///
     /// # Errors
     ///
-    /// If the server is not running.
+    /// Returns an error if the server is not running.
     pub fn thaw(&self) -> Result<()> {
         let postmaster = self.postmaster().context("the server is not running")?;
         process::signal_with_children(postmaster, Signal::CONT)
     }
 
-    /// Lets the server and the directory live on after this value, and safe from sweeping. Ended with
-    /// `kill -INT` of [`pid`](Self::pid) and removal of [`directory`](Self::directory).
+    /// Lets the server and the directory outlive this value, exempt from removal by later starts.
+    /// To end them, send `kill -INT` to [`pid`](Self::pid) and remove
+    /// [`directory`](Self::directory).
     ///
     /// # Errors
     ///
-    /// If the directory cannot be marked.
+    /// Returns an error if the directory cannot be marked.
     pub fn keep(&mut self) -> Result<()> {
         self.directory.keep()?;
         self.kept = true;
@@ -241,7 +243,7 @@ impl Cluster {
             "--auth-host=scram-sha-256",
             "--encoding=UTF8",
             "--locale=C",
-            // The empty cluster need not survive a power cut, only what is committed later.
+            // The empty cluster need not survive a power failure, only later commits.
             "--no-sync",
             "--no-instructions",
             "--username",
@@ -269,14 +271,14 @@ impl Cluster {
             ("shared_buffers", "64MB"),
             ("log_line_prefix", "%m [%p] %q%a "),
             ("fsync", on_off),
-            // Pages torn by a power cut matter only if power cuts do.
+            // Torn pages matter only if the cluster must survive power failures.
             ("full_page_writes", on_off),
         ];
         let given = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         self.set(own.into_iter().chain(given))
     }
 
-    /// Adds to postgresql.conf; of two settings for one name the later counts.
+    /// Appends to postgresql.conf; the last of two settings of the same name takes effect.
     pub(crate) fn set<'a>(&self, all: impl Iterator<Item = (&'a str, &'a str)>) -> Result<()> {
         let text = configuration(all)?;
         let mut file = OpenOptions::new().append(true).open(self.data().join("postgresql.conf"))?;
@@ -293,7 +295,7 @@ impl Cluster {
                 outcome => return outcome,
             }
         }
-        bail!("no free port on 127.0.0.1 in {PORT_TRIES} tries")
+        bail!("no free port found on 127.0.0.1 after {PORT_TRIES} attempts")
     }
 
     pub(crate) fn pg_ctl(&self, args: &[&str]) -> Result<()> {
@@ -325,20 +327,20 @@ fn postmaster(directory: &Path) -> Option<Pid> {
     process::alive(pid).then_some(pid)
 }
 
-/// Runs pg_ctl on the cluster in `directory` and waits, a minute at most.
+/// Runs pg_ctl on the cluster in `directory` and waits up to a minute.
 fn pg_ctl(binaries: &Binaries, account: &Account, directory: &Path, args: &[&str]) -> Result<()> {
     let args = args.iter().chain(&["-w", "-t", "60", "-s", "-D", "data"]);
     account.run(&binaries.program("pg_ctl"), args, directory)
 }
 
-/// Lines for postgresql.conf; of two settings for one name the later counts.
+/// Formats lines for postgresql.conf; the last of two settings of the same name takes effect.
 fn configuration<'a>(settings: impl Iterator<Item = (&'a str, &'a str)>) -> Result<String> {
     let mut text = String::from("\n# Private cluster\n");
     for (name, value) in settings {
         let named = !name.is_empty()
             && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
         if !named || value.contains(['\n', '\0']) {
-            bail!("not a server setting: {name}={value}");
+            bail!("invalid server setting: {name}={value}");
         }
         let value = value.replace('\\', "\\\\").replace('\'', "''");
         writeln!(text, "{name} = '{value}'")?;

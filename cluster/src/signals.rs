@@ -1,11 +1,11 @@
-//! The signals that ask a process with a cluster to end: it has something to clean up first.
+//! Signals that request the shutdown of a process with a cluster, which needs clean-up.
 
 use std::io;
 
 use rustix::process::Signal as ProcessSignal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT, SIGTERM and SIGHUP.
+/// Receiver of SIGINT, SIGTERM and SIGHUP.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -13,10 +13,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on they end the process this way and no other.
+    /// Installs the handlers; from now on these signals do not end the process.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// Returns an error if the operating system refuses.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -25,7 +25,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) -> ProcessSignal {
         tokio::select! {
             _ = self.interrupt.recv() => ProcessSignal::INT,
@@ -35,7 +35,7 @@ impl Signals {
     }
 }
 
-/// The exit code of a process that a signal ended, as shells report it: 128 + its number.
+/// Returns the exit code of a process ended by a signal, as shells report it: 128 + number.
 #[must_use]
 pub fn signal_exit_code(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)

@@ -1,41 +1,41 @@
-//! A second cluster that follows a first one by streaming replication, and can take its place.
+//! A second cluster that follows a first one by streaming replication and can be promoted.
 
 use anyhow::Result;
 
 use crate::server::Cluster;
 
-/// What the standby is called where the primary names whom its commits wait for:
-/// `synchronous_standby_names`.
+/// Application name of the standby, for the primary's `synchronous_standby_names`.
 const NAME: &str = "standby";
 
 impl Cluster {
-    /// A standby: a copy in a directory and on a port of its own, with the same password, which
-    /// streams from here and is back soon after this one was down. Returns when it accepts read-only
-    /// connections. It goes away with its value, as every cluster does, and does not depend on this
-    /// value.
+    /// Creates a standby: a copy with its own directory and port and the same password, which
+    /// streams from this server and reconnects soon after an outage of this server. Returns when
+    /// the standby accepts read-only connections. The standby is removed with its own value and
+    /// does not depend on this value.
     ///
-    /// Commits do not wait for it until `synchronous_standby_names` says so; as a setting of ALTER
-    /// SYSTEM made after this call it stays out of the copy, which then waits for nobody once it is
-    /// promoted.
+    /// Commits do not wait for the standby until `synchronous_standby_names` names it. If that
+    /// setting is made with ALTER SYSTEM after this call, the copy does not contain it and waits
+    /// for no standby after its promotion.
     ///
     /// # Errors
     ///
-    /// If this server does not run, or the copy or its server fails; with the tail of its log.
+    /// Returns an error with the tail of the log if this server is not running, or the copy or its
+    /// server fails.
     pub fn standby(&self) -> Result<Self> {
         let primary = self.conninfo(NAME);
         let mut standby = self.copy(&["-R", "-X", "stream", "-d", &primary])?;
-        // Commits of the primary may wait for this server: it has to be back soon.
+        // Commits of the primary may wait for this server, so it must reconnect soon.
         standby.configure_copy(&[("wal_retrieve_retry_interval", "100ms")])?;
         standby.start_on_free_port()?;
         Ok(standby)
     }
 
-    /// Makes a standby a primary; returns when it takes writes. The old primary has to be down, or
-    /// there are two.
+    /// Promotes a standby; returns when it accepts writes. The old primary must be down, otherwise
+    /// there are two primaries.
     ///
     /// # Errors
     ///
-    /// If it is no standby, or not promoted after a minute.
+    /// Returns an error if the server is not a standby, or is not promoted after a minute.
     pub fn promote(&self) -> Result<()> {
         self.pg_ctl(&["promote"]).map_err(|error| self.with_log(&error))
     }

@@ -1,4 +1,4 @@
-//! What a private cluster promises, on a real server.
+//! Guarantees of a private cluster, tested on a real server.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -9,8 +9,9 @@ use std::process::{Child, Command, Output, Stdio};
 use cluster::{Binaries, Cluster, Mode, Options};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// The server that `cluster run` chose, if the tests run under it; else whatever is found.
-#[expect(clippy::disallowed_methods, reason = "the way a test is told of its server")]
+/// Returns the server chosen by `cluster run`, if the tests run under it; otherwise any server
+/// found.
+#[expect(clippy::disallowed_methods, reason = "`cluster run` passes the server in the environment")]
 fn binaries() -> Binaries {
     let given = std::env::var_os("PGMILL_PG_BIN").map(PathBuf::from);
     Binaries::find(given.as_deref()).expect("a PostgreSQL server")
@@ -24,7 +25,8 @@ fn accepts_connections(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// How many processes work in the directory; a postmaster and its children work in data/.
+/// Returns the number of processes that work in the directory; a postmaster and its children work
+/// in data/.
 fn processes_of(directory: &Path) -> usize {
     let Ok(processes) = std::fs::read_dir("/proc") else { return 0 };
     processes
@@ -59,13 +61,13 @@ fn a_crashed_cluster_starts_again_on_its_port() {
     assert_eq!(cluster.pid(), None);
     assert_eq!(processes_of(cluster.directory()), 0);
     assert!(!accepts_connections(port));
-    cluster.crash().expect_err("it is down already");
-    cluster.stop(Mode::Fast).expect("stopping what is down is no error");
+    cluster.crash().expect_err("the server is already down");
+    cluster.stop(Mode::Fast).expect("stopping a stopped server succeeds");
     cluster.start_again().unwrap();
     assert_eq!(cluster.port(), port);
     assert_ne!(cluster.pid(), first);
     assert!(accepts_connections(port));
-    cluster.start_again().expect_err("it runs already");
+    cluster.start_again().expect_err("the server is already running");
     let log = std::fs::read_to_string(cluster.log()).unwrap();
     assert!(log.contains("automatic recovery in progress"), "{log}");
     cluster.restart(Mode::Fast).unwrap();
@@ -76,17 +78,17 @@ fn a_crashed_cluster_starts_again_on_its_port() {
 fn a_server_that_does_not_start_shows_its_log_and_leaves_nothing() {
     let settings = vec![("shared_buffers".to_owned(), "much".to_owned())];
     let options = Options { settings, ..Options::new(binaries()) };
-    let error = format!("{:#}", Cluster::start(options).err().expect("a wrong setting"));
+    let error = format!("{:#}", Cluster::start(options).err().expect("an invalid setting"));
     assert!(error.contains("invalid value for parameter \"shared_buffers\""), "{error}");
 }
 
 #[test]
-fn the_next_start_sweeps_what_a_killed_owner_left() {
+fn the_next_start_removes_the_cluster_of_a_killed_owner() {
     let mut owner = Owner::start();
     let orphans = children(owner.process.id());
     owner.process.kill().unwrap();
     owner.process.wait().unwrap();
-    // Another test's start may have come first; after this one it is gone in any case.
+    // A concurrent test may have removed it first; after this start it is gone in any case.
     drop(start());
     assert!(!accepts_connections(owner.port));
     for orphan in orphans {
@@ -95,7 +97,7 @@ fn the_next_start_sweeps_what_a_killed_owner_left() {
 }
 
 #[test]
-fn a_kept_cluster_outlives_its_owner_and_every_sweep() {
+fn a_kept_cluster_outlives_its_owner_and_later_starts() {
     let mut cluster = start();
     let directory = cluster.directory().to_path_buf();
     let (port, pid) = (cluster.port(), cluster.pid().unwrap());
@@ -118,7 +120,7 @@ fn a_standby_takes_the_place_of_its_primary() {
     assert_ne!(standby.port(), primary.port());
     assert_ne!(standby.directory(), primary.directory());
     standby_waits(&primary);
-    // From now on a commit that is answered is on both.
+    // From now on an acknowledged commit is on both servers.
     psql(&primary, "INSERT INTO kept VALUES (1)");
     primary.crash().unwrap();
     primary.start_again().unwrap();
@@ -128,7 +130,7 @@ fn a_standby_takes_the_place_of_its_primary() {
     standby.promote().unwrap();
     psql(&standby, "INSERT INTO kept VALUES (3)");
     assert_eq!(psql(&standby, "SELECT count(*), pg_is_in_recovery() FROM kept"), "3|f");
-    standby.promote().expect_err("it is a primary already");
+    standby.promote().expect_err("the server is already a primary");
     let (directory, port) = (standby.directory().to_path_buf(), standby.port());
     drop(primary);
     drop(standby);
@@ -147,7 +149,7 @@ fn standby_waits(primary: &Cluster) {
     }
 }
 
-/// What the server answers, without headings.
+/// Returns the server's output without headings.
 fn psql(cluster: &Cluster, sql: &str) -> String {
     let program = cluster.binaries().directory().join("psql");
     let url = cluster.url("postgres");
@@ -158,7 +160,7 @@ fn psql(cluster: &Cluster, sql: &str) -> String {
 }
 
 #[test]
-fn run_passes_the_commands_exit_code_on_and_names_the_server() {
+fn run_passes_on_the_exit_code_and_exports_the_server() {
     let script = "test -x $PGMILL_PG_BIN/postgres && echo $PGMILL_TEST_URL; exit 7";
     let output = run(&["run", "--no-fsync", "--", "sh", "-c", script]);
     assert_eq!(output.status.code(), Some(7));
@@ -200,7 +202,7 @@ fn run(arguments: &[&str]) -> Output {
     program().args(arguments).output().expect("cluster runs")
 }
 
-/// A `cluster run` whose command waits.
+/// A running `cluster run` whose command sleeps.
 struct Owner {
     process: Child,
     port: u16,
@@ -221,10 +223,10 @@ impl Owner {
         Self { process, port }
     }
 
-    /// Asks it to end; its exit code.
+    /// Requests shutdown and returns the exit code.
     fn terminate(&mut self) -> Option<i32> {
         if let Some(pid) = Pid::from_raw(self.process.id().cast_signed()) {
-            // Not reaped yet, so the number is still its own.
+            // The process is not reaped yet, so its pid is still valid.
             let _ = kill_process(pid, Signal::TERM);
         }
         self.process.wait().expect("it is our child").code()

@@ -1,9 +1,10 @@
-//! Who may ask at all: the checks before every handler, and the headers of every answer.
+//! Access checks before every handler, and security headers on every response.
 //!
-//! A browser is asked by any page that its user looks at. So a request has to name this console as
-//! its host (a foreign name that resolves to this address is refused), a POST has to come from a page of
-//! this console by its Origin and, where the browser tells it, by Sec-Fetch-Site, and cookies are sent along from such pages only. Forms carry a CSRF
-//! token as well.
+//! Any page open in a browser can make the browser send requests. So the Host header of a request
+//! must name this console (a foreign name that resolves to this address is refused), a POST must
+//! come from a page of this console according to Origin and, if the browser sends it,
+//! Sec-Fetch-Site, and cookies are sent from such pages only (SameSite). Forms carry a CSRF token
+//! as well.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,24 +21,24 @@ use crate::Token;
 use crate::app::App;
 use crate::http_error::json_error;
 
-/// Nothing from elsewhere, nothing inline.
+/// Content-Security-Policy: no external and no inline content.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
                       form-action 'self'; frame-ancestors 'none'";
 
-/// Whoever signs in once more pushes the oldest out.
+/// Maximum number of signed-in sessions; a further sign-in drops the oldest session.
 const MAX_LOGIN_SESSIONS: usize = 1000;
 
-/// Name of the cookie.
+/// Name of the session cookie.
 const COOKIE: &str = "pgmill";
 
-/// Who asks, once the guard has let them in.
+/// The user of an admitted request.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// As they called themselves when they signed in.
+    /// Name of the token, or the name given at sign-in.
     pub(crate) name: Option<String>,
-    /// Stands in every form of theirs.
+    /// CSRF token, part of every form.
     pub(crate) csrf: String,
-    /// With a token, rather than because nobody is kept out.
+    /// Signed in with a token; false if the console requires none.
     pub(crate) signed_in: bool,
 }
 
@@ -46,18 +47,18 @@ struct LoginSession {
     identity: Identity,
 }
 
-/// How nobody on the way reads along.
+/// Where TLS is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsMode {
-    /// It listens on this machine only.
+    /// No TLS: the console listens on a loopback address only.
     None,
-    /// The console speaks TLS.
+    /// The console terminates TLS.
     Own,
-    /// A proxy does, and says so with every request.
+    /// A proxy terminates TLS and sets X-Forwarded-Proto on every request.
     Proxy,
 }
 
-/// What the guard knows.
+/// Tokens, allowed hosts and signed-in sessions.
 pub(crate) struct AccessControl {
     tokens: Vec<Token>,
     hosts: Vec<String>,
@@ -66,7 +67,7 @@ pub(crate) struct AccessControl {
     sessions: Mutex<VecDeque<LoginSession>>,
 }
 
-/// 244 random bits.
+/// Returns a secret of 244 random bits.
 fn random_secret() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
@@ -84,7 +85,8 @@ impl AccessControl {
         !self.tokens.is_empty()
     }
 
-    /// All are looked at, so that the time tells nothing of the others.
+    /// Finds the token by its secret. Compares with all tokens, so that the response time reveals
+    /// nothing about them.
     fn find_token<'a>(&'a self, secret: &str) -> Option<&'a Token> {
         let fits = |found, token: &'a Token| {
             if equal(secret, &token.secret) { Some(token) } else { found }
@@ -92,7 +94,8 @@ impl AccessControl {
         self.tokens.iter().fold(None, fits)
     }
 
-    /// The cookie of somebody who knows a token. Whose it is counts more than what they call themselves.
+    /// Signs in with a token and returns the session cookie; `None` if the token is invalid. The
+    /// name of the token takes precedence over the given name.
     pub(crate) fn sign_in(&self, token: &str, name: Option<String>) -> Option<String> {
         let name = self.find_token(token)?.label.clone().or(name);
         let cookie = random_secret();
@@ -117,7 +120,7 @@ impl AccessControl {
         }
         let bearer = text(headers, header::AUTHORIZATION).and_then(|it| it.strip_prefix("Bearer "));
         if let Some(token) = bearer.and_then(|bearer| self.find_token(bearer)) {
-            // For programs: without a cookie there is no CSRF token that a form could bring.
+            // For programs: without a cookie, no form can have this CSRF token.
             return Some(Identity {
                 name: token.label.clone(),
                 csrf: random_secret(),
@@ -129,29 +132,31 @@ impl AccessControl {
         signed_in.iter().find(|it| equal(cookie, &it.cookie)).map(|it| it.identity.clone())
     }
 
-    /// Whether it came over TLS if a proxy has to say so: through each proxy, if there are several.
+    /// Returns whether the request came over TLS, if a proxy terminates TLS. All values of
+    /// X-Forwarded-Proto must be https, in case of several proxies.
     fn arrived_over_tls(&self, headers: &HeaderMap) -> bool {
-        let mut protocols = headers.get_all("x-forwarded-proto").iter().peekable();
+        let mut values = headers.get_all("x-forwarded-proto").iter().peekable();
         let https = |it: &HeaderValue| {
             let mut all = it.to_str().unwrap_or_default().split(',');
             all.all(|it| it.trim().eq_ignore_ascii_case("https"))
         };
-        self.https != TlsMode::Proxy || (protocols.peek().is_some() && protocols.all(https))
+        self.https != TlsMode::Proxy || (values.peek().is_some() && values.all(https))
     }
 
-    /// Whether a page of this console sent it. Where TLS is asked for, one that came over TLS.
+    /// Returns whether a page of this console sent the request; with TLS, the page must be https.
     fn is_same_origin(&self, headers: &HeaderMap, host: &str) -> bool {
         let origin = text(headers, header::ORIGIN).and_then(|it| it.split_once("://"));
         let own = origin.is_some_and(|(scheme, authority)| {
             authority.eq_ignore_ascii_case(host)
                 && (self.https == TlsMode::None || scheme.eq_ignore_ascii_case("https"))
         });
-        // No page can say otherwise. `none`: no page at all, the user did it.
+        // Pages cannot forge this header. `none`: a user action without a page.
         let mut site = headers.get_all("sec-fetch-site").iter().map(HeaderValue::as_bytes);
         own && site.all(|it| it == b"same-origin" || it == b"none")
     }
 
-    /// An address cannot be made to point elsewhere, other names can.
+    /// Returns whether the Host header is acceptable. Addresses always are, because DNS cannot
+    /// redirect them; other names must be listed.
     fn is_allowed_host(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -172,19 +177,20 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
     pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == COOKIE).map(|it| it.1)
 }
 
-/// Whether a cookie for who sent this form is for HTTPS alone. Where TLS is asked for, every form is from there.
+/// Returns whether the cookie must be `Secure`: the form came from an https page. With TLS, every
+/// form does.
 pub(crate) fn is_https(headers: &HeaderMap) -> bool {
     headers.get(header::ORIGIN).is_some_and(|it| it.as_bytes().starts_with(b"https:"))
 }
 
-/// `Set-Cookie` that signs in, or out with an empty value.
+/// Returns the `Set-Cookie` value that signs in; an empty `value` signs out.
 pub(crate) fn set_cookie(base: &str, value: &str, secure: bool) -> String {
     let secure = if secure { "; Secure" } else { "" };
     let age = if value.is_empty() { "; Max-Age=0" } else { "" };
     format!("{COOKIE}={value}; Path={base}/; HttpOnly; SameSite=Strict{age}{secure}")
 }
 
-/// The middleware around everything.
+/// Middleware around all routes: checks access and adds security headers.
 pub(crate) async fn enforce(State(app): State<App>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let fixed = path.strip_prefix(app.base.as_str()).is_some_and(|it| it.starts_with("/static/"));
@@ -197,7 +203,7 @@ pub(crate) async fn enforce(State(app): State<App>, request: Request, next: Next
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        // Not no-referrer: with that, browsers leave the origin out of a POST.
+        // Not no-referrer: with it, browsers omit the origin from a POST.
         (header::REFERRER_POLICY, "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
@@ -212,11 +218,11 @@ fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> 
     let path = request.uri().path();
     let path = path.strip_prefix(app.base.as_str()).unwrap_or(path);
     let is_api = path.starts_with("/api/");
-    let refuse = |status: StatusCode, why: &str, hint: &str| {
+    let refuse = |status: StatusCode, message: &str, hint: &str| {
         Box::new(if is_api {
-            json_error(status, why, Some(hint))
+            json_error(status, message, Some(hint))
         } else {
-            plain_refusal(status, why, hint)
+            plain_refusal(status, message, hint)
         })
     };
     let headers = request.headers();
@@ -224,20 +230,20 @@ fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> 
     if !app.access.is_allowed_host(host) {
         return Err(refuse(
             StatusCode::FORBIDDEN,
-            "this console is not known by that name",
+            "host name not allowed",
             "pgmill console --allow-host NAME",
         ));
     }
     if !app.access.arrived_over_tls(headers) {
         return Err(refuse(
             StatusCode::FORBIDDEN,
-            "this did not come over TLS",
-            "ask the proxy by https; it has to send X-Forwarded-Proto: https along",
+            "the request did not arrive over TLS",
+            "use https; the proxy must set X-Forwarded-Proto: https",
         ));
     }
     if request.uri().query().is_some_and(|it| it.contains("%00")) {
-        let why = "no text of the database has a NUL in it";
-        return Err(refuse(StatusCode::BAD_REQUEST, why, "leave out %00"));
+        let message = "the query string contains a NUL character";
+        return Err(refuse(StatusCode::BAD_REQUEST, message, "remove %00"));
     }
     match *request.method() {
         Method::GET | Method::HEAD => {}
@@ -245,17 +251,17 @@ fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> 
             if !app.access.is_same_origin(headers, host) {
                 return Err(refuse(
                     StatusCode::FORBIDDEN,
-                    "this was not sent from a page of this console",
+                    "the request was not sent from a page of this console",
                     "go back and reload",
                 ));
             }
         }
         _ => {
-            let why = format!("there is no {} here", request.method());
+            let message = format!("method {} not allowed", request.method());
             return Err(refuse(
                 StatusCode::METHOD_NOT_ALLOWED,
-                &why,
-                "GET looks, forms act by POST",
+                &message,
+                "read with GET; forms use POST",
             ));
         }
     }
@@ -267,16 +273,16 @@ fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> 
         None if open => {}
         None if is_api => {
             let hint = "Authorization: Bearer TOKEN";
-            return Err(refuse(StatusCode::UNAUTHORIZED, "a token is asked for", hint));
+            return Err(refuse(StatusCode::UNAUTHORIZED, "token required", hint));
         }
         None => return Err(Box::new(Redirect::to(&format!("{}/login", app.base)).into_response())),
     }
     Ok(request)
 }
 
-/// Text only: whoever is refused here gets nothing of the console.
-fn plain_refusal(status: StatusCode, why: &str, hint: &str) -> Response {
-    (status, format!("{why}\nhint: {hint}\n")).into_response()
+/// Returns a plain-text response that reveals nothing of the console.
+fn plain_refusal(status: StatusCode, message: &str, hint: &str) -> Response {
+    (status, format!("{message}\nhint: {hint}\n")).into_response()
 }
 
 #[cfg(test)]
@@ -284,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_could_point_anywhere_are_refused() {
+    fn unlisted_host_names_are_refused() {
         let access =
             AccessControl::new(Vec::new(), vec!["console.example".to_owned()], TlsMode::None);
         for host in
@@ -300,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_signs_in_and_only_the_cookie_stays() {
+    fn a_token_signs_in_and_the_cookie_identifies_the_session() {
         let token = |secret: &str, label: Option<&str>| Token {
             secret: secret.to_owned(),
             label: label.map(str::to_owned),

@@ -1,6 +1,7 @@
-//! The data of the screens as JSON, under `/api/v1`. Times are RFC 3339 in UTC, spans are seconds.
+//! JSON API below `/api/v1` with the data of the screens. Times are RFC 3339 in UTC, durations are
+//! in seconds.
 //!
-//! It only looks. What acts is `pgmill`, SQL, or a form of the console.
+//! The API is read-only. Actions require `pgmill`, SQL, or a form of the console.
 
 mod workflows;
 
@@ -23,7 +24,8 @@ use crate::screens::{
     self, AuditParams, FailuresParams, FleetSnapshot, HandlerResult, TasksParams,
 };
 
-/// The handler of a path of [`openapi::PATHS`], so that none is without a description.
+/// Returns the handler of a path. Routes are built from [`openapi::PATHS`], so that every path is
+/// described.
 fn handler(path: &str) -> MethodRouter<App> {
     match path {
         "/overview" => get(overview),

@@ -1,4 +1,4 @@
-//! From a listener to answers.
+//! Listener, router, startup and shutdown of the console.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,58 +20,58 @@ use crate::throughput_cache::ThroughputCache;
 use crate::tls::{TlsFiles, TlsListener};
 use crate::{Options, access_control, api, assets, http_error, login, screens};
 
-/// What every handler may look at.
+/// State shared by all handlers.
 pub(crate) struct AppState {
     pub(crate) database: Database,
     pub(crate) throughput: ThroughputCache,
     pub(crate) access: AccessControl,
     pub(crate) read_only: bool,
-    /// Seats for pages that watch a task.
+    /// Permits for open task event streams.
     pub(crate) event_streams: Arc<Semaphore>,
-    /// Cancelled when the server is to end: what would go on for ever ends then.
+    /// Cancelled at shutdown, so that event streams end.
     pub(crate) shutdown: CancellationToken,
-    /// In front of every path; empty or `/x`.
+    /// Prefix of every path: empty or `/x`.
     pub(crate) base: String,
 }
 
-/// Shared by all handlers.
+/// Shared handle to [`AppState`].
 pub(crate) type App = Arc<AppState>;
 
-/// Why a console does not start.
+/// Errors at the start of a console.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The options do not fit together.
+    /// The options are invalid or contradictory.
     #[error("{message}")]
     Usage {
-        /// What is wrong.
+        /// The error message.
         message: String,
-        /// What to do about it.
+        /// A hint how to fix the options.
         hint: String,
     },
-    /// Nobody can listen there.
+    /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// No connection.
+    /// The connection to the database failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The database is none of pgmill's, or in trouble.
+    /// The database has no pgmill schema, another schema version, or returned an error.
     #[error(transparent)]
     Database(#[from] QueueError),
 }
 
-/// A console that listens and has seen its database.
+/// A console with an open listener and a checked database.
 pub struct Console {
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     app: App,
 }
 
-/// An address that is listened on; who connects waits until the console is opened.
+/// A bound listener. Clients can connect and wait until the console serves.
 pub struct BoundConsole {
     listener: std::net::TcpListener,
     tls: Option<Arc<ServerConfig>>,
@@ -79,11 +79,11 @@ pub struct BoundConsole {
 }
 
 impl BoundConsole {
-    /// Checks the options, and listens.
+    /// Checks the options and binds the address.
     ///
     /// # Errors
-    /// An address beyond this machine without a token or without TLS; files that do not fit; an
-    /// address that is taken.
+    /// Returns an error if the address is not a loopback address and the token or TLS is missing,
+    /// if certificate and key are unusable, or if the address is in use.
     pub fn new(options: Options) -> Result<Self, StartError> {
         check(&options)?;
         let tls = options.tls.as_ref().map(TlsFiles::read).transpose()?;
@@ -93,10 +93,11 @@ impl BoundConsole {
         Ok(Self { listener, tls, options })
     }
 
-    /// Checks the database. Serve it on the runtime that this is called on.
+    /// Checks the database. Call [`Console::serve`] on the same runtime.
     ///
     /// # Errors
-    /// No database, or one with another schema, or one that the login may not look at.
+    /// Returns an error if the database is unreachable, has another schema version, or does not
+    /// allow the login to read the queue.
     pub async fn open(self, target: &Target) -> Result<Console, StartError> {
         let Self { listener, tls, options } = self;
         let database = Database::new(target)?;
@@ -122,27 +123,27 @@ impl BoundConsole {
 }
 
 impl Console {
-    /// Checks the options and the database, and listens.
+    /// Checks the options and the database and binds the address.
     ///
     /// # Errors
-    /// Those of [`BoundConsole::new`] and [`BoundConsole::open`].
+    /// Returns the errors of [`BoundConsole::new`] and [`BoundConsole::open`].
     pub async fn start(target: &Target, options: Options) -> Result<Self, StartError> {
         BoundConsole::new(options)?.open(target).await
     }
 
-    /// Where to point a browser.
+    /// Returns the URL of the console.
     ///
     /// # Errors
-    /// The socket is gone.
+    /// Returns an error if the local address of the socket is not available.
     pub fn url(&self) -> std::io::Result<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Ok(format!("{scheme}://{}{}/", self.listener.local_addr()?, self.app.base))
     }
 
-    /// Serves until `end` is ready and the last answer has been given.
+    /// Serves requests until `end` completes and all open requests are answered.
     ///
     /// # Errors
-    /// The socket is gone.
+    /// Returns an error if the socket fails.
     pub async fn serve(
         self,
         end: impl Future<Output = ()> + Send + 'static,
@@ -169,26 +170,27 @@ impl Console {
     }
 }
 
-/// What can be reached from elsewhere asks for a token, and nobody on the way reads it.
+/// Requires a token and TLS unless the address is a loopback address, so that nobody on the network
+/// can read the token.
 fn check(options: &Options) -> Result<(), StartError> {
     if options.listen.ip().is_loopback() {
         return Ok(());
     }
     let (here, flag) = (options.listen, options.flag_prefix);
     let refused = |what: &str, hint: String| {
-        let message = format!("{here} can be reached from elsewhere, and there is {what}");
+        let message = format!("{here} is not a loopback address: {what}");
         Err(StartError::Usage { message, hint })
     };
     if options.tokens.is_empty() {
-        let hint =
-            format!("name a file with a token: {flag}token-file FILE; or listen on 127.0.0.1");
-        return refused("no token", hint);
+        let hint = format!("pass {flag}token-file FILE, or listen on 127.0.0.1");
+        return refused("a token is required", hint);
     }
     if options.tls.is_none() && !options.behind_proxy {
         let hint = format!(
-            "{flag}tls-cert FILE {flag}tls-key FILE, or {flag}behind-proxy if a proxy speaks TLS"
+            "pass {flag}tls-cert FILE {flag}tls-key FILE, \
+             or {flag}behind-proxy if a proxy terminates TLS"
         );
-        return refused("no TLS: the token could be read on the way", hint);
+        return refused("TLS is required to protect the token", hint);
     }
     Ok(())
 }

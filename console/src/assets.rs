@@ -1,4 +1,4 @@
-//! Scripts and styles. They lie in the program: nothing is fetched from elsewhere.
+//! Embedded scripts and styles. Pages load nothing from other hosts.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -14,7 +14,7 @@ use crate::http_error::HttpError;
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// Name, kind, content.
+/// Name, content type, content.
 const FILES: &[(&str, &str, &str)] = &[
     ("console.css", STYLE, include_str!("../static/console.css")),
     ("console.js", SCRIPT, include_str!("../static/console.js")),
@@ -31,12 +31,13 @@ pub(crate) fn routes() -> Router<App> {
     Router::new().route("/static/{name}", get(file))
 }
 
-/// Asked for again each time, and sent again only if the program is another one.
+/// Serves a file with an `ETag`: the browser revalidates each time, and the content is sent again
+/// only if it has changed.
 async fn file(Path(name): Path<String>, asked: HeaderMap) -> Result<Response, HttpError> {
     let (_, kind, content) = FILES
         .iter()
         .find(|(known, ..)| *known == name)
-        .ok_or_else(|| HttpError::not_found("there is no such file"))?;
+        .ok_or_else(|| HttpError::not_found("file not found"))?;
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
     let tag = format!("\"{:x}\"", hasher.finish());

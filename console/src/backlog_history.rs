@@ -1,14 +1,14 @@
-//! How many tasks waited at the end of each minute, added up from the changes that
+//! Number of waiting tasks at the end of each minute, the running sum of the changes that
 //! [`queue::insight::backlog_history`] reads.
 //!
-//! Who waits at the end of a minute either waits still, runs, or ended later. So the number is known
-//! once every minute behind it has been read, which is why the newest are read first. It is a lower
-//! bound ("at least") where a later minute was left out, and from the minute in which the reading of
-//! what waits now ended.
+//! A task that waits at the end of a minute either still waits, runs, or finished later. So the
+//! number is known once all later minutes have been read, which is why the newest minutes are read
+//! first. The number is a lower bound (`at_least`) where a later minute was skipped, and from the
+//! minute in which counting the currently waiting tasks stopped at its limit.
 //!
-//! Changes of minutes that are over are kept by the minute in which they happen, not by that of the end of
-//! their attempts: once all minutes of a wait have gone by, +1 and −1 cancel out in what stands at the
-//! oldest minute.
+//! Changes from closed minutes are stored by the minute in which they happen, not by the minute in
+//! which their attempt finished. Once all minutes of a wait have been evicted, its +1 and −1 cancel
+//! out in the sum stored at the oldest minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,36 +17,36 @@ use queue::insight::backlog_history::BacklogChange;
 
 use crate::throughput_cache::{last_minutes, later};
 
-/// By queue and minute.
+/// Changes of the number of waiting tasks, by queue and minute.
 type Changes = BTreeMap<String, BTreeMap<Timestamp, i64>>;
 
-/// Tasks at the end of a minute.
+/// Number of waiting tasks at the end of a minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BacklogPoint {
     pub(crate) tasks: i64,
-    /// There may have been more.
+    /// Whether `tasks` is a lower bound.
     pub(crate) at_least: bool,
 }
 
-/// Whose, and when.
+/// Queue and time range to return.
 pub(crate) struct BacklogQuery<'a> {
-    /// Empty: of all.
+    /// Empty for all queues.
     pub(crate) queue: &'a str,
     pub(crate) now: Timestamp,
-    /// So many minutes.
+    /// Number of minutes, including the current one.
     pub(crate) last: i64,
 }
 
-/// What was read.
+/// Changes read so far.
 #[derive(Default)]
 pub(crate) struct BacklogHistory {
-    /// By attempts that ended in minutes that are over.
+    /// Changes by attempts that finished in closed minutes.
     closed: Changes,
-    /// By attempts that ended since, and by what is live.
+    /// Changes by attempts that finished since then, and by live tasks.
     open: Changes,
     cut: BTreeMap<String, Timestamp>,
     cut_everywhere: bool,
-    /// The first minute that is not over, and the one in which it was looked.
+    /// The first open minute, and the minute of the read.
     open_minutes: Option<(Timestamp, Timestamp)>,
 }
 
@@ -57,24 +57,25 @@ fn add(changes: &mut Changes, moves: Vec<BacklogChange>) {
 }
 
 impl BacklogHistory {
-    /// In place of what was read last time of the minutes that are not over and of what is live.
+    /// Replaces the changes of open minutes and live tasks from the last read.
     pub(crate) fn replace_open(
         &mut self,
-        read_at: (Timestamp, Timestamp),
+        open_minutes: (Timestamp, Timestamp),
         moves: Vec<BacklogChange>,
         (cut, cut_everywhere): (BTreeMap<String, Timestamp>, bool),
     ) {
         self.open.clear();
         add(&mut self.open, moves);
-        (self.cut, self.cut_everywhere, self.open_minutes) = (cut, cut_everywhere, Some(read_at));
+        (self.cut, self.cut_everywhere, self.open_minutes) =
+            (cut, cut_everywhere, Some(open_minutes));
     }
 
-    /// Of minutes that are over.
+    /// Adds changes of closed minutes.
     pub(crate) fn add_closed(&mut self, moves: Vec<BacklogChange>) {
         add(&mut self.closed, moves);
     }
 
-    /// What was before is put together in the oldest minute.
+    /// Merges all changes before `oldest` into that minute.
     pub(crate) fn evict(&mut self, oldest: Timestamp) {
         for changes in self.closed.values_mut() {
             let kept = changes.split_off(&oldest);
@@ -85,22 +86,22 @@ impl BacklogHistory {
         self.closed.retain(|_, changes| !changes.is_empty());
     }
 
-    /// Whether this was the first minute that was not over.
+    /// Returns whether `current` was the first open minute at the last read.
     pub(crate) fn open_from(&self, current: Timestamp) -> bool {
         self.open_minutes.is_some_and(|(first, _)| first == current)
     }
 
-    /// Whether it is one that is not over, and was looked at.
+    /// Returns whether `at` was an open minute at the last read.
     pub(crate) fn is_open(&self, at: Timestamp) -> bool {
         self.open_minutes.is_some_and(|(first, last)| first <= at && at <= last)
     }
 
-    /// Those with any change.
+    /// Returns the queues with changes.
     pub(crate) fn queues(&self) -> BTreeSet<String> {
         self.closed.keys().chain(self.open.keys()).cloned().collect()
     }
 
-    /// For each of the minutes, the oldest first; `None`: not known, or not yet.
+    /// Returns a point per minute, oldest first; `None` where the number is not known (yet).
     pub(crate) fn points(
         &self,
         query: &BacklogQuery<'_>,
@@ -108,14 +109,14 @@ impl BacklogHistory {
         skipped: &BTreeSet<Timestamp>,
     ) -> Vec<Option<BacklogPoint>> {
         let minutes: Vec<Timestamp> = last_minutes(query.now, query.last).collect();
-        let Some((first_current, read_at)) = self.open_minutes else {
+        let Some((first_open, last_open)) = self.open_minutes else {
             return vec![None; minutes.len()];
         };
         let cut = match query.queue {
             "" => self.cut.values().min(),
             queue => self.cut.get(queue),
         };
-        let known_from = known_from(first_current, read);
+        let known_from = known_from(first_open, read);
         let gap = skipped.last();
         let mut tasks = 0;
         let mut changes = self.changes(query.queue).into_iter().peekable();
@@ -126,12 +127,12 @@ impl BacklogHistory {
             let at_least = self.cut_everywhere
                 || gap.is_some_and(|gap| *gap > at)
                 || cut.is_some_and(|cut| *cut <= at);
-            (known_from <= at && at <= read_at).then_some(BacklogPoint { tasks, at_least })
+            (known_from <= at && at <= last_open).then_some(BacklogPoint { tasks, at_least })
         };
         minutes.into_iter().map(waited).collect()
     }
 
-    /// Of a queue, or of all.
+    /// Sums the changes of one queue, or of all queues if `queue` is empty.
     fn changes(&self, queue: &str) -> BTreeMap<Timestamp, i64> {
         let mut sum = BTreeMap::new();
         for part in [&self.closed, &self.open] {
@@ -147,9 +148,9 @@ impl BacklogHistory {
     }
 }
 
-/// The minute behind which all were read.
-fn known_from(first_current: Timestamp, read: &BTreeSet<Timestamp>) -> Timestamp {
-    let mut from = later(first_current, -1);
+/// Returns the minute after which all minutes have been read.
+fn known_from(first_open: Timestamp, read: &BTreeSet<Timestamp>) -> Timestamp {
+    let mut from = later(first_open, -1);
     while read.contains(&from) {
         from = later(from, -1);
     }
@@ -183,10 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn changes_add_up_where_all_that_is_newer_was_read() {
+    fn points_are_known_where_all_later_minutes_were_read() {
         let mut waits = BacklogHistory::default();
         assert_eq!(shown(&waits, "", &[], &[]), ["?"; 5]);
-        // Two waited from minute 3 on, one of them until 8; another one in minute 9 for a moment.
+        // Queue a: two tasks wait from minute 3 on, one of them until minute 8. Queue b: four tasks
+        // wait from minute 7 on; one leaves in minute 9, and one arrives in minute 10.
         waits.add_closed(vec![a_move("a", 3, 1), a_move("a", 8, -1), a_move("b", 7, 4)]);
         let live = vec![a_move("a", 3, 1), a_move("b", 9, -1), a_move("b", 10, 1)];
         waits.replace_open((minute(10), minute(10)), live, (BTreeMap::new(), false));
@@ -198,11 +200,11 @@ mod tests {
         waits.evict(minute(6));
         assert_eq!(shown(&waits, "", &[9, 8, 7, 6], &[]), before);
         waits.evict(minute(20));
-        assert_eq!(waits.queues().len(), 2, "what is live stays");
+        assert_eq!(waits.queues().len(), 2, "changes of live tasks stay");
     }
 
     #[test]
-    fn what_was_not_counted_to_the_end_is_at_least_that() {
+    fn a_truncated_count_is_a_lower_bound() {
         let mut waits = BacklogHistory::default();
         let moves = || vec![a_move("a", 7, 5), a_move("b", 8, 1)];
         let cut = BTreeMap::from([("a".to_owned(), minute(8))]);

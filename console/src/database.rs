@@ -1,4 +1,5 @@
-//! Sessions of the database. A look is a read-only transaction that ends soon, whatever it is asked.
+//! Connection pool of the console. Reads run in short read-only transactions with a statement
+//! timeout.
 
 use std::time::Duration;
 
@@ -8,26 +9,26 @@ use queue::insight::viewer;
 use queue::{QueueError, audit, schema};
 use tokio_postgres::IsolationLevel;
 
-/// A handful of people, each with some requests at once.
+/// Maximum number of sessions: enough for a few users with concurrent requests.
 const MAX_SESSIONS: usize = 6;
 
-/// Somebody who waits for a session or a connection is told so after this long.
+/// Time limit for obtaining a session or a connection.
 const POOL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// No look may burden the database for longer. Compiling a statement takes longer than what these read.
+/// Limits the load of a read. JIT is off because compilation takes longer than these reads.
 const READ_SETTINGS: &str = "/* console.read */
 SET LOCAL statement_timeout = '2s'; SET LOCAL lock_timeout = '1s'; SET LOCAL jit = off";
 
-/// Acting waits for row locks, which a finish holds for a moment.
+/// Writes may wait for row locks, which a worker holds briefly while it finishes a task.
 const WRITE_SETTINGS: &str =
     "/* console.write */ SET LOCAL statement_timeout = '20s'; SET LOCAL lock_timeout = '5s'";
 
-/// The pool.
+/// The connection pool.
 pub(crate) struct Database {
     pool: Pool,
 }
 
-/// One session, for one request.
+/// A session that serves one request.
 pub(crate) struct Session(Object);
 
 impl Database {
@@ -46,7 +47,7 @@ impl Database {
         Ok(Self { pool })
     }
 
-    /// Refuses a database that is none of pgmill's, or one that this login may not look at.
+    /// Checks that the schema version matches and that the login may read the queue.
     pub(crate) async fn check(&self) -> Result<(), QueueError> {
         let mut session = self.session().await?;
         let tx = session.begin_read().await?;
@@ -56,9 +57,9 @@ impl Database {
             return Ok(());
         }
         Err(QueueError::Refused {
-            message: format!("the login \"{}\" may not look at the queue", viewer.login),
+            message: format!("login \"{}\" is not allowed to read the queue", viewer.login),
             hint: Some(format!(
-                "GRANT mill_viewer TO \"{}\"; or mill_operator, if it is to act",
+                "GRANT mill_viewer TO \"{}\", or mill_operator for actions",
                 viewer.login
             )),
         })
@@ -71,14 +72,14 @@ impl Database {
 }
 
 impl Session {
-    /// A transaction that writes nothing and in which no statement takes longer than two seconds.
+    /// Begins a read-only transaction with a statement timeout of two seconds.
     pub(crate) async fn begin_read(&mut self) -> Result<Transaction<'_>, QueueError> {
         let tx = self.0.build_transaction().read_only(true).start().await?;
         tx.batch_execute(READ_SETTINGS).await?;
         Ok(tx)
     }
 
-    /// The same; all statements in it see the database as it was at the first one.
+    /// Like [`Self::begin_read`], with one snapshot for all statements (REPEATABLE READ).
     pub(crate) async fn begin_snapshot(&mut self) -> Result<Transaction<'_>, QueueError> {
         let level = IsolationLevel::RepeatableRead;
         let builder = self.0.build_transaction().read_only(true).isolation_level(level);
@@ -87,7 +88,7 @@ impl Session {
         Ok(tx)
     }
 
-    /// A transaction in this name.
+    /// Begins a writing transaction; the audit log records `actor`.
     pub(crate) async fn begin_write(&mut self, actor: &str) -> Result<Transaction<'_>, QueueError> {
         let tx = self.0.build_transaction().start().await?;
         tx.batch_execute(WRITE_SETTINGS).await?;
@@ -95,8 +96,8 @@ impl Session {
         Ok(tx)
     }
 
-    /// Tells the fleet, after a commit, that there may be something to do. Without it the next poll
-    /// finds out, so that it may fail.
+    /// Notifies workers after a commit that tasks may be available. Errors are ignored, because the
+    /// next poll of the workers finds the tasks anyway.
     pub(crate) async fn notify_workers(&self) {
         drop(queue::enqueue::notify(&**self.0).await);
     }

@@ -1,7 +1,7 @@
-//! The filter language: `queue:etl state:failed since:1h sqlstate:40* nightly`.
+//! Parser of the filter language: `queue:etl state:failed since:1h sqlstate:40* nightly`.
 //!
-//! Words are apart by spaces and joined by AND. `key:value` asks for a value, in double quotes if it
-//! has spaces; a bare number is an id, another bare word part of a name.
+//! Terms are separated by spaces and joined by AND. `key:value` requires a value; a value with
+//! spaces needs double quotes. A bare number is a task id, any other bare word a part of the name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,22 +11,22 @@ use jiff::{Span, SpanRelativeTo};
 use queue::insight::tasks::TaskQuery;
 use queue::{Outcome, State};
 
-/// What may be asked for, as help shows it.
+/// Filter keys with their help texts.
 pub(crate) const KEYS: [(&str, &str); 11] = [
     ("state", "pending, running, scheduled, blocked; failed, succeeded, … or ended"),
-    ("queue", "its name"),
+    ("queue", "name of the queue"),
     ("name", "with * and ?"),
     ("priority", "low, normal, high, critical, reserved"),
-    ("group", "its name"),
+    ("group", "name of the group"),
     ("key", "concurrency key"),
-    ("run", "number of a run"),
-    ("sqlstate", "of the error, as 40* or 23505"),
-    ("cause", "a line of the screen Failures"),
-    ("since", "enqueued or ended within 90s, 15m, 2h, 3d"),
-    ("id", "one or several: 4711,4712"),
+    ("run", "id of a run"),
+    ("sqlstate", "of the error, such as 40* or 23505"),
+    ("cause", "a cause listed on the Failures screen"),
+    ("since", "enqueued or finished within 90s, 15m, 2h, 3d"),
+    ("id", "one or more task ids: 4711,4712"),
 ];
 
-/// What is wrong with a filter, and what would be right.
+/// A syntax error in a filter, with a hint how to fix the filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilterError {
     pub(crate) message: String,
@@ -43,7 +43,7 @@ fn invalid(message: impl Into<String>, hint: impl Into<String>) -> FilterError {
     FilterError { message: message.into(), hint: hint.into() }
 }
 
-/// Reads a filter.
+/// Parses a filter.
 pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
     let mut query = TaskQuery::default();
     let mut live = false;
@@ -54,8 +54,8 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
         };
         if value.is_empty() {
             return Err(invalid(
-                format!("{key}: has no value"),
-                format!("write {key}:something, without a space"),
+                format!("{key}: needs a value"),
+                format!("write {key}:VALUE without a space"),
             ));
         }
         let value = value.to_owned();
@@ -77,22 +77,22 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
     query.ended |= query.outcome.is_some() || query.sqlstate.is_some() || query.cause.is_some();
     if live && query.ended {
         return Err(invalid(
-            "a task is either live or has ended",
-            "leave out state:, or what only ended tasks have: an outcome, an SQLSTATE, a cause",
+            "a task is either live or finished",
+            "leave out state:, or the conditions for finished tasks: an outcome, an SQLSTATE, a cause",
         ));
     }
     Ok(query)
 }
 
-/// The filter of Tasks, or what is wrong with it and what to do about it: for the tests of parsers.
+/// Parses a filter of the Tasks screen; public for the parser tests.
 ///
 /// # Errors
-/// It is none.
+/// Returns message and hint if the text is not a valid filter.
 pub fn parse_public(text: &str) -> Result<TaskQuery, (String, String)> {
     parse(text).map_err(|it| (it.message, it.hint))
 }
 
-/// Words, with quotes taken off.
+/// Splits a filter into terms and removes quotes.
 fn terms(text: &str) -> Result<Vec<String>, FilterError> {
     let mut terms = Vec::new();
     let mut term = String::new();
@@ -113,7 +113,7 @@ fn terms(text: &str) -> Result<Vec<String>, FilterError> {
         }
     }
     if quoted {
-        return Err(invalid("a quote is not closed", "put \" at the end of the value"));
+        return Err(invalid("unterminated quote", "put \" at the end of the value"));
     }
     if any {
         terms.push(term);
@@ -121,7 +121,7 @@ fn terms(text: &str) -> Result<Vec<String>, FilterError> {
     Ok(terms.into_iter().filter(|term| !term.is_empty()).collect())
 }
 
-/// A number is an id, anything else a part of the name.
+/// Adds a bare term: a number is a task id, anything else a part of the name.
 fn bare(query: &mut TaskQuery, term: &str) {
     match term.parse::<i64>() {
         Ok(id) => query.ids.get_or_insert_default().push(id),
@@ -130,7 +130,7 @@ fn bare(query: &mut TaskQuery, term: &str) {
     }
 }
 
-/// Whether it asks for a live state.
+/// Parses a state or an outcome; returns whether the state is a live state.
 fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, FilterError> {
     if value == "ended" || value == "finished" {
         query.ended = true;
@@ -143,7 +143,7 @@ fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, FilterError> 
         let states = State::ALL.iter().map(|it| it.as_str());
         let all = states.chain(Outcome::ALL.iter().map(|it| it.as_str())).collect::<Vec<_>>();
         return Err(invalid(
-            format!("there is no state \"{value}\""),
+            format!("unknown state \"{value}\""),
             format!("one of {}, ended", all.join(", ")),
         ));
     }
@@ -155,24 +155,24 @@ fn parse_value<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, Fi
 }
 
 pub(crate) fn number(key: &str, value: &str) -> Result<i64, FilterError> {
-    value.parse().map_err(|_| invalid(format!("\"{value}\" is no number"), format!("{key}:12")))
+    value.parse().map_err(|_| invalid(format!("\"{value}\" is not a number"), format!("{key}:12")))
 }
 
 fn ids(value: &str) -> Result<Vec<i64>, FilterError> {
     value.split(',').filter(|id| !id.is_empty()).map(|id| number("id", id)).collect()
 }
 
-/// A span as `pgmill --since` takes it.
+/// Parses a duration with the syntax of `pgmill --since`.
 pub(crate) fn since(value: &str) -> Result<Duration, FilterError> {
     let wrong = || {
         invalid(
-            format!("\"{value}\" is no span of time"),
-            "as in since:90s, since:15m, since:2h, since:3d",
+            format!("\"{value}\" is not a duration"),
+            "for example since:90s, since:15m, since:2h, since:3d",
         )
     };
     let span: Span = value.parse().map_err(|_| wrong())?;
     let span = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
-    // Further back than any history, and far from what the clock cannot hold.
+    // Longer than any history, and far below the range limit of timestamps.
     let longest = Duration::from_secs(3650 * 86_400);
     Duration::try_from(span).map(|span| span.min(longest)).map_err(|_| wrong())
 }
@@ -182,9 +182,9 @@ fn unknown(key: &str) -> FilterError {
     let near = keys.iter().find(|known| known.starts_with(key) || key.starts_with(*known));
     let hint = match near {
         Some(near) => format!("did you mean {near}:?"),
-        None => format!("one of {}; a name with a colon goes in as name:\"…\"", keys.join(", ")),
+        None => format!("one of {}; write a name with a colon as name:\"…\"", keys.join(", ")),
     };
-    invalid(format!("nothing is called {key}:"), hint)
+    invalid(format!("unknown key {key}:"), hint)
 }
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// The filter as text, so that it reads back as the same.
+    /// Formats a query as filter text that parses to the same query.
     fn write(query: &TaskQuery) -> String {
         let mut terms = Vec::new();
         let mut add = |key: &str, value: Option<String>| {
@@ -208,9 +208,8 @@ mod tests {
             }
         };
         let ended = (query.ended && query.outcome.is_none()).then(|| "ended".to_owned());
-        let standing =
-            query.state.map(|it| it.to_string()).or(query.outcome.map(|it| it.to_string()));
-        add("state", standing.or(ended));
+        let state = query.state.map(|it| it.to_string()).or(query.outcome.map(|it| it.to_string()));
+        add("state", state.or(ended));
         add("queue", query.queue.clone());
         add("name", query.name.clone());
         add("priority", query.priority.map(|it| it.to_string()));
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_says_what_is_asked_for() {
+    fn a_filter_sets_the_fields_of_the_query() {
         let query =
             parse("queue:etl state:failed since:1h sqlstate:40* priority:high nightly").unwrap();
         assert_eq!(query.queue.as_deref(), Some("etl"));
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_says_what_would_be_right() {
+    fn an_error_hints_at_the_correct_filter() {
         for (text, hint) in [
             ("que:etl", "did you mean queue:?"),
             ("state:dead", "one of scheduled"),
@@ -262,12 +261,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(?s).{0,60}") {
+        fn parsing_never_panics(text in "(?s).{0,60}") {
             let _ = parse(&text);
         }
 
         #[test]
-        fn what_is_written_reads_back(
+        fn a_formatted_query_parses_to_itself(
             queue in proptest::option::of("[a-z_]{1,8}( [a-z]{1,3})?"), state in 0_usize..12, run in proptest::option::of(0_i64..99),
             seconds in proptest::option::of(1_u64..100_000), ids in proptest::option::of(proptest::collection::vec(1_i64..99, 1..4)),
         ) {

@@ -1,5 +1,5 @@
-//! The flags of a console, the same wherever it is served. A worker, which has flags of its own, knows them as
-//! `--console-…`: [`WorkerConsoleFlags`].
+//! Command-line flags of the console, shared by all programs that serve it. A worker prefixes them
+//! with `--console-`: [`WorkerConsoleFlags`].
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,46 +9,53 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use crate::app::StartError;
 use crate::{Options, TlsFiles, Token};
 
-/// A shorter one could be guessed.
+/// Heading of these flags in the worker's `--help`, next to `--http` and `--console`.
+const WORKER_HEADING: &str = "HTTP and console";
+/// Position of the first of these flags under that heading, after the worker's own flags.
+const WORKER_DISPLAY_ORDER: usize = 1000;
+
+/// Minimum length of a token; a shorter token could be guessed.
 const MIN_TOKEN_CHARS: usize = 16;
 
-/// How a console is served, wherever it listens.
+/// Flags of a console, apart from the address to listen on.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConsoleFlags {
-    /// Only look: nothing can be changed through it
+    /// Disable all actions
     #[arg(id = "console_read_only", long = "read-only", env = "PGMILL_CONSOLE_READ_ONLY")]
     pub read_only: bool,
-    /// File with the token that one signs in with
+    /// File with sign-in tokens, one per line, each with an optional name
     #[arg(id = "console_token_file", long = "token-file", env = "PGMILL_CONSOLE_TOKEN_FILE")]
     #[arg(value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// TLS of its own: file with the certificate and those that lead to a root (PEM), read at the start
+    /// File with the TLS certificate and its chain (PEM), read at startup
     #[arg(id = "console_tls_cert", long = "tls-cert", env = "PGMILL_CONSOLE_TLS_CERT")]
     #[arg(value_name = "FILE", requires = "console_tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The key of that certificate (PEM)
+    /// File with the private key of the certificate (PEM)
     #[arg(id = "console_tls_key", long = "tls-key", env = "PGMILL_CONSOLE_TLS_KEY")]
     #[arg(value_name = "FILE", requires = "console_tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// A proxy with TLS is in front of it: what comes without X-Forwarded-Proto: https is refused
+    /// A proxy terminates TLS: refuse requests without X-Forwarded-Proto: https
     #[arg(id = "console_behind_proxy", long = "behind-proxy")]
     #[arg(env = "PGMILL_CONSOLE_BEHIND_PROXY")]
     pub behind_proxy: bool,
-    /// What stands in front of every path, behind a proxy that passes it on
+    /// Prefix of every path, behind a proxy that passes the prefix on
     #[arg(id = "console_base_path", long = "base-path", env = "PGMILL_CONSOLE_BASE_PATH")]
     #[arg(value_name = "PATH", value_parser = base_path, default_value = "")]
+    #[arg(hide_default_value = true)]
     pub base_path: String,
-    /// Name that it is reached by, beside localhost and addresses; may be repeated
+    /// Allowed host name, in addition to localhost and addresses; may be repeated
     #[arg(id = "console_allow_host", long = "allow-host", env = "PGMILL_CONSOLE_ALLOW_HOST")]
     #[arg(value_name = "NAME", value_delimiter = ',')]
     pub allow_host: Vec<String>,
 }
 
 impl ConsoleFlags {
-    /// What they say of a console that listens there.
+    /// Returns the options of a console that listens on `listen`.
     ///
     /// # Errors
-    /// A token file that cannot be read, or whose tokens are too short; a certificate without its key.
+    /// Returns an error if the token file cannot be read or has too short a token, or if only one
+    /// of certificate and key is set.
     pub fn options(&self, listen: SocketAddr) -> Result<Options, StartError> {
         Ok(Options {
             listen,
@@ -62,28 +69,28 @@ impl ConsoleFlags {
         })
     }
 
-    /// A configuration file may name one without the other.
+    /// Checks that certificate and key are set together: a configuration file may set only one.
     fn tls(&self) -> Result<Option<TlsFiles>, StartError> {
         match (self.tls_cert.clone(), self.tls_key.clone()) {
             (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
             (None, None) => Ok(None),
             _ => Err(StartError::Usage {
-                message: "a certificate and its key go together".to_owned(),
-                hint: "name both files, tls-cert and tls-key".to_owned(),
+                message: "tls-cert and tls-key must be set together".to_owned(),
+                hint: "set both tls-cert and tls-key, or neither".to_owned(),
             }),
         }
     }
 }
 
-/// The same flags in a program that has others beside them: `--console-read-only` and so on.
+/// The same flags with the prefix `--console-`, for a program with other flags of its own.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerConsoleFlags(pub ConsoleFlags);
 
 impl WorkerConsoleFlags {
-    /// As [`ConsoleFlags::options`]; hints name the flags as they are called here.
+    /// Like [`ConsoleFlags::options`], with prefixed flag names in hints.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the errors of [`ConsoleFlags::options`].
     pub fn options(&self, listen: SocketAddr) -> Result<Options, StartError> {
         Ok(Options { flag_prefix: "--console-", ..self.0.options(listen)? })
     }
@@ -92,9 +99,10 @@ impl WorkerConsoleFlags {
 impl Args for WorkerConsoleFlags {
     fn augment_args(command: Command) -> Command {
         let own = ConsoleFlags::augment_args(Command::new("console"));
-        own.get_arguments().fold(command, |command, arg| {
+        own.get_arguments().zip(WORKER_DISPLAY_ORDER..).fold(command, |command, (arg, order)| {
             let long = format!("console-{}", arg.get_long().unwrap_or_default());
-            command.arg(arg.clone().long(long))
+            let arg = arg.clone().long(long).help_heading(WORKER_HEADING).display_order(order);
+            command.arg(arg)
         })
     }
 
@@ -113,10 +121,11 @@ impl FromArgMatches for WorkerConsoleFlags {
     }
 }
 
-/// Steps of plain characters, each behind a slash.
+/// Parses a base path: empty, or segments of plain characters, each after a slash. Removes trailing
+/// slashes.
 ///
 /// # Errors
-/// Anything else.
+/// Returns a message if the text is anything else.
 pub fn base_path(text: &str) -> Result<String, String> {
     let path = text.trim_end_matches('/');
     let plain = |step: &str| {
@@ -128,15 +137,15 @@ pub fn base_path(text: &str) -> Result<String, String> {
     match path.strip_prefix('/') {
         None if path.is_empty() => Ok(String::new()),
         Some(steps) if steps.split('/').all(plain) => Ok(path.to_owned()),
-        _ => Err("a base path is like /pgmill: letters, digits, - _ .".to_owned()),
+        _ => Err("must be a path such as /pgmill, with letters, digits, - _ .".to_owned()),
     }
 }
 
-/// A line for each: the token, and behind it whose it is, if one likes.
+/// Reads a token file: one token per line, followed by an optional name.
 fn tokens(file: &Path) -> Result<Vec<Token>, StartError> {
     let named = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| StartError::Usage {
-        message: format!("cannot read the token in {named}: {error}"),
+        message: format!("cannot read the token file {named}: {error}"),
         hint: format!("openssl rand -hex 32 > {named}"),
     })?;
     let token = |line: &str| {
@@ -149,7 +158,9 @@ fn tokens(file: &Path) -> Result<Vec<Token>, StartError> {
     let short = |token: &Token| token.secret.chars().count() < MIN_TOKEN_CHARS;
     if tokens.is_empty() || tokens.iter().any(short) {
         return Err(StartError::Usage {
-            message: format!("the token in {named} has fewer than {MIN_TOKEN_CHARS} characters"),
+            message: format!(
+                "{named} is empty or has a token of fewer than {MIN_TOKEN_CHARS} characters"
+            ),
             hint: format!("openssl rand -hex 32 > {named}"),
         });
     }
@@ -169,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_has_the_same_flags_under_names_of_their_own() {
+    fn a_worker_has_the_same_flags_with_a_prefix() {
         let given = ["worker", "--console-read-only", "--console-base-path", "/x"];
         let WorkerConsoleFlags(flags) = Worker::parse_from(given).console;
         assert!(flags.read_only && flags.base_path == "/x");

@@ -1,5 +1,5 @@
-//! Spans, times, counts and links as people read them. Templates pass some values by reference and
-//! others not, so that these functions take either.
+//! Formats durations, times, counts and links for templates. Askama passes some values by reference
+//! and others by value, so these functions accept both.
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +9,7 @@ use std::fmt::Write;
 pub(crate) use crate::layout::attribute_value;
 use crate::layout::{Markup, escaped};
 
-/// A small value, or any number of references to it.
+/// A `Copy` value or a reference to one, with any number of reference levels.
 pub(crate) trait ByValue<T> {
     fn value(&self) -> T;
 }
@@ -32,7 +32,8 @@ macro_rules! impl_by_value {
 
 impl_by_value!(bool, f64, i64, Outcome, State, Timestamp);
 
-/// The two largest units: `350 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d 1 h`.
+/// Formats a duration in its two largest units: `350 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d 1
+/// h`.
 pub(crate) fn span(seconds: impl ByValue<f64>) -> String {
     let seconds = seconds.value();
     if seconds < 0.9995 {
@@ -53,12 +54,13 @@ pub(crate) fn span(seconds: impl ByValue<f64>) -> String {
     }
 }
 
-/// The same, or a dash.
+/// Formats a duration; `None` becomes a dash.
 pub(crate) fn optional_span(seconds: &Option<f64>) -> String {
     seconds.map_or_else(|| "–".to_owned(), span)
 }
 
-/// A number with its thousands apart; `more`: there are more than were counted.
+/// Formats an integer with thin spaces between groups of thousands. `more` appends a `+`: counting
+/// stopped at its limit.
 pub(crate) fn count(number: impl ByValue<i64>, more: impl ByValue<bool>) -> String {
     let (number, more) = (number.value(), more.value());
     let digits = number.unsigned_abs().to_string();
@@ -72,34 +74,34 @@ pub(crate) fn count(number: impl ByValue<i64>, more: impl ByValue<bool>) -> Stri
     format!("{}{text}{}", if number < 0 { "−" } else { "" }, if more { "+" } else { "" })
 }
 
-/// A number that need not be whole, as a whole one.
+/// Rounds a number and formats it as an integer.
 pub(crate) fn rounded(number: impl ByValue<f64>) -> String {
     let number = number.value().round();
-    #[expect(clippy::cast_possible_truncation, reason = "`as` goes to the nearest there is")]
+    #[expect(clippy::cast_possible_truncation, reason = "`as` saturates")]
     count(number as i64, false)
 }
 
-/// As a field of a form takes them.
+/// Formats seconds as whole milliseconds for a form field.
 pub(crate) fn milliseconds(seconds: impl ByValue<f64>) -> String {
     format!("{:.0}", seconds.value() * 1000.0)
 }
 
-/// `40 %`, `0.3 %`.
+/// Formats a percentage: `40 %`, `0.3 %`.
 pub(crate) fn percent(number: impl ByValue<f64>) -> String {
     let text = format!("{:.1}", number.value());
     format!("{} %", text.trim_end_matches(".0"))
 }
 
-/// A rate: whole from ten on, else with one digit.
+/// Formats a rate: one decimal below ten, none from ten on.
 pub(crate) fn rate(number: impl ByValue<f64>) -> String {
     let number = number.value();
     if number < 9.95 { format!("{number:.1}") } else { rounded(number) }
 }
 
-/// `512 B`, `8 kB`, `1.4 GB`.
+/// Formats a size in bytes: `512 B`, `8 kB`, `1.4 GB`.
 pub(crate) fn bytes(number: impl ByValue<i64>) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
-    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+    #[expect(clippy::cast_precision_loss, reason = "displayed rounded")]
     let mut size = number.value() as f64;
     let mut units = UNITS.iter();
     let mut unit = units.next().unwrap_or(&"B");
@@ -113,20 +115,20 @@ pub(crate) fn bytes(number: impl ByValue<i64>) -> String {
     }
 }
 
-/// As [`span`], and below ten milliseconds with what a plan tells.
+/// Like [`span`], but with two decimals below ten milliseconds, as plans report them.
 pub(crate) fn exact_span(seconds: impl ByValue<f64>) -> String {
     let seconds = seconds.value();
     if seconds < 0.01 { format!("{:.2} ms", seconds * 1000.0) } else { span(seconds) }
 }
 
-/// `1 task`, `2 tasks`.
+/// Formats a count with its noun: `1 task`, `2 tasks`.
 pub(crate) fn counted(number: impl ByValue<i64>, thing: &str) -> String {
     let number = number.value();
     format!("{} {thing}{}", count(number, false), if number == 1 { "" } else { "s" })
 }
 
-/// A time: UTC for who has no script, which puts it on the wall clock of the reader. The exact
-/// instant is the title.
+/// Formats a time as a `<time>` element in UTC; `console.js` converts the text to local time. The
+/// title has the exact time.
 pub(crate) fn time(at: impl ByValue<Timestamp>) -> Markup {
     let utc = at.value().to_zoned(TimeZone::UTC);
     Markup(format!(
@@ -137,12 +139,12 @@ pub(crate) fn time(at: impl ByValue<Timestamp>) -> Markup {
     ))
 }
 
-/// How long it has gone on.
+/// Formats the time elapsed from `at` to `now`.
 pub(crate) fn since(at: impl ByValue<Timestamp>, now: impl ByValue<Timestamp>) -> String {
     span(now.value().duration_since(at.value()).as_secs_f64())
 }
 
-/// How long ago, or in how long; the instant is the title.
+/// Formats a time relative to `now`: `5 s ago`, `in 5 s`. The title has the exact time.
 pub(crate) fn ago(at: impl ByValue<Timestamp>, now: impl ByValue<Timestamp>) -> Markup {
     let (at, now) = (at.value(), now.value());
     let seconds = now.duration_since(at).as_secs_f64();
@@ -155,26 +157,26 @@ pub(crate) fn ago(at: impl ByValue<Timestamp>, now: impl ByValue<Timestamp>) -> 
     Markup(format!("<span class=\"ago\" title=\"{} UTC\">{text}</span>", utc.strftime("%F %T%.3f")))
 }
 
-/// A state as a word; its colour comes from the style sheet.
+/// Formats a task state as a tag; the style sheet sets its colour.
 pub(crate) fn state(state: impl ByValue<State>) -> Markup {
     let state = state.value();
     Markup(format!("<span class=\"tag {state}\">{state}</span>"))
 }
 
-/// An outcome as a word.
+/// Formats an outcome as a tag.
 pub(crate) fn outcome(outcome: impl ByValue<Outcome>) -> Markup {
     let outcome = outcome.value();
     let text = outcome.as_str().replace('_', " ");
     Markup(format!("<span class=\"tag {outcome}\">{text}</span>"))
 }
 
-/// A state of a run or of a task of one, as a word.
+/// Formats a state of a run or of a task of a run as a tag.
 pub(crate) fn tag(state: impl AsRef<str>) -> Markup {
     let state = state.as_ref();
     Markup(format!("<span class=\"tag {}\">{}</span>", state_class(state), escaped(state)))
 }
 
-/// What the style sheet calls it.
+/// Returns the CSS class of a state.
 pub(crate) fn state_class(state: &str) -> &'static str {
     match state {
         "running" => "running",
@@ -191,12 +193,12 @@ pub(crate) fn state_class(state: &str) -> &'static str {
     }
 }
 
-/// The address of the list of tasks with this filter.
+/// Returns the URL of the task list with a filter.
 pub(crate) fn tasks_path(base: impl AsRef<str>, filter: impl AsRef<str>) -> String {
     format!("{}/tasks?q={}", base.as_ref(), url_encode(filter.as_ref()))
 }
 
-/// A value of a query string.
+/// Percent-encodes a value for a query string.
 pub(crate) fn url_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -209,7 +211,7 @@ pub(crate) fn url_encode(text: &str) -> String {
     out
 }
 
-/// The text on one line, cut at so many characters.
+/// Joins a text into one line and truncates it to `max_chars` characters.
 pub(crate) fn one_line(text: impl AsRef<str>, max_chars: usize) -> String {
     let text = text.as_ref();
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_foreign_ends_an_address() {
+    fn filter_values_are_percent_encoded() {
         assert_eq!(tasks_path("", "name:\"a b&c\""), "/tasks?q=name%3A%22a%20b%26c%22");
     }
 }

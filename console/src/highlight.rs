@@ -1,13 +1,13 @@
-//! A statement in colours, with the place of an error marked.
+//! SQL syntax highlighting with the error position marked.
 
 use queue::scan::{PieceKind, pieces};
 
 use crate::layout::{Markup, escaped};
 
-/// Longer statements are shown plain and cut: nobody reads them here.
+/// Longer statements, in bytes, are shown without highlighting and truncated.
 const MAX_BYTES: usize = 50_000;
 
-/// Words that the grammar takes for itself, or that begin a statement or a clause.
+/// Reserved words, and words that begin a statement or a clause.
 const KEYWORDS: &str = " add all alter analyze and any array as asc at atomic begin between by call \
     cascade case cast check cluster collate column comment commit concurrently conflict constraint \
     copy create cross current current_date current_timestamp cursor database declare default delete \
@@ -21,7 +21,7 @@ const KEYWORDS: &str = " add all alter analyze and any array as asc at atomic be
     trigger true truncate union unique unlogged update using vacuum values view when where while \
     window with without work ";
 
-/// The statement; `position` counts characters from 1.
+/// Highlights a statement. `position` is the error position in characters, from 1.
 pub(crate) fn statement(sql: &str, position: Option<u32>) -> Markup {
     if sql.len() > MAX_BYTES {
         return Markup(escaped(sql));
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_has_colours_and_a_mark() {
+    fn keywords_are_highlighted_and_the_error_is_marked() {
         let shown = statement("SELECT '<b>' -- x\nFROM nowhere", Some(24)).0;
         assert_eq!(
             shown,
@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_our_own_tags_come_out(sql in "(?s)[<>&\"'a-z $/*;-]{0,60}", position in 0_u32..70) {
+        fn the_output_contains_only_known_tags(sql in "(?s)[<>&\"'a-z $/*;-]{0,60}", position in 0_u32..70) {
             let shown = statement(&sql, Some(position)).0;
             let tags = ["<span class=\"kw\">", "<span class=\"str\">", "<span class=\"num\">",
                 "<span class=\"com\">", "</span>", "<mark class=\"\">", "<mark class=\"kw\">",

@@ -1,4 +1,4 @@
-//! Why there is no answer, as a page or as JSON.
+//! Error responses, rendered as an HTML page or as JSON.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use tokio_postgres::error::SqlState;
 
 use crate::app::App;
 
-/// The framework's own sentences are shorter, in bytes.
+/// Maximum size of an error body of the framework, in bytes. Actual bodies are shorter.
 const MAX_BODY_BYTES: usize = 4096;
 
-/// What went wrong.
+/// An error response: status, message and optional hint.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpError {
     status: StatusCode,
@@ -30,23 +30,24 @@ impl HttpError {
         Self { status, message: message.into(), hint: None }
     }
 
-    pub(crate) fn not_found(what: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, what)
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
     }
 
-    pub(crate) fn forbidden(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, why)
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, message)
     }
 
-    pub(crate) fn bad_request(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, why)
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
     }
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Whether a search took too long; the page can say so beside its form.
+    /// Returns whether a search exceeded the statement timeout, so that a page can report the
+    /// timeout next to its search form.
     pub(crate) fn timed_out(&self) -> bool {
         self.status == StatusCode::GATEWAY_TIMEOUT
     }
@@ -58,12 +59,12 @@ impl From<QueueError> for HttpError {
         let with_hint =
             |status, hint: Option<String>| Self { hint, ..Self::new(status, error.to_string()) };
         if state == Some(&SqlState::QUERY_CANCELED) {
-            let message = "the database took longer than a look may take";
+            let message = "the query exceeded the time limit of the console";
             return Self::new(StatusCode::GATEWAY_TIMEOUT, message)
-                .hint("ask for less: a queue, a state or a shorter time");
+                .hint("narrow the search: a queue, a state or a shorter time");
         }
         if state == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-            let hint = "GRANT mill_viewer TO its login to look, mill_operator to act";
+            let hint = "GRANT mill_viewer TO the login for reading, mill_operator for actions";
             return with_hint(StatusCode::FORBIDDEN, Some(hint.to_owned()));
         }
         let status = match () {
@@ -94,7 +95,7 @@ impl From<askama::Error> for HttpError {
 }
 
 impl IntoResponse for HttpError {
-    /// [`render_errors`] makes a page of it.
+    /// Attaches the error to the response; [`render_errors`] renders the body.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(Arc::new(self));
@@ -111,7 +112,7 @@ struct ErrorPage<'a> {
     hint: Option<&'a str>,
 }
 
-/// Gives a [`HttpError`] the form that was asked for.
+/// Renders an [`HttpError`] as JSON below `/api/` and as an HTML page elsewhere.
 pub(crate) async fn render_errors(
     State(app): State<App>,
     OriginalUri(uri): OriginalUri,
@@ -135,28 +136,28 @@ pub(crate) async fn render_errors(
         message: &error.message,
         hint: error.hint.as_deref(),
     };
-    let body = screen.render().unwrap_or_else(|_| "no page".to_owned());
+    let body = screen.render().unwrap_or_else(|_| "cannot render the error page".to_owned());
     (error.status, Html(body)).into_response()
 }
 
-/// The form in which a program is told.
+/// Returns a JSON error response with the fields `error` and `hint`.
 pub(crate) fn json_error(status: StatusCode, message: &str, hint: Option<&str>) -> Response {
     let body = json!({ "error": message, "hint": hint }).to_string();
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// What the framework refuses before any handler of ours, in the same form: a query that cannot be
-/// read, a method that a path does not have.
+/// Rewrites an error response of the framework as JSON. The framework rejects malformed queries and
+/// unsupported methods before a handler runs.
 async fn rewrite_framework_error(response: Response) -> Response {
     let status = response.status();
     let body = to_bytes(response.into_body(), MAX_BODY_BYTES).await.unwrap_or_default();
     let text = String::from_utf8_lossy(&body);
-    let reason = status.canonical_reason().unwrap_or("refused").to_lowercase();
+    let reason = status.canonical_reason().unwrap_or("request rejected").to_lowercase();
     let message = if text.trim().is_empty() { reason.as_str() } else { text.trim() };
-    json_error(status, message, Some("/api/v1/openapi.json describes what there is"))
+    json_error(status, message, Some("/api/v1/openapi.json describes the API"))
 }
 
-/// Nothing has this path.
+/// The fallback handler: answers 404.
 pub(crate) async fn page_not_found() -> HttpError {
-    HttpError::not_found("there is no such page")
+    HttpError::not_found("page not found")
 }

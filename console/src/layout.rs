@@ -1,4 +1,4 @@
-//! The frame around every screen.
+//! Page layout shared by all screens, and HTML escaping.
 
 use std::fmt::{self, Write};
 
@@ -11,21 +11,22 @@ use terminal::is_invisible;
 use crate::http_error::HttpError;
 use crate::screens::{NAV_ITEMS, NavItem};
 
-/// HTML that was put together here, every foreign text in it escaped.
+/// HTML built by the console, with all external text escaped.
 pub(crate) type Markup = Safe<String>;
 
-/// Its constructor.
-#[expect(non_snake_case, reason = "it stands for that of a tuple struct")]
+/// Constructs a [`Markup`].
+#[expect(non_snake_case, reason = "mimics the constructor of a tuple struct")]
 pub(crate) fn Markup(html: String) -> Markup {
     Safe(html)
 }
 
-/// A longer text is cut, in characters: nobody reads it on a page, and what has it whole is named there.
+/// Maximum length of a displayed text, in characters. Longer texts are truncated; the page links to
+/// the full text.
 pub(crate) const MAX_TEXT_CHARS: usize = 5_000;
 
-/// The rule for every text that a template or a picture shows: what means something in HTML is written as a
-/// reference, also inside of quotes; what is unseen is written out, as in a terminal, so that nothing turns
-/// the direction of what stands beside it; and it is cut.
+/// Escapes every text in a template or SVG. HTML special characters become character references,
+/// also inside quotes. Invisible characters are written as escapes, as in the terminal programs, so
+/// that no text changes the direction of its neighbours. Long texts are truncated.
 #[derive(Clone, Copy)]
 pub(crate) struct HtmlEscaper;
 
@@ -51,7 +52,7 @@ fn write_reference(to: &mut impl Write, c: char) -> fmt::Result {
     }
 }
 
-/// The same outside of a template.
+/// Escapes a text outside of a template.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     // Writing to a string does not fail.
@@ -59,18 +60,18 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// For the value of a field, which comes back as it was: nothing is written out or cut.
+/// Escapes the value of a form field without truncation, so that the form returns the same value.
 pub(crate) fn attribute_value(text: impl AsRef<str>) -> Markup {
     let text = text.as_ref();
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        // Raw, a parser would make a line feed of it.
+        // A parser would turn a raw carriage return into a line feed.
         let _ = if c == '\r' { out.write_str("&#13;") } else { write_reference(&mut out, c) };
     }
     Markup(out)
 }
 
-/// What the frame shows.
+/// Data of the page layout.
 pub(crate) struct Layout {
     pub(crate) title: String,
     pub(crate) base: String,
@@ -84,19 +85,19 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Screens of the navigation.
+    /// Returns the entries of the navigation.
     pub(crate) fn nav_items(&self) -> &'static [NavItem] {
         NAV_ITEMS
     }
 
-    /// Whether this page belongs to the screen.
+    /// Returns whether this page belongs to the screen.
     pub(crate) fn is_current(&self, screen: &&NavItem) -> bool {
         let path = self.current_path.split('?').next().unwrap_or_default();
         if screen.path == "/" { path == "/" } else { path.starts_with(screen.path) }
     }
 }
 
-/// A template as an answer.
+/// Renders a template as an HTML response.
 pub(crate) fn render(template: &impl Template) -> Result<Response, HttpError> {
     Ok(Html(template.render()?).into_response())
 }
@@ -106,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_stays_within_itself() {
+    fn special_and_invisible_characters_are_escaped() {
         assert_eq!(escaped("<a b='\"&'>"), "&#60;a b=&#39;&#34;&#38;&#39;&#62;");
         assert_eq!(escaped("a\u{202e}\u{1b}b\n"), "a\\u{202e}\\u{1b}b\n");
         assert_eq!(attribute_value("\u{202e}\"\r\n").0, "\u{202e}&#34;&#13;\n");
     }
 
     #[test]
-    fn a_long_text_is_cut_at_a_character() {
+    fn a_long_text_is_truncated_at_a_character_boundary() {
         let long = escaped(&"é".repeat(MAX_TEXT_CHARS + 2));
         assert_eq!(long, format!("{}… and 4 bytes more", "é".repeat(MAX_TEXT_CHARS)));
     }

@@ -1,27 +1,27 @@
-//! The web console: what an operator opens at night.
+//! Web console: HTML screens and a read-only JSON API for operators.
 //!
-//! | step | file |
+//! | task | file |
 //! |---|---|
-//! | from a listener to answers | `app` |
-//! | who may ask at all: host, origin, token, the headers of every answer | `access_control`, `login` |
-//! | TLS of its own | `tls` |
-//! | sessions of the database, each look bounded in time | `database` |
-//! | one visit: who asks, and the frame around every screen | `request`, `layout` |
-//! | one screen each: data, template, routes | `screens` |
-//! | the same data as JSON, and what it looks like | `api`, `openapi` |
-//! | the last hours, read a minute at a time and kept; how many tasks waited in them | `throughput_cache`, `backlog_history` |
-//! | the same as columns, for plots | `plots` |
-//! | what people write and read: `filter`, `highlight`, `format` | |
-//! | its flags, the same in each program that serves it | `flags` |
-//! | why there is no answer | `http_error` |
-//! | scripts and styles, which lie in the program | `assets` |
+//! | listener, router, startup and shutdown | `app` |
+//! | host, origin and token checks; security headers | `access_control`, `login` |
+//! | TLS listener | `tls` |
+//! | database sessions with statement timeouts | `database` |
+//! | request context and page layout | `request`, `layout` |
+//! | one file per screen: data, template, routes | `screens` |
+//! | JSON API and its OpenAPI description | `api`, `openapi` |
+//! | history of the last hours, read minute by minute and cached: throughput, backlog | `throughput_cache`, `backlog_history` |
+//! | the same history as columns for plots | `plots` |
+//! | filter language, SQL highlighting, number and time formats | `filter`, `highlight`, `format` |
+//! | command-line flags, shared by all programs that serve the console | `flags` |
+//! | error responses | `http_error` |
+//! | embedded scripts and styles | `assets` |
 //!
-//! A new screen is a file in `screens/`, a template in `templates/`, and a line in `screens.rs`.
+//! A new screen needs a file in `screens/`, a template in `templates/`, and a line in `screens.rs`.
 //!
-//! Invariant: there is no SQL on the schema here; every statement is in the crate `queue`.
+//! Invariant: this crate contains no SQL on the schema; all statements are in the crate `queue`.
 //!
-//! Invariant: what only looks does so in a read-only transaction under a statement timeout; what acts
-//! takes a `FormRequest`, which exists only behind the checks of origin and CSRF token and begins nothing in
+//! Invariant: reads run in a read-only transaction with a statement timeout. Writes require a
+//! `FormRequest`, which exists only after the origin and CSRF checks and begins no transaction in
 //! read-only mode.
 
 mod access_control;
@@ -53,12 +53,12 @@ pub use flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
 pub use openapi::PATHS as API_PATHS;
 pub use tls::TlsFiles;
 
-/// What somebody knows who may sign in.
+/// A sign-in token.
 #[derive(Clone)]
 pub struct Token {
     /// The token itself.
     pub secret: String,
-    /// Whose it is: who signs in with it acts in this name.
+    /// The name under which holders of this token act.
     pub label: Option<String>,
 }
 
@@ -68,23 +68,23 @@ impl fmt::Debug for Token {
     }
 }
 
-/// How a console is served.
+/// Options of a console server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Nobody acts through it.
+    /// Rejects all changes, whatever the login may do.
     pub read_only: bool,
-    /// What has to be known to sign in, any of them; empty: whoever reaches it may look.
+    /// Accepted tokens. Empty: everyone who reaches the console has access.
     pub tokens: Vec<Token>,
-    /// What stands in front of every path, as `/pgmill`; empty: nothing.
+    /// Prefix of every path, such as `/pgmill`; empty for none.
     pub base_path: String,
-    /// Names by which it is reached, beside `localhost` and addresses.
+    /// Allowed host names in addition to `localhost` and IP addresses.
     pub hosts: Vec<String>,
-    /// Its own TLS; none: HTTP.
+    /// Certificate and key; `None` serves plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// There is a proxy with TLS in front of it, and nobody comes another way.
+    /// All requests come through a proxy that terminates TLS.
     pub behind_proxy: bool,
-    /// How its flags begin where it was started: hints name them.
+    /// Prefix of the console's flags in this program, for hints: `--` or `--console-`.
     pub flag_prefix: &'static str,
 }

@@ -1,4 +1,4 @@
-//! Signing in with the token, and out.
+//! Sign-in with a token, and sign-out.
 
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ use crate::app::{App, AppState};
 use crate::http_error::HttpError;
 use crate::request::FormRequest;
 
-/// One wrong token at a time, and each takes this long.
+/// Wrong tokens are answered one at a time, each after [`WRONG_TOKEN_DELAY`], to slow down
+/// guessing.
 static WRONG_TOKEN_LOCK: Mutex<()> = Mutex::const_new(());
 const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(500);
 
-/// Longer names are cut.
+/// Maximum length of a name; longer names are truncated.
 const NAME_CHARS: usize = 60;
 
 pub(crate) fn routes() -> Router<App> {

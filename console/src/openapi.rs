@@ -1,25 +1,25 @@
-//! What the JSON looks like, for programs: `/api/v1/openapi.json`.
+//! OpenAPI description of the JSON API, served at `/api/v1/openapi.json`.
 
 mod schemas;
 
 use serde_json::{Map, Value, json};
 
-/// A path of the API.
+/// An operation of the API.
 pub struct Operation {
-    /// Below `/api/v1`.
+    /// Path below `/api/v1`.
     pub path: &'static str,
-    /// What it answers.
+    /// One-line description.
     pub summary: &'static str,
-    /// Parameters of the query: name, meaning.
+    /// Query parameters: name, description.
     pub parameters: &'static [(&'static str, &'static str)],
-    /// What an answer has in any case: name and kind, as in [`schemas::SCHEMAS`].
+    /// Fields of every response: name and type, in the notation of [`schemas::SCHEMAS`].
     pub response_fields: &'static [(&'static str, &'static str)],
 }
 
-const NAME: (&str, &str) = ("name", "of this one");
-const AFTER: (&str, &str) = ("after", "`next` of the page before");
+const NAME: (&str, &str) = ("name", "name of the object");
+const AFTER: (&str, &str) = ("after", "`next` of the previous page");
 
-/// What a picture is drawn from.
+/// Fields of a graph.
 const GRAPH_FIELDS: &[(&str, &str)] = &[
     ("nodes", "[GraphNode]"),
     ("edges", "[GraphEdge]"),
@@ -27,9 +27,9 @@ const GRAPH_FIELDS: &[(&str, &str)] = &[
     ("too_many_edges", "boolean"),
 ];
 
-const QUEUE: (&str, &str) = ("queue", "of this queue only");
+const QUEUE: (&str, &str) = ("queue", "only this queue");
 
-/// Every path; the router is made of it.
+/// All operations; the router is built from this list.
 pub const PATHS: &[Operation] = &[
     Operation {
         path: "/overview",
@@ -47,11 +47,8 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/tasks",
-        summary: "Tasks that match a filter, the newest first, 50 at a time",
-        parameters: &[
-            ("q", "the filter, as in queue:etl state:failed since:1h"),
-            ("after", "`next` of the page before"),
-        ],
+        summary: "Tasks that match a filter, newest first, 50 per page",
+        parameters: &[("q", "filter, such as queue:etl state:failed since:1h"), AFTER],
         response_fields: &[
             ("tasks", "[FoundTask]"),
             ("next", "string|null"),
@@ -60,7 +57,7 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/tasks/{id}",
-        summary: "Everything about one task",
+        summary: "One task with its attempts, blockers, duration history and plan",
         parameters: &[],
         response_fields: &[
             ("task", "Task"),
@@ -74,22 +71,22 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/failures",
-        summary: "Failures by cause, the most frequent first",
+        summary: "Failures by cause, most frequent first",
         parameters: &[
-            ("since", "within this time: 90s, 15m, 2h, 3d; an hour if it is left out"),
-            ("queue", "causes that this queue has a part in"),
+            ("since", "time range up to now: 90s, 15m, 2h, 3d; default 1h"),
+            ("queue", "only causes that occur in this queue"),
         ],
         response_fields: &[("groups", "[FailureGroup]")],
     },
     Operation {
         path: "/workers",
-        summary: "Workers and what they run",
+        summary: "Workers and their running tasks",
         parameters: &[],
         response_fields: &[("workers", "[Worker]")],
     },
     Operation {
         path: "/queues",
-        summary: "Queues; where `more` is true, the counting ended",
+        summary: "Queues; a count with `more` is a lower bound",
         parameters: &[],
         response_fields: &[("queues", "[Queue]")],
     },
@@ -101,14 +98,15 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/groups",
-        summary: "Groups; counts end at 10,000",
+        summary: "Groups; counts stop at 10,000",
         parameters: &[],
         response_fields: &[("groups", "[Group]")],
     },
     Operation {
         path: "/throughput",
-        summary: "Ends, wait and run times, and tasks waiting at its end, of each minute of the last hours; null where nothing is known",
-        parameters: &[QUEUE, ("hours", "so many, from 1 to 6; one if it is left out")],
+        summary: "Finished attempts, wait times, durations and waiting tasks of each minute of the last \
+                  hours; null where a value is not known",
+        parameters: &[QUEUE, ("hours", "number of hours, from 1 to 6; default 1")],
         response_fields: &[
             ("at", "[integer]"),
             ("succeeded", "[integer|null]"),
@@ -125,13 +123,13 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/audit",
-        summary: "Who did what, the last first, 50 at a time",
+        summary: "Audit log, newest first, 50 per page",
         parameters: &[
-            ("subject", "done to this, as in task 42"),
-            ("login", "by this login, or in the name of this person"),
+            ("subject", "subject of the action, such as task 42"),
+            ("login", "login or actor"),
             ("action", "name of the function"),
-            ("since", "within this time: 90s, 15m, 2h, 3d"),
-            ("before", "`next` of the page before"),
+            ("since", "time range up to now: 90s, 15m, 2h, 3d"),
+            ("before", "`next` of the previous page"),
         ],
         response_fields: &[("acts", "[Act]"), ("next", "integer|null")],
     },
@@ -152,18 +150,19 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/runs",
-        summary: "Runs, the newest first, 50 at a time, out of 10,000 that are looked at",
+        summary: "Runs, newest first, 50 per page; a page searches up to 10,000 runs",
         parameters: &[
             ("state", "running, succeeded, failed or cancelled"),
-            ("job", "of this job, maybe among others"),
-            ("schedule", "fired by this schedule"),
+            ("job", "runs that include this job"),
+            ("schedule", "runs fired by this schedule"),
             AFTER,
         ],
         response_fields: &[("runs", "[ListedRun]"), ("next", "integer|null")],
     },
     Operation {
         path: "/runs/{id}",
-        summary: "One run with up to 300 of its tasks: of more, those that run, failed or cannot run first",
+        summary: "One run with up to 300 of its tasks; of a larger run, running, failed and \
+                  upstream_failed tasks come first",
         parameters: &[],
         response_fields: &[
             ("run", "Run"),
@@ -176,13 +175,13 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/runs/{id}/graph",
-        summary: "The picture of a run",
+        summary: "Graph of a run",
         parameters: &[],
         response_fields: GRAPH_FIELDS,
     },
     Operation {
         path: "/schedules",
-        summary: "Schedules by name, each with its last runs, 100 at a time",
+        summary: "Schedules by name, each with its recent runs, 100 per page",
         parameters: &[AFTER],
         response_fields: &[
             ("schedules", "[Schedule]"),
@@ -192,7 +191,7 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/schedules/detail",
-        summary: "One schedule: its next fires, the runs it started, what happened to it",
+        summary: "One schedule with its next fires, runs and log",
         parameters: &[NAME],
         response_fields: &[
             ("schedule", "Schedule"),
@@ -203,37 +202,37 @@ pub const PATHS: &[Operation] = &[
     },
     Operation {
         path: "/jobs",
-        summary: "Jobs by name, each with its newest run, 100 at a time",
+        summary: "Jobs by name, each with its newest run, 100 per page",
         parameters: &[AFTER],
         response_fields: &[("jobs", "[ListedJob]"), ("next", "string|null")],
     },
     Operation {
         path: "/jobs/detail",
-        summary: "One job with up to 300 of its tasks, and what waits for what among these",
+        summary: "One job with up to 300 of its tasks and the dependencies between them",
         parameters: &[NAME],
         response_fields: &[("job", "Job"), ("edges", "[Link]")],
     },
     Operation {
         path: "/jobs/graph",
-        summary: "The picture of a job",
+        summary: "Graph of a job",
         parameters: &[NAME],
         response_fields: GRAPH_FIELDS,
     },
     Operation {
         path: "/lineage",
-        summary: "All that a task waits for, and all that waits for it, over all jobs",
+        summary: "Upstream and downstream tasks of a task, across all jobs",
         parameters: &[NAME],
         response_fields: &[("task", "string"), ("tasks", "[string]"), ("edges", "[Link]")],
     },
     Operation {
         path: "/lineage/graph",
-        summary: "The picture of that",
+        summary: "Graph of the upstream and downstream tasks of a task",
         parameters: &[NAME],
         response_fields: GRAPH_FIELDS,
     },
 ];
 
-/// The document.
+/// Returns the OpenAPI document.
 pub(crate) fn document() -> Value {
     let paths: Map<String, Value> =
         PATHS.iter().map(|it| (format!("/api/v1{}", it.path), operation(it))).collect();
@@ -246,24 +245,24 @@ pub(crate) fn document() -> Value {
         "info": {
             "title": "pgmill console",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Reading only. Times are RFC 3339 in UTC, spans are seconds.",
+            "description": "Read-only. Times are RFC 3339 in UTC; durations are in seconds.",
         },
         "components": {
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
             "schemas": schemas,
         },
-        // A console without tokens asks for none.
+        // A console without tokens requires no authentication.
         "security": [{ "token": [] }, {}],
         "paths": paths,
     })
 }
 
-fn error_response(why: &str) -> Value {
+fn error_response(description: &str) -> Value {
     let schema = json!({ "$ref": "#/components/schemas/Error" });
-    json!({ "description": why, "content": { "application/json": { "schema": schema } } })
+    json!({ "description": description, "content": { "application/json": { "schema": schema } } })
 }
 
-/// The schema of a kind.
+/// Returns the JSON schema of a type.
 fn schema(kind: &str) -> Value {
     if let Some(kind) = kind.strip_suffix("|null") {
         return json!({ "anyOf": [schema(kind), { "type": "null" }] });
@@ -275,7 +274,7 @@ fn schema(kind: &str) -> Value {
         "any" => json!({}),
         "time" => json!({ "type": "string", "format": "date-time" }),
         "uuid" => json!({ "type": "string", "format": "uuid" }),
-        // As large as the database has them.
+        // bigint in the database.
         "integer" => json!({ "type": "integer", "format": "int64" }),
         name if name.starts_with(char::is_uppercase) => {
             json!({ "$ref": format!("#/components/schemas/{name}") })
@@ -300,8 +299,8 @@ fn component(fields: &str) -> Value {
     object(fields.split_whitespace().filter_map(|field| field.split_once(':')))
 }
 
-/// What a parameter may be. Of a filter and of the pages of a list by it, which have a language of their own, it
-/// says that they are text.
+/// Returns the schema of a parameter. Filters and cursors of filtered lists, which have their own
+/// syntax, are plain strings.
 fn parameter(path: &str, name: &str) -> Value {
     match name {
         "id" => json!({ "type": "integer", "format": "int64", "minimum": 1, "maximum": i64::MAX }),
@@ -319,7 +318,7 @@ fn parameter(path: &str, name: &str) -> Value {
     }
 }
 
-/// Every text of PostgreSQL is like that.
+/// Pattern of all PostgreSQL text values: no NUL character.
 const NO_NUL: &str = "^[^\\u0000]*$";
 
 fn operation(it: &Operation) -> Value {
@@ -341,14 +340,14 @@ fn operation(it: &Operation) -> Value {
         "summary": it.summary,
         "parameters": parameters,
         "responses": {
-            "200": { "description": "It", "content": { "application/json": { "schema": schema } } },
-            "400": error_response("A parameter that cannot be read"),
-            "401": error_response("No token"),
-            "403": error_response("No right, or a name that this console is not known by"),
-            "404": error_response("There is none"),
-            "422": error_response("The database refuses it"),
-            "503": error_response("No database"),
-            "504": error_response("It took longer than it may"),
+            "200": { "description": "Success", "content": { "application/json": { "schema": schema } } },
+            "400": error_response("Invalid parameter"),
+            "401": error_response("Token missing or invalid"),
+            "403": error_response("Missing privilege, or host name not allowed"),
+            "404": error_response("Not found"),
+            "422": error_response("Rejected by the database"),
+            "503": error_response("Database unavailable"),
+            "504": error_response("Time limit exceeded"),
         },
     } })
 }

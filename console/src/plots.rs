@@ -1,4 +1,5 @@
-//! The last hours as columns of numbers, one for each minute: what plots are drawn from, and the same as a table.
+//! Throughput of the last hours as columns with one value per minute, the source of the plots and
+//! of their data table.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +11,21 @@ use crate::backlog_history::BacklogQuery;
 use crate::http_error::HttpError;
 use crate::throughput_cache::{HOUR_MINUTES, RETAINED_MINUTES, ThroughputCache, last_minutes};
 
-/// Hours that a page offers.
+/// Time ranges offered on the page, in hours.
 pub(crate) const HOUR_CHOICES: [i64; 3] = [1, 3, MAX_HOURS];
 
 const MAX_HOURS: i64 = RETAINED_MINUTES / HOUR_MINUTES;
 
-/// Rows of the table, however many hours.
+/// Rows of the data table for every time range.
 const ROWS: usize = 12;
 
-/// What is to be plotted, as part of an address.
+/// Query parameters of the plots.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct PlotParams {
-    /// Empty: one.
+    /// Hours; empty means one.
     #[serde(default)]
     hours: String,
-    /// Empty: of all.
+    /// Queue; empty means all queues.
     #[serde(default)]
     pub(crate) queue: String,
 }
@@ -33,16 +34,17 @@ impl PlotParams {
     pub(crate) fn hours(&self) -> Result<i64, HttpError> {
         let hours = if self.hours.is_empty() { Ok(1) } else { self.hours.parse() };
         hours.ok().filter(|hours| (1..=MAX_HOURS).contains(hours)).ok_or_else(|| {
-            HttpError::bad_request(format!("\"{}\" is no number of hours", self.hours))
-                .hint(format!("hours is a whole number from 1 to {MAX_HOURS}"))
+            HttpError::bad_request(format!("invalid hours \"{}\"", self.hours))
+                .hint(format!("hours must be a whole number from 1 to {MAX_HOURS}"))
         })
     }
 }
 
-/// A column each; `None` where nothing is known. Of all queues together, a time is that of the slowest one.
+/// Columns with one value per minute; `None` where a value is not known. For all queues together,
+/// wait times and durations are those of the slowest queue.
 #[derive(Default, Serialize)]
 pub(crate) struct ThroughputColumns {
-    /// Beginnings of the minutes, in seconds since 1970.
+    /// Start of each minute, in seconds since 1970.
     pub(crate) at: Vec<i64>,
     pub(crate) succeeded: Vec<Option<i64>>,
     pub(crate) failed: Vec<Option<i64>>,
@@ -51,16 +53,16 @@ pub(crate) struct ThroughputColumns {
     pub(crate) wait_p95_seconds: Vec<Option<f64>>,
     pub(crate) duration_p50_seconds: Vec<Option<f64>>,
     pub(crate) duration_p95_seconds: Vec<Option<f64>>,
-    /// Tasks that waited at the end of the minute.
+    /// Tasks waiting at the end of the minute.
     pub(crate) waiting: Vec<Option<i64>>,
-    /// There may have been more.
+    /// Whether `waiting` is a lower bound.
     pub(crate) waiting_at_least: Vec<bool>,
-    /// Minutes that are over and were read.
+    /// Number of complete minutes that are loaded.
     pub(crate) minutes_read: i64,
 }
 
 impl ThroughputColumns {
-    /// Of a queue, or of all if its name is empty.
+    /// Builds the columns of one queue, or of all queues if `queue` is empty.
     pub(crate) fn of(
         throughput: &ThroughputCache,
         queue: &str,
@@ -102,7 +104,7 @@ impl ThroughputColumns {
         columns
     }
 
-    /// A few rows, the newest first.
+    /// Returns the rows of the data table, newest first.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let span = self.at.len().div_ceil(ROWS).max(1);
         let starts = (0..self.at.len()).step_by(span);
@@ -129,22 +131,23 @@ impl ThroughputColumns {
     }
 }
 
-/// Some minutes on end.
+/// Consecutive minutes, aggregated for the data table.
 pub(crate) struct Row {
     pub(crate) from: Timestamp,
-    /// Ended in them.
+    /// Attempts that succeeded in these minutes.
     pub(crate) succeeded: Option<i64>,
     pub(crate) failed: Option<i64>,
-    /// At their end.
+    /// Tasks waiting at the end of the last minute.
     pub(crate) waiting: Option<i64>,
     pub(crate) at_least: bool,
-    /// The longest of them.
+    /// Maximum over the minutes.
     pub(crate) wait_p95_seconds: Option<f64>,
     pub(crate) duration_p95_seconds: Option<f64>,
 }
 
 impl Row {
-    /// What succeeded, what failed, what waited; a dash where nothing is known.
+    /// Returns the counts of succeeded, failed and waiting as text; a dash where a count is not
+    /// known.
     pub(crate) fn counts(&self) -> [String; 3] {
         let shown = |number: Option<i64>, more: bool| {
             number.map_or_else(|| "–".to_owned(), |number| crate::format::count(number, more))
@@ -162,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hours_are_few_and_whole() {
+    fn hours_are_whole_and_bounded() {
         let asked = |hours: &str| {
             PlotParams { hours: hours.to_owned(), ..PlotParams::default() }.hours().ok()
         };
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_few_rows_of_all_minutes() {
+    fn the_table_aggregates_all_minutes_into_few_rows() {
         let now: Timestamp = "2026-12-01T03:00:30Z".parse().unwrap();
         let columns = ThroughputColumns {
             at: last_minutes(now, 60).map(Timestamp::as_second).collect(),
@@ -186,8 +189,8 @@ mod tests {
             ..ThroughputColumns::default()
         };
         let rows = columns.rows();
-        let ended: Vec<Option<i64>> = rows.iter().map(|row| row.succeeded).collect();
-        assert_eq!(ended, [&[Some(5); 10][..], &[None; 2]].concat());
+        let succeeded: Vec<Option<i64>> = rows.iter().map(|row| row.succeeded).collect();
+        assert_eq!(succeeded, [&[Some(5); 10][..], &[None; 2]].concat());
         assert_eq!((rows[0].waiting, rows[0].wait_p95_seconds), (Some(59), Some(59.0)));
         assert_eq!(rows[0].from, "2026-12-01T02:56:00Z".parse().unwrap());
         assert_eq!(rows[0].duration_p95_seconds, None);

@@ -1,4 +1,4 @@
-//! One context: who asks, from which page, and what a form of theirs brings along.
+//! Request context (user, page, database session) and form submissions.
 
 use std::convert::Infallible;
 
@@ -16,7 +16,7 @@ use crate::database::Session;
 use crate::http_error::HttpError;
 use crate::layout::Layout;
 
-/// Who asks, and for what.
+/// User and path of a request.
 pub(crate) struct RequestContext {
     pub(crate) app: App,
     pub(crate) identity: Identity,
@@ -25,19 +25,19 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    /// A session for this request.
+    /// Obtains a database session for this request.
     pub(crate) async fn session(&self) -> Result<Session, QueueError> {
         self.app.throughput.mark_used();
         self.app.database.session().await
     }
 
-    /// What the login may do here and now, less what nobody may here.
+    /// Returns the privileges of the login, without write access if the console is read-only.
     pub(crate) async fn viewer(&self, tx: &Transaction<'_>) -> Result<Viewer, QueueError> {
         let viewer = viewer::viewer(&**tx).await?;
         Ok(Viewer { may_act: viewer.may_act && !self.app.read_only, ..viewer })
     }
 
-    /// The frame of a screen.
+    /// Returns the page layout of a screen.
     pub(crate) fn layout(&self, title: impl Into<String>, viewer: Viewer) -> Layout {
         Layout {
             title: title.into(),
@@ -58,7 +58,7 @@ impl FromRequestParts<App> for RequestContext {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         let identity = parts.extensions.get::<Identity>().cloned().unwrap_or_else(|| Identity {
             name: None,
-            // Nobody's: no form can bring it.
+            // A random value that no form has.
             csrf: uuid::Uuid::new_v4().to_string(),
             signed_in: false,
         });
@@ -70,27 +70,27 @@ impl FromRequestParts<App> for RequestContext {
     }
 }
 
-/// A form that somebody sent from a page of this console.
+/// A form submission from a page of this console, with a valid CSRF token.
 pub(crate) struct FormRequest {
     pub(crate) context: RequestContext,
     fields: Vec<(String, String)>,
 }
 
 impl FormRequest {
-    /// The value of a field; empty if there is none.
+    /// Returns the trimmed value of a field; empty if the field is missing.
     pub(crate) fn field(&self, name: &str) -> &str {
         self.fields.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.trim())
     }
 
-    /// The same as what was meant by it.
+    /// Parses the value of a field.
     pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str) -> Result<T, HttpError> {
         let value = self.field(name);
         value
             .parse()
-            .map_err(|_| HttpError::bad_request(format!("\"{value}\" is no value for {name}")))
+            .map_err(|_| HttpError::bad_request(format!("invalid value \"{value}\" for {name}")))
     }
 
-    /// As [`Self::parsed`]; an empty field is `None`.
+    /// Like [`Self::parsed`], but returns `None` for an empty field.
     pub(crate) fn optional<T: std::str::FromStr>(
         &self,
         name: &str,
@@ -98,7 +98,7 @@ impl FormRequest {
         if self.field(name).is_empty() { Ok(None) } else { self.parsed(name).map(Some) }
     }
 
-    /// A transaction in the name of who sent it. Without the right to act, the database refuses.
+    /// Begins a transaction on behalf of the user. The database checks the privileges of the login.
     pub(crate) async fn begin<'a>(
         &self,
         session: &'a mut Session,
@@ -109,7 +109,7 @@ impl FormRequest {
         Ok(session.begin_write(&self.actor()).await?)
     }
 
-    /// Who is said to have done it.
+    /// Returns the actor recorded in the audit log.
     fn actor(&self) -> String {
         match &self.context.identity.name {
             Some(name) => format!("console: {name}"),
@@ -117,14 +117,14 @@ impl FormRequest {
         }
     }
 
-    /// Back to the page with the form, or where it says.
+    /// Redirects to the page named by the field `return_to`, or else to `default`.
     pub(crate) fn redirect_back(&self, default: &str) -> Response {
         let to = Some(self.field("return_to")).filter(|to| is_local_path(to)).unwrap_or(default);
         Redirect::to(&format!("{}{to}", self.context.app.base)).into_response()
     }
 }
 
-/// A path of this console, and nothing that a browser would take for another host.
+/// Returns whether a path stays on this console: a browser must not read it as another host.
 fn is_local_path(path: &str) -> bool {
     let foreign = |c: char| c == '\\' || c.is_control();
     path.starts_with('/') && !path.starts_with("//") && !path.contains(foreign)
@@ -139,12 +139,12 @@ impl FromRequest<App> for FormRequest {
         let request = Request::from_parts(parts, body);
         let fields = Form::<Vec<(String, String)>>::from_request(request, app)
             .await
-            .map_err(|_| HttpError::bad_request("this is no form of this console"))?
+            .map_err(|_| HttpError::bad_request("invalid form submission"))?
             .0;
         let form = Self { context, fields };
         if !bool::from(form.field("csrf").as_bytes().ct_eq(form.context.identity.csrf.as_bytes())) {
-            return Err(HttpError::forbidden("this form is out of date")
-                .hint("the console was restarted, or you signed in anew: go back and reload"));
+            return Err(HttpError::forbidden("the form has expired")
+                .hint("the console was restarted or you signed in again: go back and reload"));
         }
         Ok(form)
     }
@@ -155,7 +155,7 @@ mod tests {
     use super::is_local_path;
 
     #[test]
-    fn nobody_is_sent_elsewhere() {
+    fn redirects_stay_on_this_console() {
         assert!(is_local_path("/tasks?q=state%3Apending"));
         for path in [
             "",

@@ -1,4 +1,5 @@
-//! One file each: what a screen is made of, its template, its routes. A new one is a line here.
+//! Screens of the console, one file each with data, template and routes. [`NAV_ITEMS`] lists the
+//! screens of the navigation.
 
 mod attempts;
 mod audit;
@@ -49,19 +50,19 @@ pub(crate) use task_events::MAX_STREAMS;
 pub(crate) use tasks::{TasksParams, data as tasks_data};
 pub(crate) use workers::data as workers_data;
 
-/// What a handler answers.
+/// The result of a handler.
 pub(crate) type HandlerResult = Result<Response, HttpError>;
 
-/// A screen of the navigation.
+/// An entry of the navigation.
 pub(crate) struct NavItem {
-    /// Where it is, without the base path.
+    /// Path of the screen without the base path.
     pub(crate) path: &'static str,
-    /// What it is called.
+    /// Link text.
     pub(crate) label: &'static str,
     routes: fn() -> Router<App>,
 }
 
-/// In the order of the navigation.
+/// Screens in the order of the navigation.
 pub(crate) const NAV_ITEMS: &[NavItem] = &[
     NavItem { path: "/", label: "Overview", routes: overview::routes },
     NavItem { path: "/tasks", label: "Tasks", routes: tasks::routes },
@@ -78,7 +79,7 @@ pub(crate) const NAV_ITEMS: &[NavItem] = &[
     NavItem { path: "/database", label: "Database", routes: database::routes },
 ];
 
-/// The routes of every screen.
+/// Returns the routes of all screens.
 pub(crate) fn routes() -> Router<App> {
     NAV_ITEMS
         .iter()

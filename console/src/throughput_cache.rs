@@ -1,7 +1,8 @@
-//! The last hours of history, read a minute at a time and kept.
+//! Cache of the throughput and backlog history of the last hours, read minute by minute.
 //!
-//! A minute that is over does not change. So each is read once, in the background and the newest
-//! first, and a page never waits for history, however much of it there is. Nobody looks: nothing is read.
+//! A closed minute does not change. So each minute is read once, in the background and newest
+//! first, and no page waits for history, however large the history is. While the console is not in
+//! use, nothing is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,46 +18,47 @@ use tokio_postgres::error::SqlState;
 use crate::backlog_history::{BacklogHistory, BacklogPoint, BacklogQuery};
 use crate::database::Database;
 
-/// How much is kept.
+/// Minutes kept in the cache.
 pub(crate) const RETAINED_MINUTES: i64 = 6 * HOUR_MINUTES;
 
-/// "The last hour" of a screen.
+/// Minutes of "the last hour" on a screen.
 pub(crate) const HOUR_MINUTES: i64 = 60;
 
-/// Between looks at the current minute.
+/// Interval between reads of the current minute.
 const POLL_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Between looks at all that waits now, but for the one when a minute is over.
+/// Interval between reads of the currently waiting tasks, apart from the read after the end of each
+/// minute.
 const BACKLOG_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
-/// So long after the last visit, reading goes on.
+/// Reading continues for this long after the last request.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// Read in one statement, if nothing is known about how much a minute holds.
+/// Minutes read by one statement, as long as no statement has timed out.
 const CHUNK_MINUTES: i64 = 5;
 
-/// A minute that ended so long ago is over.
+/// A minute is closed this long after its end.
 const COMMIT_LAG: SignedDuration = SignedDuration::from_secs(5);
 
 #[derive(Default)]
 struct CacheState {
     minutes: BTreeMap<Timestamp, Vec<MinuteStats>>,
-    /// Minutes that are over and were read, or given up.
+    /// Closed minutes that were read or skipped.
     read: BTreeSet<Timestamp>,
-    /// Of these, those that hold more than could be read.
+    /// Skipped minutes: they had more attempts than could be read within the timeout.
     skipped: BTreeSet<Timestamp>,
     backlog: BacklogHistory,
     backlog_read_at: Option<Instant>,
     last_used: Option<Instant>,
 }
 
-/// What is kept.
+/// Cached history with a background reader.
 pub(crate) struct ThroughputCache {
     state: Mutex<CacheState>,
     wake: Notify,
 }
 
-/// What was read of a span of minutes.
+/// Data read for a range of minutes.
 struct MinuteSpan {
     from: Timestamp,
     to: Timestamp,
@@ -64,17 +66,17 @@ struct MinuteSpan {
     moves: Vec<backlog_history::BacklogChange>,
 }
 
-/// The minute that it is in.
+/// Returns the start of the minute that contains `at`.
 pub(crate) fn minute_of(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second().div_euclid(60) * 60).unwrap_or(at)
 }
 
-/// So many minutes later.
+/// Returns `at` plus `minutes`.
 pub(crate) fn later(at: Timestamp, minutes: i64) -> Timestamp {
     at + SignedDuration::from_mins(minutes)
 }
 
-/// The beginnings of the last so many minutes, the current one last.
+/// Returns the starts of the last `minutes` minutes, the current minute last.
 pub(crate) fn last_minutes(now: Timestamp, minutes: i64) -> impl Iterator<Item = Timestamp> {
     let current = minute_of(now);
     (0..minutes).rev().map(move |back| later(current, -back))
@@ -97,51 +99,53 @@ impl ThroughputCache {
         }
     }
 
-    /// Of the last so many minutes, minutes and queues, the oldest first.
+    /// Returns the statistics of the last `last` minutes by minute and queue, oldest first.
     pub(crate) fn minutes(&self, now: Timestamp, last: i64) -> Vec<MinuteStats> {
         let oldest = later(minute_of(now), 1 - last);
         self.lock().minutes.range(oldest..).flat_map(|(_, minutes)| minutes).cloned().collect()
     }
 
-    /// How many of so many minutes that are over have been read.
+    /// Returns how many of the last `last` closed minutes have been read.
     pub(crate) fn read_minutes(&self, now: Timestamp, last: i64) -> i64 {
-        // The minute before the current one may not be over yet.
+        // The minute before the current one may not be closed yet.
         let oldest = later(minute_of(now - COMMIT_LAG), -last);
         i64::try_from(self.lock().read.range(oldest..).count()).unwrap_or(last).min(last)
     }
 
-    /// Of these minutes: those of which is known what ended in them, as far as they are over.
+    /// Returns for each minute whether all attempts finished in it so far are known.
     pub(crate) fn complete(&self, minutes: impl Iterator<Item = Timestamp>) -> Vec<bool> {
         let state = self.lock();
         let over = |at| state.read.contains(&at) && !state.skipped.contains(&at);
         minutes.map(|at| over(at) || state.backlog.is_open(at)).collect()
     }
 
-    /// How many tasks waited at the end of each of the last so many minutes.
+    /// Returns the number of waiting tasks at the end of each of the last minutes.
     pub(crate) fn backlog(&self, query: &BacklogQuery<'_>) -> Vec<Option<BacklogPoint>> {
         let state = self.lock();
         state.backlog.points(query, &state.read, &state.skipped)
     }
 
-    /// By how many tasks a minute what waits in each queue has grown, or shrunk, over so many minutes
-    /// that are over. A queue of which that is not known, or known as a bound only, is left out.
+    /// Returns the growth of the backlog of each queue in tasks per minute (negative if it shrinks)
+    /// over the last `over` closed minutes. Omits queues with an unknown backlog or only a lower
+    /// bound.
     pub(crate) fn growth(&self, now: Timestamp, over: i64) -> BTreeMap<String, f64> {
         let state = self.lock();
         let of_queue = |queue: String| {
-            // From the end of the minute before these to that of the last one, behind which is the current one.
+            // From the end of the minute before the range to the end of its last minute; the
+            // current minute follows.
             let query = BacklogQuery { queue: &queue, now, last: over + 2 };
             let waited = state.backlog.points(&query, &state.read, &state.skipped);
             let exact = |it: &BacklogPoint| (!it.at_least).then_some(it.tasks);
             let first = waited.first()?.as_ref().and_then(exact)?;
             let last = waited[waited.len() - 2].as_ref().and_then(exact)?;
-            #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+            #[expect(clippy::cast_precision_loss, reason = "displayed rounded")]
             let rate = (last - first) as f64 / over as f64;
             Some((queue, rate))
         };
         state.backlog.queues().into_iter().filter_map(of_queue).collect()
     }
 
-    /// Reads for as long as it is polled.
+    /// Runs the background reader until the future is dropped.
     pub(crate) async fn run(&self, database: &Database) {
         let mut chunk = CHUNK_MINUTES;
         loop {
@@ -160,22 +164,23 @@ impl ThroughputCache {
                     chunk = 1;
                 }
                 Err(error) => {
-                    tracing::warn!("the last hours cannot be read: {error}");
+                    tracing::warn!("cannot read the throughput history: {error}");
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
         }
     }
 
-    /// Reads the current minute, what waits now, and what is unread of the newest minutes; `true`:
-    /// nothing is left.
+    /// Reads the current minute, the currently waiting tasks, and the newest unread minutes.
+    /// Returns `true` if no unread minute is left.
     ///
-    /// All in one snapshot and put in at once: a task that ends meanwhile is either live or history.
+    /// All statements share one snapshot, and all results are stored at once, so that a task that
+    /// finishes during the read counts either as live or as history.
     async fn refresh(&self, database: &Database, chunk: i64) -> Result<bool, QueueError> {
         let mut session = database.session().await?;
         let tx = session.begin_snapshot().await?;
         let now = viewer::viewer(&*tx).await?.now;
-        // An attempt may commit some seconds after it says that it ended.
+        // An attempt may commit some seconds after its recorded finish time.
         let current = minute_of(now - COMMIT_LAG);
         let oldest = later(current, -RETAINED_MINUTES);
         let newest = (current, later(current, 2));
@@ -213,7 +218,8 @@ impl ThroughputCache {
                 if chunk > 1 || error.sqlstate() != Some(&SqlState::QUERY_CANCELED) {
                     return Err(error);
                 }
-                // More than a look can read in its time: it is left out, and the plot has a gap there.
+                // The minute has more attempts than can be read within the timeout: skip the
+                // minute, which leaves a gap in the plot.
                 state.read.insert(from);
                 state.skipped.insert(from);
                 Ok(false)
@@ -221,14 +227,15 @@ impl ThroughputCache {
         }
     }
 
-    /// What was read of it last goes up to the minute that is current, and begins where what is settled ends.
+    /// Returns whether the backlog must be read again: a minute was closed since the last read, or
+    /// the last read is too old.
     fn backlog_is_stale(&self, current: Timestamp) -> bool {
         let state = self.lock();
         !state.backlog.open_from(current)
             || state.backlog_read_at.is_none_or(|read| read.elapsed() > BACKLOG_POLL_INTERVAL)
     }
 
-    /// The newest minutes that are over and unread.
+    /// Returns the range of the newest closed minutes that are unread.
     fn next_unread(&self, current: Timestamp, chunk: i64) -> Option<(Timestamp, Timestamp)> {
         let state = self.lock();
         let back =
@@ -261,7 +268,7 @@ impl CacheState {
         }
     }
 
-    /// Minutes that are over.
+    /// Stores a range of closed minutes.
     fn add_closed(&mut self, over: MinuteSpan) {
         self.backlog.add_closed(over.moves);
         let all = (over.to.as_second() - over.from.as_second()) / 60;
@@ -302,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_the_last_hour_is_not_what_was_read_before_it() {
+    fn minutes_before_the_last_hour_do_not_count_as_read_minutes_of_it() {
         let cache = ThroughputCache::new();
         let now: Timestamp = "2026-12-01T03:00:30Z".parse().unwrap();
         cache.lock().read.extend((61..=360).map(|back| later(minute_of(now), -back)));

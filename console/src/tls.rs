@@ -1,5 +1,5 @@
-//! TLS of the console's own: certificates from files, and a listener that hands out sessions once they
-//! are agreed upon.
+//! TLS termination in the console: reads certificate files, and provides a listener that returns
+//! connections after the TLS handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,30 +18,29 @@ use tokio_rustls::server::TlsStream;
 
 use crate::app::StartError;
 
-/// Who has not agreed upon a session by then is not waited for.
+/// Time limit for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// More are not spoken with at once; the others wait in the queue of the socket.
+/// Maximum number of concurrent handshakes; further clients wait in the accept queue of the socket.
 const MAX_HANDSHAKES: usize = 64;
 
-/// Where certificate and key are.
+/// Paths of certificate and key.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// PEM: the certificate, and behind it those that lead to a root.
+    /// PEM file with the certificate, followed by its chain.
     pub certificate: PathBuf,
-    /// PEM, unencrypted.
+    /// PEM file with the unencrypted private key.
     pub key: PathBuf,
 }
 
 impl TlsFiles {
-    /// Read once: a new certificate needs a restart.
+    /// Reads both files. They are read once: a new certificate requires a restart.
     pub(crate) fn read(&self) -> Result<Arc<ServerConfig>, StartError> {
-        let wrong = |what: &str, path: &Path, error: String| {
-            StartError::Usage {
+        let wrong = |what: &str, path: &Path, error: String| StartError::Usage {
             message: format!("cannot use the {what} in {}: {error}", path.display()),
-            hint: "both files are PEM; the certificate stands first in its file, the key is not encrypted"
-                .to_owned(),
-        }
+            hint:
+                "both files must be PEM: the certificate first in its file, the key not encrypted"
+                    .to_owned(),
         };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&self.certificate)
             .and_then(Iterator::collect)
@@ -59,7 +58,7 @@ impl TlsFiles {
     }
 }
 
-/// Sessions over TLS. Nobody waits for the handshake of another.
+/// A listener that runs TLS handshakes concurrently, so that no client waits for another one.
 pub(crate) struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
@@ -79,20 +78,20 @@ impl axum::serve::Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             tokio::select! {
-                Some(agreed) = self.handshakes.join_next() => {
-                    if let Ok(Some(session)) = agreed {
+                Some(finished) = self.handshakes.join_next() => {
+                    if let Ok(Some(session)) = finished {
                         return session;
                     }
                 }
                 (stream, from) = axum::serve::Listener::accept(&mut self.tcp),
                     if self.handshakes.len() < MAX_HANDSHAKES =>
                 {
-                    let agreement = self.acceptor.accept(stream);
+                    let handshake = self.acceptor.accept(stream);
                     self.handshakes.spawn(async move {
-                        match timeout(HANDSHAKE_TIMEOUT, agreement).await {
+                        match timeout(HANDSHAKE_TIMEOUT, handshake).await {
                             Ok(Ok(session)) => Some((session, from)),
                             Ok(Err(error)) => {
-                                tracing::debug!("no TLS with {from}: {error}");
+                                tracing::debug!("TLS handshake with {from} failed: {error}");
                                 None
                             }
                             Err(_) => None,

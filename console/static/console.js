@@ -1,9 +1,10 @@
-// What a page does beyond being read. Without it everything can still be read and done.
+// Progressive enhancement: local times, live refresh, keyboard shortcuts. All pages and actions work without
+// this script.
 "use strict";
 
 const REFRESH_INTERVAL_MS = 3000;
 
-// Times on the reader's wall clock; the exact instant in UTC stays the title.
+// Converts times to local time; the title keeps the exact time in UTC.
 function localTimes(root) {
   const options = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
   for (const time of root.querySelectorAll("time[datetime]")) {
@@ -12,8 +13,8 @@ function localTimes(root) {
   }
 }
 
-// Who has come somewhere with the keyboard stays there when the part around it is replaced: by where a link
-// leads, or what a control is called, and its place among those alike.
+// Saves the keyboard focus before a part of the page is replaced, and returns a function that restores it. The
+// element is found by its link target or control name and its position among equal ones.
 function saveFocus() {
   const focused = document.activeElement;
   if (!focused?.matches("main *")) return () => {};
@@ -25,8 +26,9 @@ function saveFocus() {
   };
 }
 
-// A task that goes on is sent by the server as it does. While nobody can see it, it is not: a browser opens
-// only a few connections to one server. Where the server has no seat left, the page is asked for again.
+// Receives status updates of a live task from the server. The stream is closed while the page is hidden,
+// because a browser opens only a few connections to one server. If the server refuses the stream, the page
+// is refreshed by polling.
 function taskEvents(enabled, refresh) {
   let events = null;
   let refused = false;
@@ -68,14 +70,14 @@ function taskEvents(enabled, refresh) {
   };
 }
 
-// The parts that change are asked for again, unless nobody can see them, or somebody said no.
+// Refreshes the live part of the page, unless the page is hidden or refresh is paused.
 function live() {
   const button = document.getElementById("refresh");
   if (!document.getElementById("live") || !button) return;
   let on = localStorage.getItem("pgmill-live") !== "off";
   const renderButton = () => {
     button.setAttribute("aria-pressed", String(on));
-    button.title = on ? "refreshed every 3 s; click to pause" : "paused; click to go on";
+    button.title = on ? "refreshed every 3 s; click to pause" : "paused; click to resume";
     button.textContent = on ? "live" : "paused";
   };
   button.hidden = false;
@@ -91,7 +93,7 @@ function live() {
     const part = document.getElementById("live");
     events.sync();
     if (events.open()) return;
-    // What somebody types into, or has opened, stays as it is.
+    // Do not replace a part with a focused control or an open <details>.
     const typing = part && part.contains(document.activeElement) && document.activeElement.matches("input, select, button");
     const busy = typing || part?.querySelector("details[open]");
     if (on && !document.hidden && part && !busy) refresh();
@@ -101,7 +103,7 @@ function live() {
   document.addEventListener("visibilitychange", tick);
 }
 
-// `/` leads to the filter, from anywhere.
+// The key `/` opens the filter from any page.
 function keys() {
   document.addEventListener("keydown", (event) => {
     const typing = event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey;

@@ -1,5 +1,5 @@
-// Pictures of graphs: boxes and arrows from the API, placed by dagre, drawn as SVG. What they say
-// stands in tables below them, too.
+// Draws graphs as SVG: nodes and edges come from the API, dagre computes the layout. The tables below the
+// graphs have the same data.
 "use strict";
 
 const BOX_HEIGHT = 40;
@@ -18,7 +18,7 @@ function shortened(text) {
   return characters.length > LABEL_CHARS ? characters.slice(0, LABEL_CHARS - 1).join("") + "…" : text;
 }
 
-// States come as words of the schema; a class is made of letters only.
+// Maps a state to a CSS class.
 function stateClass(state) {
   return state === "failed, ignored" ? "ignored" : state.replace(/[^a-z_]/g, "");
 }
@@ -50,7 +50,7 @@ function subtitle(node) {
   return node.note ? `${node.state}, ${node.note}` : node.state;
 }
 
-// A line through the points, its corners rounded.
+// Returns a path through the points with rounded corners.
 function path(points) {
   let text = `M${points[0].x},${points[0].y}`;
   for (let n = 1; n < points.length - 1; n++) {
@@ -105,7 +105,7 @@ function picture(figure, data, graph) {
   return svg;
 }
 
-// The same tasks and edges keep their places: only what changed is drawn anew.
+// Redraws a figure only if its data has changed, and keeps the scroll position.
 async function draw(figure) {
   const answer = await fetch(figure.dataset.graph, { headers: { accept: "application/json" } });
   if (!answer.ok) return;

@@ -1,7 +1,8 @@
-// The plots: columns of numbers from the API, drawn by uPlot, refreshed with the rest of the page.
+// Draws the plots with uPlot from columns of the API, and refreshes them with the rest of the page.
 "use strict";
 
-// Of a column, the values that are exact, or those that are lower bounds; where one turns into the other, both.
+// Returns the exact values of the column, or the lower bounds, with null elsewhere. Where exact values and bounds
+// meet, the bounds include the adjacent exact value, so that the lines connect.
 function waiting(columns, bounds) {
   const is = (n) => columns.waiting_at_least[n] === bounds;
   return columns.waiting.map((value, n) => (is(n) || (bounds && n > 0 && is(n - 1)) || (bounds && is(n + 1)) ? value : null));
@@ -10,7 +11,7 @@ function waiting(columns, bounds) {
 const column = (name) => (columns) => columns[name];
 const DASHES = [5, 5];
 
-// `least`: what the axis shows at least.
+// `minimum`: smallest upper end of the y axis.
 const PLOTS = {
   finished: {
     minimum: 1,
@@ -29,15 +30,15 @@ const PLOTS = {
   waitTime: {
     minimum: 0.01,
     series: [
-      { label: "half", colour: "--warning", dash: DASHES, of: column("wait_p50_seconds") },
-      { label: "95 of 100", colour: "--warning", of: column("wait_p95_seconds") },
+      { label: "p50", colour: "--warning", dash: DASHES, of: column("wait_p50_seconds") },
+      { label: "p95", colour: "--warning", of: column("wait_p95_seconds") },
     ],
   },
   duration: {
     minimum: 0.01,
     series: [
-      { label: "half", colour: "--accent", dash: DASHES, of: column("duration_p50_seconds") },
-      { label: "95 of 100", colour: "--accent", of: column("duration_p95_seconds") },
+      { label: "p50", colour: "--accent", dash: DASHES, of: column("duration_p50_seconds") },
+      { label: "p95", colour: "--accent", of: column("duration_p95_seconds") },
     ],
   },
 };
@@ -72,7 +73,7 @@ function plot(box, columns) {
 
 document.addEventListener("DOMContentLoaded", () => {
   const boxes = [...document.querySelectorAll(".plot")];
-  // All plots of a page are of the same numbers.
+  // All plots of a page share one data source.
   const source = boxes[0]?.dataset.source;
   const read = async () => {
     if (!source) return;
@@ -84,7 +85,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const all = () => read().catch(() => {});
   let ticks = 0;
   all();
-  // A minute of history does not change each three seconds.
+  // Minute data changes less often than the three-second tick.
   document.body.addEventListener("tick", () => { if (++ticks % 5 === 0) all(); });
   addEventListener("resize", () => boxes.forEach((box) => box.drawn?.setSize({ width: box.clientWidth, height: 200 })));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {

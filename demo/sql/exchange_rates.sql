@@ -1,8 +1,8 @@
 DO $$
 BEGIN
-    -- A task knows which attempt it is.
+    -- A task can read the number of its attempt.
     IF current_setting('mill.attempt')::integer = 1 THEN
-        RAISE EXCEPTION 'today''s exchange rates are not there yet';
+        RAISE EXCEPTION 'today''s exchange rates are not available yet';
     END IF;
 END
 $$;

@@ -1,5 +1,5 @@
--- Batches overlap, and their merges run side by side: rows are taken in the order of their ids, so
--- that two merges never wait for each other in a circle.
+-- Batches overlap, and their merges run concurrently: rows are locked in id order, so that two merges
+-- never deadlock.
 INSERT INTO shop.customers (id, name)
     SELECT DISTINCT s.customer_id, s.customer_name FROM shop.staging_{batch} s ORDER BY 1
     ON CONFLICT (id) DO NOTHING;

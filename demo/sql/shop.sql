@@ -1,4 +1,4 @@
--- What the tasks work on. It belongs to their login: only an owner may VACUUM and REFRESH.
+-- The tables of the tasks. Owned by the tasks' login: only an owner may VACUUM and REFRESH.
 CREATE SCHEMA shop AUTHORIZATION shop_etl;
 SET ROLE shop_etl;
 
@@ -23,7 +23,7 @@ CREATE TABLE shop.orders (
     ordered_on date NOT NULL
 );
 
--- The shape of a batch. Each load makes a table of its own from it.
+-- The columns of a batch. Each load creates its own table LIKE this one.
 CREATE TABLE shop.staging (
     order_id integer NOT NULL,
     version integer NOT NULL,
@@ -46,7 +46,7 @@ CREATE MATERIALIZED VIEW shop.sales_by_product AS
     GROUP BY p.name
     WITH NO DATA;
 
--- Commits after each slice: no long transaction, and a second run does the same again.
+-- Commits after each slice: no long transaction, and a second run is idempotent.
 CREATE PROCEDURE shop.sum_up_customers(slice integer) LANGUAGE plpgsql AS $$
 DECLARE
     first_id integer := 1;

@@ -1,22 +1,23 @@
-//! The orders: what is in each batch, and what has to be in the database once all are merged.
+//! The orders: the content of each batch, and the expected content of the database after all
+//! merges.
 //!
-//! A pure function of the batch's number, so that every run loads the same. The totals come from
-//! folding the batches here; no SQL takes part.
+//! A pure function of the batch number, so that every run loads the same data. The totals are
+//! computed by folding the batches here, without SQL.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// Files of orders.
+/// Number of order files.
 pub(crate) const BATCHES: u32 = 10;
 
-/// Order ids of batch n begin at n times this.
+/// Order ids of batch n start at n times this number.
 const IDS_PER_BATCH: u32 = 100_000;
 const CUSTOMERS: u64 = 5_000;
 const DAYS: u64 = 90;
-/// One row in this many changes an order of an earlier batch.
+/// One row in this many corrects an order of an earlier batch.
 const ROWS_PER_CORRECTION: u32 = 20;
 
-/// Names as a CSV file dreads them, and prices in cents.
+/// Names that are difficult in CSV files, and prices in cents.
 const PRODUCTS: [(&str, u64); 12] = [
     ("pencil", 120),
     ("notebook, ruled", 450),
@@ -36,7 +37,7 @@ const PRODUCTS: [(&str, u64); 12] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     id: u32,
-    /// The batch it comes in; the highest one counts.
+    /// Batch of the row; the highest version wins.
     version: u32,
     customer: u64,
     product: usize,
@@ -46,7 +47,7 @@ pub(crate) struct Order {
     day: u64,
 }
 
-/// What has to be in the database at the end.
+/// Expected content of the database at the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) orders: u64,
@@ -57,12 +58,12 @@ pub(crate) struct Expected {
     pub(crate) products: BTreeMap<&'static str, (u64, u64)>,
 }
 
-/// Every order of batch `number`, from 1 on.
+/// Returns every order of batch `number`, starting from 1.
 pub(crate) fn batch(number: u32) -> Vec<Order> {
     let mut random = SplitMix(u64::from(number));
     let corrections = if number == 1 { 0 } else { size(number) / ROWS_PER_CORRECTION };
     let corrected = (0..corrections).map(|n| {
-        // The n-th order of some earlier batch: no two the same, as n differs.
+        // The n-th order of an earlier batch; distinct, because n differs.
         let earlier = 1 + n % (number - 1);
         earlier * IDS_PER_BATCH + n
     });
@@ -70,7 +71,7 @@ pub(crate) fn batch(number: u32) -> Vec<Order> {
     own.chain(corrected).map(|id| order(id, number, &mut random)).collect()
 }
 
-/// The batch as a file for COPY.
+/// Formats the batch as a CSV file for COPY.
 pub(crate) fn csv(orders: &[Order]) -> String {
     let mut text = String::from(
         "order_id,version,customer_id,customer_name,product_id,product_name,quantity,cents,\
@@ -91,12 +92,12 @@ pub(crate) fn csv(orders: &[Order]) -> String {
     text
 }
 
-/// The totals over batches, in whichever order they are merged.
+/// Returns the totals over batches, independent of the merge order.
 pub(crate) fn expected<'a>(orders: impl Iterator<Item = &'a Order>) -> Expected {
     let mut latest: HashMap<u32, &Order> = HashMap::new();
     let mut customers = BTreeSet::new();
     for order in orders {
-        // Also a customer whose only order was later corrected to be another's.
+        // Includes customers whose only order was later reassigned to another customer.
         customers.insert(order.customer);
         let kept = latest.entry(order.id).or_insert(order);
         if kept.version < order.version {
@@ -118,7 +119,7 @@ pub(crate) fn expected<'a>(orders: impl Iterator<Item = &'a Order>) -> Expected 
     }
 }
 
-/// Rows of a batch: 10,000 to 20,000.
+/// Returns the number of rows of a batch: 10,000 to 20,000.
 fn size(number: u32) -> u32 {
     10_000 + number * 7_919 % 10_000
 }
@@ -137,7 +138,7 @@ fn order(id: u32, version: u32, random: &mut SplitMix) -> Order {
     }
 }
 
-/// Within the first 90 days of a common year.
+/// Formats a date within the first 90 days of a common year.
 fn date(day: u64) -> String {
     let (month, day) = match day {
         0..31 => (1, day),
@@ -147,8 +148,8 @@ fn date(day: u64) -> String {
     format!("2026-{month:02}-{:02}", day + 1)
 }
 
-/// SplitMix64 (Steele, Lea, Flood, 2014), written out: the generators of a library may give other
-/// numbers in its next version.
+/// SplitMix64 (Steele, Lea, Flood, 2014), implemented here because a library's generator may return
+/// other numbers in its next version.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_stands_at_most_once_in_a_batch() {
+    fn an_order_occurs_at_most_once_in_a_batch() {
         for orders in batches() {
             let ids: BTreeSet<u32> = orders.iter().map(|order| order.id).collect();
             assert_eq!(ids.len(), orders.len());
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_quotes_what_csv_asks_for() {
+    fn a_row_is_quoted_as_csv() {
         let order =
             Order { id: 7, version: 2, customer: 5, product: 3, quantity: 1, cents: 9, day: 59 };
         let text = csv(&[order]);

@@ -1,7 +1,7 @@
-//! The workers: real processes of the program `worker`, which was built beside this one.
+//! Runs the workers: real processes of the program `worker`, built together with the demo.
 //!
-//! Each is in a process group of its own, so that Ctrl-C reaches the demo only, and writes its log
-//! into the demo's directory. Dropping the fleet kills what still runs, unless it is kept.
+//! Each worker has its own process group, so that Ctrl-C reaches only the demo, and writes its log
+//! into the demo's directory. Dropping the fleet kills the running workers, unless it is kept.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use tokio::time::timeout;
 
 use crate::shop::{ETL, FLEET, Shop};
 
-/// Tasks that each worker runs at once.
+/// Concurrent tasks per worker.
 pub(crate) const READERS: u32 = 4;
 
-/// How long a worker may take to end after SIGTERM; it holds no tasks then.
+/// Time limit for a worker to end after SIGTERM; it holds no tasks then.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// If the demo itself is killed, nobody stops the workers: they do the rest of the tasks and end.
-/// Longer than a demo may take, so that none ends during it.
+/// Ends orphaned workers if the demo itself is killed: they finish the remaining tasks and exit.
+/// Longer than a demo may take, so that no worker exits during the demo.
 const IDLE: &str = "--exit-when-idle=90s";
 
 pub(crate) struct Fleet {
     program: PathBuf,
     shop: Shop,
-    /// To live on after the demo.
+    /// Whether the workers outlive the demo.
     keep: bool,
     workers: Vec<Worker>,
 }
 
-/// One process.
+/// One worker process.
 pub(crate) struct Worker {
-    /// From 1; a replacement gets the next number.
+    /// Starts at 1; a replacement gets the next number.
     pub(crate) number: usize,
     pub(crate) pid: i32,
     pub(crate) killed: bool,
@@ -45,12 +45,12 @@ pub(crate) struct Worker {
 }
 
 impl Fleet {
-    /// No worker yet.
+    /// Creates a fleet without workers.
     pub(crate) fn new(program: PathBuf, shop: Shop, keep: bool) -> Self {
         Self { program, shop, keep, workers: Vec::new() }
     }
 
-    /// Starts one more worker, which is ready some moments later; returns its process id.
+    /// Starts one more worker without waiting until it is ready; returns its pid.
     pub(crate) fn start_worker(&mut self) -> Result<i32> {
         let number = self.workers.len() + 1;
         let log = self.shop.directory.join(format!("worker-{number}.log"));
@@ -72,35 +72,39 @@ impl Fleet {
             .spawn()
             .with_context(|| format!("could not run {}", self.program.display()))?;
         let pid =
-            child.id().and_then(|pid| pid.try_into().ok()).context("a worker without a pid")?;
+            child.id().and_then(|pid| pid.try_into().ok()).context("the worker has no pid")?;
         self.workers.push(Worker { number, pid, killed: false, log, child, kept: false });
         Ok(pid)
     }
 
-    /// All that were ever started.
+    /// Returns all workers ever started.
     pub(crate) fn workers(&self) -> &[Worker] {
         &self.workers
     }
 
-    /// Sends SIGKILL, as the kernel does when memory runs out.
+    /// Sends SIGKILL, as the OOM killer does.
     pub(crate) async fn kill(&mut self, pid: i32) -> Result<()> {
         let worker = self.workers.iter_mut().find(|worker| worker.pid == pid);
-        let worker = worker.context("no such worker")?;
+        let worker = worker.context("unknown worker")?;
         worker.killed = true;
         worker.child.kill().await.context("could not kill a worker")
     }
 
-    /// Fails if a worker has ended that nobody told to.
+    /// Returns an error if a worker has ended unexpectedly.
     pub(crate) fn check(&mut self) -> Result<()> {
         for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
             if let Some(status) = worker.child.try_wait()? {
-                bail!("worker {} ended by itself ({status}){}", worker.number, tail(&worker.log));
+                bail!(
+                    "worker {} ended unexpectedly ({status}){}",
+                    worker.number,
+                    tail(&worker.log)
+                );
             }
         }
         Ok(())
     }
 
-    /// Sends SIGTERM to all and waits for their ends.
+    /// Sends SIGTERM to all workers and waits until they have ended.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         let mut living: Vec<&mut Worker> =
             self.workers.iter_mut().filter(|worker| !worker.killed).collect();
@@ -111,7 +115,7 @@ impl Fleet {
             let ended = timeout(PATIENCE, worker.child.wait()).await;
             let (number, log) = (worker.number, &worker.log);
             let Ok(status) = ended else {
-                bail!("worker {number} still runs {PATIENCE:?} after SIGTERM{}", tail(log));
+                bail!("worker {number} is still running {PATIENCE:?} after SIGTERM{}", tail(log));
             };
             let status: ExitStatus = status?;
             ensure!(status.success(), "worker {number} ended with {status}{}", tail(log));
@@ -119,14 +123,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// Lets the workers live on after this value.
+    /// Lets the workers outlive this value.
     pub(crate) fn keep(&mut self) {
         for worker in &mut self.workers {
             worker.kept = true;
         }
     }
 
-    /// The last lines of the logs of those that live, for an error message.
+    /// Returns the last log lines of the running workers, for an error message.
     pub(crate) fn tails(&self) -> String {
         self.workers
             .iter()
@@ -138,7 +142,7 @@ impl Fleet {
 
 impl Worker {
     fn terminate(&self) -> Result<()> {
-        let pid = Pid::from_raw(self.pid).context("no process id")?;
+        let pid = Pid::from_raw(self.pid).context("invalid process id")?;
         kill_process(pid, Signal::TERM).context("could not signal a worker")
     }
 }
@@ -146,7 +150,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         if !self.kept {
-            // An error means that it has ended already.
+            // An error means that the process has already ended.
             let _ = self.child.start_kill();
         }
     }

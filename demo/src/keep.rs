@@ -1,4 +1,4 @@
-//! Leaves everything running, and says how to get in and how to end it.
+//! Leaves everything running, and prints how to connect and how to stop it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::shop::{DATABASE, OPERATOR, Shop, write};
 
 const STOP: &str = include_str!("../stop.sh");
 
-/// Marks cluster and workers as kept. From here on nothing of theirs ends with this process.
+/// Marks cluster and workers as kept: from now on they outlive this process.
 pub(crate) fn keep(cluster: &mut Cluster, fleet: &mut Fleet, shop: &Shop) -> Result<String> {
     let living = fleet.workers().iter().filter(|worker| !worker.killed);
     let pids: String = living.map(|worker| format!("{}\n", worker.pid)).collect();
@@ -26,7 +26,7 @@ fn instructions(shop: &Shop, stop: &Path) -> String {
     let passfile = shop.passfile.display();
     let url = shop.url(OPERATOR);
     let mut lines = vec![
-        "The fleet and its PostgreSQL go on running. To look around, in this shell:".to_owned(),
+        "The fleet and its PostgreSQL keep running. To explore them from this shell:".to_owned(),
         format!("  export PGPASSFILE={passfile} DATABASE_URL={url}"),
         format!("  psql {url} -c 'SELECT * FROM mill.history'"),
     ];
@@ -38,7 +38,7 @@ fn instructions(shop: &Shop, stop: &Path) -> String {
         }
     }
     lines.push(format!("Logs of the workers: {}/worker-*.log", shop.directory.display()));
-    lines.push(format!("To end it all: {}", stop.display()));
-    lines.push(format!("(database {DATABASE}, login {OPERATOR}; the tasks run as another login)"));
+    lines.push(format!("To stop everything: {}", stop.display()));
+    lines.push(format!("(database {DATABASE}, login {OPERATOR}; tasks run as a different login)"));
     lines.join("\n")
 }

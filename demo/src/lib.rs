@@ -1,12 +1,12 @@
-//! A fleet at work, in a quarter of a minute.
+//! Shows a fleet at work, in 15 seconds.
 //!
-//! On a private cluster that goes away at the end, two real worker processes load files of orders,
-//! merge them and refresh reports; one worker is killed under its tasks. What is in the database at
-//! the end is compared with totals that no SQL took part in.
+//! On a private cluster that is removed at the end, two real worker processes load order files,
+//! merge them and refresh reports; one worker is killed while it runs tasks. At the end, the
+//! content of the database is compared with totals computed without SQL.
 //!
-//! The way through the files: `shop` makes the database, `data` the orders, `fleet` starts the
-//! workers, `workload` enqueues, `monitor` looks on through `snapshot` and tells `screen`, `report`
-//! prints and checks, `keep` leaves it all running if asked. `scenario` has them in order.
+//! Modules: `shop` creates the database, `data` the orders, `fleet` starts the workers, `workload`
+//! enqueues, `monitor` polls the queue through `snapshot` and updates `screen`, `report` prints and
+//! checks, `keep` leaves everything running on request. `scenario` runs these steps in order.
 
 mod data;
 mod fleet;
@@ -33,14 +33,14 @@ use tokio::time::timeout;
 use crate::scenario::run as run_scenario;
 use crate::screen::Screen;
 
-/// Shows a fleet at work on a private cluster, and checks what it did
+/// Shows a fleet at work on a private cluster and verifies its results
 #[derive(Parser)]
 #[command(name = "demo", version, after_help = AFTER_HELP)]
 struct Args {
-    /// Leave the cluster and the workers running, and print how to get in and how to stop them
+    /// Leave the cluster and the workers running, and print how to connect and how to stop them
     #[arg(long)]
     keep: bool,
-    /// Folder with initdb, pg_ctl and postgres, or with bin/ or native/bin/ that holds them
+    /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/
     #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
     directory: Option<PathBuf>,
 }
@@ -51,15 +51,15 @@ Examples:
   demo --keep
   demo --pg /usr/lib/postgresql/17
 
-The programs of the fleet have to be built beside this one: `make demo` does it all.
+The fleet's programs must be built together with this one; `make demo` does both.
 
-Exit codes: 0 everything as it should be; 1 a check was wrong, or something failed or took too long;
-2 usage; 128 + n ended by signal n";
+Exit codes: 0 all checks passed; 1 a check failed, an error, or a timeout; 2 usage; 128 + n ended by
+signal n";
 
-/// Past the limit of the watching, for whatever hangs elsewhere.
+/// Longer than the monitor's time limit, for hangs elsewhere.
 const HARD_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The program: reads the command line, shows the fleet, says how it went.
+/// Runs the program: parses the command line, runs the scenario, returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let args: Args = match cluster::arguments() {
@@ -92,14 +92,14 @@ fn run(args: &Args) -> Result<u8> {
         let mut cluster = tokio::select! {
             biased;
             signal = signals.next() => {
-                // What it has begun, it has to end: then the cluster is dropped and gone.
+                // Let the start finish; dropping the value then removes the cluster.
                 screen.event("interrupted, cleaning up");
                 let _ = starting.await;
                 return Ok(signal_exit_code(signal.as_raw()));
             }
             started = &mut starting => started??,
         };
-        let text =
+        let reported =
             timeout(HARD_TIMEOUT, run_scenario(program, args.keep, &mut cluster, &mut screen));
         let ended = tokio::select! {
             signal = signals.next() => {
@@ -107,7 +107,7 @@ fn run(args: &Args) -> Result<u8> {
                 screen.event("interrupted, cleaning up");
                 Ok(signal_exit_code(signal.as_raw()))
             }
-            text = text => text.context("it hangs").flatten().map(|()| exit::OK),
+            reported = reported => reported.context("the demo hangs").flatten().map(|()| exit::OK),
         };
         screen.clear();
         ended

@@ -1,4 +1,4 @@
-//! The demo; the library has it all.
+//! Entry point of the demo; the implementation is in the library.
 fn main() -> std::process::ExitCode {
     demo::main()
 }

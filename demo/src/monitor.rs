@@ -1,5 +1,5 @@
-//! Watches the fleet until a number of tasks have ended, tells what happens, and kills one worker in
-//! the middle of its work.
+//! Watches the fleet until a number of tasks have finished, reports events, and kills one worker
+//! while it runs tasks.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::fleet::Fleet;
 use crate::screen::Screen;
 use crate::snapshot::{Attempt, Snapshot, workers_ready};
 
-/// Between two looks.
+/// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Everything has to have happened by then.
+/// Time limit of the whole scenario.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A worker is killed once this many tasks have ended: the fast loads of the first eight, so that the
-/// four slow ones still run.
+/// A worker is killed once this many tasks have finished: the fast loads among the first eight, so
+/// that the four slow ones are still running.
 const ENDED_BEFORE_KILL: usize = 4;
 
 pub(crate) struct Monitor<'a> {
@@ -35,12 +35,12 @@ impl<'a> Monitor<'a> {
         Self { client, screen, reported: BTreeSet::new(), killed: None }
     }
 
-    /// Says something between two waits.
+    /// Prints an event between two waits.
     pub(crate) fn event(&self, text: &str) {
         self.screen.event(text);
     }
 
-    /// Waits until this many workers are in the fleet's list.
+    /// Waits until this many workers are registered.
     pub(crate) async fn until_ready(&self, fleet: &mut Fleet, workers: i64) -> Result<()> {
         while workers_ready(self.client).await? < workers {
             self.check_deadline(fleet, "the workers are not ready")?;
@@ -49,7 +49,7 @@ impl<'a> Monitor<'a> {
         Ok(())
     }
 
-    /// Waits until this many tasks have ended. The first time, it kills a worker on the way.
+    /// Waits until this many tasks have finished. The first call kills a worker meanwhile.
     pub(crate) async fn until_ended(
         &mut self,
         fleet: &mut Fleet,
@@ -82,14 +82,14 @@ impl<'a> Monitor<'a> {
         fleet.kill(pid).await?;
         self.killed = Some(Instant::now());
         self.screen.event(&format!(
-            "killed worker {} with SIGKILL, under {}",
+            "killed worker {} with SIGKILL while it ran {}",
             worker_label(fleet, pid),
             names.join(", ")
         ));
         Ok(())
     }
 
-    /// Tells of attempts that did not succeed, and of those that make up for it.
+    /// Reports attempts that did not succeed, and the later attempts that did.
     fn report_new_attempts(&mut self, snapshot: &Snapshot, fleet: &Fleet) {
         for attempt in &snapshot.attempts {
             if self.reported.insert((attempt.task, attempt.number))
@@ -116,12 +116,12 @@ impl<'a> Monitor<'a> {
                 let since = self.killed.map(|killed| killed.elapsed()).unwrap_or_default();
                 format!("{task} lost, back in the queue after {:.1} s", since.as_secs_f64())
             }
-            (outcome, false) => format!("{task} {outcome}, to be run again: {message}"),
-            (outcome, true) => format!("{task} {outcome} for good: {message}"),
+            (outcome, false) => format!("{task} {outcome}, will be retried: {message}"),
+            (outcome, true) => format!("{task} {outcome} permanently: {message}"),
         })
     }
 
-    /// Fails if a worker has ended by itself, or if time is up.
+    /// Returns an error if a worker has ended unexpectedly, or on timeout.
     fn check_deadline(&self, fleet: &mut Fleet, waiting_for: &str) -> Result<()> {
         fleet.check()?;
         if self.screen.elapsed() > TIMEOUT {
@@ -131,16 +131,16 @@ impl<'a> Monitor<'a> {
     }
 }
 
-/// How a worker is called: `2 (4711)`.
+/// Formats a worker's label: `2 (pid 4711)`.
 pub(crate) fn worker_label(fleet: &Fleet, pid: i32) -> String {
     match fleet.workers().iter().find(|worker| worker.pid == pid) {
         Some(worker) => format!("{} (pid {pid})", worker.number),
-        None => format!("of pid {pid}"),
+        None => format!("with pid {pid}"),
     }
 }
 
-/// The worker with most loads, if the time has come. A load sleeps in its transaction and so is still
-/// running when the signal arrives; a merge may not be.
+/// Returns the worker with the most loads, once it is time to kill. A load sleeps in its
+/// transaction and is therefore still running when the signal arrives; a merge may not be.
 fn victim(snapshot: &Snapshot, fleet: &Fleet) -> Option<i32> {
     let loads = |pid: i32| {
         let own =

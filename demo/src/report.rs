@@ -1,5 +1,4 @@
-//! What is printed at the end: a table of the tasks, and the totals beside those that the generator
-//! computed.
+//! Prints the final report: a table of the tasks, and the totals compared with the generator's.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -31,7 +30,7 @@ impl Check {
     }
 }
 
-/// One row for each task.
+/// Formats one row per task.
 pub(crate) fn tasks(snapshot: &Snapshot, fleet: &Fleet) -> String {
     let mut table = table(&["id", "name", "mode", "attempts, on worker", "outcome", "wait", "run"]);
     for attempts in by_task(snapshot) {
@@ -52,7 +51,7 @@ pub(crate) fn tasks(snapshot: &Snapshot, fleet: &Fleet) -> String {
     table.trim_fmt()
 }
 
-/// Compares what was found with what has to be there.
+/// Compares the actual with the expected content.
 pub(crate) fn checks(expected: &Expected, found: &Totals, snapshot: &Snapshot) -> Vec<Check> {
     let tasks = by_task(snapshot);
     let planned = tasks.iter().filter(|attempts| {
@@ -80,12 +79,15 @@ pub(crate) fn checks(expected: &Expected, found: &Totals, snapshot: &Snapshot) -
         Check::new("exchange rates", (3, found.exchange_rates)),
         Check::new("staging tables left", (0, found.staging_tables)),
         Check::new("tasks", (workload::ALL, tasks.len())),
-        Check::new("tasks that ended as planned", (workload::ALL, planned.count())),
-        Check::new("a worker was killed under its tasks", ("yes", if lost { "yes" } else { "no" })),
+        Check::new("tasks that ended as expected", (workload::ALL, planned.count())),
+        Check::new(
+            "a worker was killed while running tasks",
+            ("yes", if lost { "yes" } else { "no" }),
+        ),
     ]
 }
 
-/// The comparisons as a table.
+/// Formats the comparisons as a table.
 pub(crate) fn verdicts(checks: &[Check]) -> String {
     let mut table = table(&["check", "expected", "found", ""]);
     for check in checks {
@@ -96,21 +98,21 @@ pub(crate) fn verdicts(checks: &[Check]) -> String {
     table.trim_fmt()
 }
 
-/// What the reader has just seen.
+/// Summarizes the demo.
 pub(crate) fn summary(snapshot: &Snapshot, took: Duration) -> String {
     let lost = snapshot.attempts.iter().filter(|attempt| attempt.outcome == Outcome::Lost).count();
     format!(
-        "That was, in {:.0} s: {} tasks, {BATCHES} of them enqueued by other tasks inside their own \
-         transactions;\n{lost} that lost their worker to SIGKILL and were run again by another one, \
-         without a row missing or doubled;\na failed attempt that was made up for, a task that failed \
-         for good and says why;\nCALL with COMMITs and VACUUM outside of a transaction. Cluster and \
-         workers are gone.",
+        "The demo ran for {:.0} s: {} tasks, {BATCHES} of them enqueued by other tasks inside \
+         their own transactions;\n{lost} lost with their worker to SIGKILL and run again by another \
+         worker, without a missing or duplicated row;\na failed attempt that was retried successfully, a \
+         task that failed permanently with its error;\nCALL with COMMITs, and VACUUM outside a \
+         transaction. Cluster and workers are removed.",
         took.as_secs_f64(),
         workload::ALL,
     )
 }
 
-/// The attempts of each task, in order.
+/// Groups the attempts by task, in order.
 fn by_task(snapshot: &Snapshot) -> Vec<Vec<&Attempt>> {
     let mut tasks: BTreeMap<i64, Vec<&Attempt>> = BTreeMap::new();
     for attempt in &snapshot.attempts {
@@ -119,7 +121,7 @@ fn by_task(snapshot: &Snapshot) -> Vec<Vec<&Attempt>> {
     tasks.into_values().collect()
 }
 
-/// `lost on 2`.
+/// Formats an outcome: `lost on 2`.
 fn outcome_text(attempt: &Attempt, fleet: &Fleet) -> String {
     let worker = fleet.workers().iter().find(|worker| worker.pid == attempt.worker_pid);
     let number = worker.map_or_else(|| "?".to_owned(), |worker| worker.number.to_string());

@@ -1,4 +1,4 @@
-//! What happens, in order.
+//! The steps of the demo, in order.
 
 use std::path::PathBuf;
 
@@ -14,10 +14,10 @@ use crate::shop::{OPERATOR, Shop};
 use crate::snapshot::{Snapshot, Totals};
 use crate::{keep, report, workload};
 
-/// The whole story. Dropped in the middle, it leaves no worker behind.
+/// Runs the whole scenario. Dropping the future leaves no worker behind.
 ///
 /// # Errors
-/// A check is wrong; a worker or the database fails; time is up.
+/// Returns an error if a check fails, a worker or the database fails, or the time limit expires.
 pub(crate) async fn run(
     program: PathBuf,
     keep: bool,
@@ -46,11 +46,11 @@ pub(crate) async fn run(
         fleet.stop().await?;
         screen.line(&format!("\n{}", report::summary(&snapshot, screen.elapsed())));
     }
-    ensure!(wrong == 0, "{wrong} of {} checks are wrong", checks.len());
+    ensure!(wrong == 0, "{wrong} of {} checks failed", checks.len());
     Ok(())
 }
 
-/// Everything that the fleet does; returns how it ended.
+/// Runs all of the fleet's work and returns the final snapshot.
 async fn work(
     client: &Client,
     shop: &Shop,
@@ -71,7 +71,7 @@ async fn work(
     let pid = fleet.start_worker()?;
     monitor.until_ready(fleet, 2).await?;
     monitor.event(&format!(
-        "all batches are merged; worker {} takes the place of the killed one",
+        "all batches are merged; worker {} replaces the killed one",
         worker_label(fleet, pid)
     ));
     workload::enqueue_reports(client).await?;

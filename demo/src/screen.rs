@@ -1,7 +1,7 @@
-//! What is seen meanwhile: on a terminal a block that changes in place, with the events above it;
-//! otherwise plain lines.
+//! Shows progress: on a terminal a block that changes in place, with the events above it; otherwise
+//! plain lines.
 //!
-//! A reader that went away (`demo | head`) is no reason to stop: what cannot be written is dropped.
+//! A closed pipe (`demo | head`) does not stop the demo: output that cannot be written is dropped.
 
 use std::io::{Write as _, stdout};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::fleet::Fleet;
 use crate::snapshot::{RunningTask, Snapshot};
 use crate::workload;
 
-/// Between two lines of state where there is no terminal.
+/// Interval of status lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 pub(crate) struct Screen {
@@ -36,17 +36,17 @@ impl Screen {
         Self { started: now, block, last_line: now }
     }
 
-    /// Since the demo began.
+    /// Time since the start of the demo.
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Something happened.
+    /// Prints an event with its time.
     pub(crate) fn event(&self, text: &str) {
         self.line(&format!("{:>5.1} s  {text}", self.elapsed().as_secs_f64()));
     }
 
-    /// A line as it is.
+    /// Prints a line.
     pub(crate) fn line(&self, text: &str) {
         let line = || {
             let _ = writeln!(stdout(), "{text}");
@@ -57,7 +57,7 @@ impl Screen {
         }
     }
 
-    /// Brings the block up to date.
+    /// Updates the block.
     pub(crate) fn show(&mut self, snapshot: &Snapshot, fleet: &Fleet) {
         let Snapshot { pending, running, scheduled, running_tasks, .. } = snapshot;
         let ended = snapshot.ended();
@@ -70,13 +70,13 @@ impl Screen {
             }
             None if self.last_line.elapsed() >= LINE_EVERY => {
                 self.last_line = Instant::now();
-                self.event(&format!("{ended} of {} tasks ended; {states}", workload::ALL));
+                self.event(&format!("{ended} of {} tasks finished; {states}", workload::ALL));
             }
             None => {}
         }
     }
 
-    /// Takes the block away.
+    /// Removes the block.
     pub(crate) fn clear(&mut self) {
         if let Some(block) = self.block.take() {
             let _ = block.all.clear();
@@ -87,10 +87,10 @@ impl Screen {
 impl Block {
     fn new(all: MultiProgress) -> Self {
         let style = ProgressStyle::with_template(
-            "{elapsed:>6}  {bar:24.cyan/dim} {pos} of {len} tasks ended  {wide_msg:.dim}",
+            "{elapsed:>6}  {bar:24.cyan/dim} {pos} of {len} tasks finished  {wide_msg:.dim}",
         );
         let bar = all.add(ProgressBar::new(workload::ALL as u64));
-        // The template is a constant: it is right, or every run shows that it is not.
+        // The template is a constant; an error would show in every run.
         if let Ok(style) = style {
             bar.set_style(style.progress_chars("━━─"));
         }

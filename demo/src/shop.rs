@@ -1,7 +1,7 @@
-//! The database that the demo works in: schema, logins, password file, files of orders.
+//! The demo's database: schema, logins, password file, order files.
 //!
-//! Passwords are made up for each run and stand in a file that only this user may read (PGPASSFILE);
-//! no command line and no environment variable carries one.
+//! Passwords are generated for each run and stored in a file that only this user may read
+//! (PGPASSFILE); no command line and no environment variable contains one.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -19,11 +19,11 @@ use tokio_postgres::Client;
 
 use crate::data;
 
-/// The control login of the workers.
+/// Control login of the workers.
 pub(crate) const FLEET: &str = "shop_fleet";
-/// What the tasks' SQL runs as.
+/// Login that runs the tasks' SQL.
 pub(crate) const ETL: &str = "shop_etl";
-/// Who submits tasks and watches.
+/// Login that enqueues tasks and monitors the fleet.
 pub(crate) const OPERATOR: &str = "shop_operator";
 
 pub(crate) const DATABASE: &str = "shop";
@@ -31,23 +31,23 @@ pub(crate) const DATABASE: &str = "shop";
 const LOGINS_SQL: &str = include_str!("../sql/logins.sql");
 const SHOP_SQL: &str = include_str!("../sql/shop.sql");
 
-/// Where the database is and how to get in.
+/// Location and credentials of the database.
 #[derive(Clone, Debug)]
 pub(crate) struct Shop {
-    /// Holds everything of the demo; goes away with the cluster.
+    /// Directory of all files of the demo; removed with the cluster.
     pub(crate) directory: PathBuf,
     pub(crate) passfile: PathBuf,
     port: u16,
 }
 
-/// An open connection and what drives it.
+/// A connection with its background driver.
 pub(crate) struct Session {
     pub(crate) client: Client,
     _driver: JoinSet<()>,
 }
 
 impl Shop {
-    /// Makes the database, the queue's schema in it, the shop's tables and the three logins.
+    /// Creates the database, the queue's schema, the shop's tables and the three logins.
     pub(crate) async fn open(cluster: &Cluster) -> Result<Self> {
         let directory = cluster.directory().to_path_buf();
         let passfile = directory.join("pgpass");
@@ -69,7 +69,7 @@ impl Shop {
         Ok(shop)
     }
 
-    /// A connection string without a password.
+    /// Returns a connection string without a password.
     pub(crate) fn url(&self, login: &str) -> String {
         format!("postgresql://{login}@127.0.0.1:{}/{DATABASE}", self.port)
     }
@@ -80,7 +80,7 @@ impl Shop {
         session(&self.url(login), &[("PGPASSFILE", &passfile)]).await
     }
 
-    /// Writes the batches where the server may read them, and returns the totals they add up to.
+    /// Writes the batches where the server can read them, and returns their expected totals.
     pub(crate) fn write_batches(&self) -> Result<data::Expected> {
         let batches: Vec<Vec<data::Order>> = (1..=data::BATCHES).map(data::batch).collect();
         for (orders, number) in batches.iter().zip(1..) {
@@ -90,20 +90,21 @@ impl Shop {
         Ok(data::expected(batches.iter().flatten()))
     }
 
-    /// The file of a batch.
+    /// Returns the file of a batch.
     pub(crate) fn batch_file(&self, number: u32) -> PathBuf {
         self.directory.join(format!("orders-{number}.csv"))
     }
 }
 
-/// Connects with nothing of the caller's environment: PGSSLMODE and the like are about other servers.
+/// Connects independently of the caller's environment: PGSSLMODE and similar variables refer to
+/// other servers.
 async fn session(url: &str, variables: &[(&str, &str)]) -> Result<Session> {
     let environment = Environment::from_variables(variables.iter().copied(), None);
     let target = Target::resolve(Some(url), &environment)?.with_application_name("demo");
     let (client, connection) = connect::open(&target).await?;
     let mut driver = JoinSet::new();
     driver.spawn(async move {
-        // Its end shows in the client.
+        // The client reports the end of the connection.
         let _ = connection.await;
     });
     Ok(Session { client, _driver: driver })
@@ -113,7 +114,7 @@ fn password() -> String {
     rand::rng().sample_iter(Alphanumeric).take(32).map(char::from).collect()
 }
 
-/// Makes a file with exactly these permissions, whatever the umask.
+/// Creates a file with exactly these permissions, regardless of the umask.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
     let written = || -> std::io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

@@ -1,4 +1,4 @@
-//! What the views of the queue and the shop's tables show: all SQL that the demo reads with.
+//! Reads the queue's views and the shop's tables: all SQL that the demo reads with.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,14 +36,14 @@ SELECT
 const PRODUCTS: &str = "/* demo.products */
 SELECT p.product, p.orders, p.cents FROM shop.sales_by_product p";
 
-/// The queue at one moment.
+/// State of the queue at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) pending: i64,
     pub(crate) running: i64,
     pub(crate) scheduled: i64,
     pub(crate) running_tasks: Vec<RunningTask>,
-    /// By task and number.
+    /// Sorted by task and attempt number.
     pub(crate) attempts: Vec<Attempt>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct RunningTask {
     pub(crate) worker_pid: i32,
 }
 
-/// An attempt that has ended.
+/// A finished attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) task: i64,
@@ -69,7 +69,7 @@ pub(crate) struct Attempt {
     pub(crate) message: Option<String>,
 }
 
-/// What the shop's tables add up to.
+/// Totals of the shop's tables.
 #[derive(Debug)]
 pub(crate) struct Totals {
     pub(crate) orders: i64,
@@ -98,7 +98,7 @@ impl Snapshot {
         })
     }
 
-    /// Tasks that will not run again.
+    /// Returns the number of tasks that will not run again.
     pub(crate) fn ended(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.last).count()
     }
@@ -157,7 +157,7 @@ impl Totals {
     }
 }
 
-/// How many workers have introduced themselves and are not known to be dead.
+/// Returns the number of registered workers that are not known to be dead.
 pub(crate) async fn workers_ready(client: &Client) -> Result<i64> {
     Ok(client.query_typed(READY, &[]).await?[0].try_get(0)?)
 }

@@ -1,4 +1,4 @@
-//! The tasks, and how each of them has to end.
+//! The tasks, and the expected outcome of each.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tokio_postgres::Client;
 use crate::data::BATCHES;
 use crate::shop::Shop;
 
-/// Loads, the merges that they enqueue themselves, and one more.
+/// Loads, the merges that they enqueue, and one more task.
 pub(crate) const FIRST_PHASE: usize = 2 * BATCHES as usize + 1;
-/// With the second phase: all tasks of a run.
+/// All tasks of a run, including the second phase.
 pub(crate) const ALL: usize = FIRST_PHASE + 5;
 
 const LOAD: &str = include_str!("../sql/load.sql");
@@ -21,12 +21,12 @@ const MERGE: &str = include_str!("../sql/merge.sql");
 const EXCHANGE_RATES: &str = include_str!("../sql/exchange_rates.sql");
 const SALES_BY_DAY: &str = include_str!("../sql/sales_by_day.sql");
 
-/// Fails once.
+/// Fails once, then succeeds.
 pub(crate) const FLAKY: &str = "exchange rates";
-/// Fails for good: product 1 is there already.
+/// Fails permanently: product 1 already exists.
 pub(crate) const DOOMED: &str = "add product 1 again";
 
-/// Loads all batches; their merges follow by themselves.
+/// Enqueues the loads of all batches; each load enqueues its merge.
 pub(crate) async fn enqueue_loads(client: &Client, shop: &Shop) -> Result<()> {
     let loads: Vec<NewTask> = (1..=BATCHES)
         .map(|batch| named(&format!("load batch {batch}"), &load(batch, shop)))
@@ -38,7 +38,7 @@ pub(crate) async fn enqueue_loads(client: &Client, shop: &Shop) -> Result<()> {
     Ok(())
 }
 
-/// What is made of the orders, once all of them are there.
+/// Enqueues the reports on the complete orders.
 pub(crate) async fn enqueue_reports(client: &Client) -> Result<()> {
     let reports = [
         named("sales by product", "REFRESH MATERIALIZED VIEW shop.sales_by_product"),
@@ -60,7 +60,7 @@ pub(crate) async fn enqueue_reports(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Whether a task ended as it has to. `lost` says that its worker was killed under it.
+/// Returns whether a task ended as expected. `lost` means that its worker was killed.
 pub(crate) fn as_planned(name: &str, outcomes: &[Outcome]) -> bool {
     let own: Vec<Outcome> =
         outcomes.iter().copied().filter(|outcome| *outcome != Outcome::Lost).collect();
@@ -73,7 +73,7 @@ pub(crate) fn as_planned(name: &str, outcomes: &[Outcome]) -> bool {
 
 fn load(batch: u32, shop: &Shop) -> String {
     let file = shop.batch_file(batch).to_string_lossy().replace('\'', "''");
-    // Every other load is slow: when the first four are done, the other four still run.
+    // Every other load is slow: when the first four are finished, the other four are still running.
     let seconds = if batch.is_multiple_of(2) { "3" } else { "1" };
     LOAD.replace("{merge}", MERGE)
         .replace("{batch}", &batch.to_string())
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn another_ending_is_no_plan() {
+    fn other_outcomes_are_not_as_planned() {
         assert!(!as_planned("load batch 1", &[Lost]));
         assert!(!as_planned("load batch 1", &[Failed, Succeeded]));
         assert!(!as_planned("load batch 1", &[Succeeded, Succeeded]));

@@ -1,4 +1,4 @@
-"""Reads YAML on standard input and writes its documents as one JSON array; a key given twice is an error."""
+"""Reads YAML on standard input and writes its documents as one JSON array; a duplicate key is an error."""
 
 import json
 import sys
@@ -7,14 +7,14 @@ import yaml
 
 
 class Strict(yaml.SafeLoader):
-    """As Kubernetes reads it, but for keys that stand twice: the later one would win in silence."""
+    """Parses like Kubernetes, but rejects duplicate keys, of which the last would silently win."""
 
 
 def mapping(loader, node):
     keys = [key.value for key, _ in node.value if key.value != "<<"]
     twice = {key for key in keys if keys.count(key) > 1}
     if twice:
-        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: given twice: {', '.join(map(str, twice))}")
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: duplicate keys: {', '.join(map(str, twice))}")
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 

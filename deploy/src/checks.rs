@@ -1,4 +1,4 @@
-//! The subjects, in the order in which they are checked.
+//! The subjects, in the order of the checks.
 
 mod containers;
 mod debian;
@@ -23,7 +23,7 @@ use crate::Subject;
 mod failover;
 mod pgbouncer;
 
-/// All of them.
+/// All subjects.
 pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "prometheus", run: prometheus::run },
     Subject { name: "grafana", run: grafana::run },

@@ -1,5 +1,5 @@
-//! The dashboards of `deploy/grafana`, as far as this program and the tests ask: panels with what they
-//! show and the expressions behind it.
+//! Parses the dashboards of `deploy/grafana`: the panels with their titles and expressions, as far
+//! as this program and the tests need them.
 
 use std::collections::BTreeMap;
 
@@ -8,66 +8,66 @@ use serde_json::Value;
 
 use crate::rules::files;
 
-/// One file.
+/// One dashboard file.
 #[derive(Debug)]
 pub struct Dashboard {
-    /// Its path from the root of the repository.
+    /// Path from the root of the repository.
     pub file: String,
-    /// By which links and alerts find it.
+    /// Id used by links and alerts.
     pub uid: String,
-    /// What stands above it.
+    /// Title of the dashboard.
     pub title: String,
-    /// Those that show something.
+    /// Panels that show data.
     pub panels: Vec<Panel>,
-    /// The others: what stands above a group of panels, and where.
+    /// Row headings with their positions.
     pub headings: Vec<(String, Place)>,
-    /// The whole.
+    /// The whole document.
     pub json: Value,
 }
 
-/// Where something stands, in Grafana's grid of 24 columns.
+/// Position in Grafana's grid of 24 columns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     /// Columns from the left.
     pub x: f64,
     /// Rows from the top.
     pub y: f64,
-    /// Columns.
+    /// Width in columns.
     pub width: f64,
-    /// Rows.
+    /// Height in rows.
     pub height: f64,
 }
 
 /// One panel.
 #[derive(Debug)]
 pub struct Panel {
-    /// Unique in its dashboard.
+    /// Id, unique within the dashboard.
     pub id: i64,
-    /// What stands above it.
+    /// Title of the panel.
     pub title: String,
-    /// What it shows, and where to read on.
+    /// Description, with links to the documentation.
     pub description: String,
-    /// As in `timeseries`.
+    /// Panel type, such as `timeseries`.
     pub kind: String,
-    /// Grafana's name of a unit, as in `s`.
+    /// Grafana's name of a unit, such as `s`.
     pub unit: String,
-    /// Where it stands.
+    /// Position of the panel.
     pub place: Place,
-    /// What is drawn.
+    /// Expressions of the panel.
     pub targets: Vec<Target>,
 }
 
 /// One expression of a panel.
 #[derive(Debug)]
 pub struct Target {
-    /// In PromQL, with Grafana's variables.
+    /// PromQL with Grafana's variables.
     pub expr: String,
-    /// How its series are named, as in `{{queue}}`.
+    /// Legend format of the series, such as `{{queue}}`.
     pub legend: String,
 }
 
 impl Target {
-    /// What a series with these labels is called.
+    /// Returns the name of a series with these labels.
     #[must_use]
     pub fn name(&self, labels: &BTreeMap<String, String>) -> String {
         let mut name = self.legend.replace("__auto", "");
@@ -77,7 +77,8 @@ impl Target {
         name
     }
 
-    /// Without variables: every fleet and queue, and rates over this duration, as in `5m`.
+    /// Returns the query without variables: for every fleet and queue, with rates over this
+    /// duration, such as `5m`.
     #[must_use]
     pub fn query(&self, over: &str) -> String {
         let query = self.expr.replace("$__rate_interval", over);
@@ -85,14 +86,14 @@ impl Target {
     }
 }
 
-/// Every dashboard, by file.
+/// Returns every dashboard, ordered by file.
 ///
 /// # Errors
-/// A file that cannot be read or is no JSON.
+/// Returns an error if a file cannot be read or is not JSON.
 pub fn dashboards() -> Result<Vec<Dashboard>> {
     let read = |(file, text): (String, String)| {
         let json: Value =
-            serde_json::from_str(&text).with_context(|| format!("{file} is no JSON"))?;
+            serde_json::from_str(&text).with_context(|| format!("{file} is not valid JSON"))?;
         let all = json["panels"].as_array().cloned().unwrap_or_default();
         let (rows, panels): (Vec<&Value>, Vec<&Value>) =
             all.iter().partition(|panel| panel["type"] == "row");

@@ -1,5 +1,5 @@
-//! A dashboard with its data as a plain SVG, for the documents: no Grafana is needed to draw it, nor to
-//! look at it. What Grafana draws looks different and shows the same, in the same places.
+//! Draws a dashboard with its data as a plain SVG for the documentation, without Grafana. The
+//! drawing differs in style from Grafana's but shows the same data in the same positions.
 
 mod panel;
 
@@ -10,18 +10,19 @@ use crate::dashboard::{Dashboard, Place};
 /// One series.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// How the legend calls it.
+    /// Name in the legend.
     pub name: String,
-    /// Seconds since 1970 and values, by time; values may be NaN.
+    /// Seconds since 1970 and values, ordered by time; values may be NaN.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A column and a row of the grid.
+/// Width of a grid column and height of a grid row in pixels.
 const UNIT: (f64, f64) = (51.0, 30.0);
 const GAP: f64 = 10.0;
 const TOP: f64 = 54.0;
 
-/// All panels where Grafana has them; `lines` has those of each panel, in the same order.
+/// Draws all panels at their positions in Grafana; `lines` contains the series of each panel in the
+/// same order.
 #[must_use]
 pub fn draw(dashboard: &Dashboard, lines: &[Vec<Line>]) -> String {
     let places = dashboard.panels.iter().map(|panel| panel.place);
@@ -55,7 +56,7 @@ pub fn draw(dashboard: &Dashboard, lines: &[Vec<Line>]) -> String {
     svg + "</svg>\n"
 }
 
-/// Left, top, width and height of a place, in pixels.
+/// Returns left, top, width and height of a position in pixels.
 fn box_of(place: Place) -> (f64, f64, f64, f64) {
     let (x, y) = (GAP + place.x * UNIT.0, TOP + place.y * UNIT.1);
     (x, y, place.width * UNIT.0 - GAP, place.height * UNIT.1 - GAP)

@@ -1,5 +1,5 @@
-//! YAML as JSON values, by way of Python: the tools that read these files read YAML 1.1 as Python does, and a
-//! second reader that differs from them would check something else.
+//! Parses YAML to JSON values with Python: the tools that read these files parse YAML 1.1 like
+//! Python, and a differing parser would check something else.
 
 use std::path::{Path, PathBuf};
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 use crate::Tools;
 use crate::scratch::Scratch;
 
-/// How to get what is missing.
-pub(crate) const INSTALL: &str = "`make deploy-check` installs it, where Python is";
+/// Hint for a missing parser.
+pub(crate) const INSTALL: &str = "`make deploy-check` installs it if Python is available";
 
 /// A text with its documents.
 pub(crate) struct Documents {
-    /// Where it is from, for people.
+    /// Origin, for messages.
     pub(crate) name: String,
     pub(crate) text: String,
     pub(crate) objects: Vec<Value>,
 }
 
-/// Reads a text; `None` without Python or its YAML.
+/// Parses a text; `None` without Python or its YAML module.
 ///
 /// # Errors
-/// It is no YAML, or gives a key twice.
+/// Returns an error if the text is not YAML or contains a duplicate key.
 pub(crate) fn parse(tools: &Tools, name: &str, text: &str) -> Result<Option<Documents>> {
     let Some(output) = tools.python("documents.py", &[], text)? else { return Ok(None) };
     if !output.success {
@@ -36,19 +36,20 @@ pub(crate) fn parse(tools: &Tools, name: &str, text: &str) -> Result<Option<Docu
 /// Reads a file below `deploy/`.
 ///
 /// # Errors
-/// As [`parse`]; it cannot be read.
+/// Returns the errors of [`parse`], or an error if the file cannot be read.
 pub(crate) fn open(tools: &Tools, path: &str) -> Result<Option<Documents>> {
     let full = folder().join(path);
     let text = std::fs::read_to_string(&full).with_context(|| full.display().to_string())?;
     parse(tools, path, &text)
 }
 
-/// `deploy/` itself.
+/// Returns the path of `deploy/`.
 pub(crate) fn folder() -> PathBuf {
     crate::root().join("deploy")
 }
 
-/// Every file below a folder of the repository, sorted; nothing of builds and of git.
+/// Returns every file below a folder of the repository, sorted, without build output and git
+/// metadata.
 pub(crate) fn files(below: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![below.to_owned()];
@@ -65,15 +66,15 @@ pub(crate) fn files(below: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The path as seen from the repository's root.
+/// Returns the path relative to the repository root.
 pub(crate) fn short(path: &Path) -> String {
     path.strip_prefix(crate::root()).unwrap_or(path).display().to_string()
 }
 
-/// What a JSON Schema in `check/schemas/` has against the objects; `None` without the tool.
+/// Validates the objects with a JSON Schema in `check/schemas/`; `None` without the tool.
 ///
 /// # Errors
-/// The tool does not start, or there is no room for its input.
+/// Returns an error if the tool does not start, or its input cannot be written.
 pub(crate) fn validate(
     tools: &Tools,
     schema: &str,
@@ -91,18 +92,18 @@ pub(crate) fn validate(
     Ok(Some(if output.success { Vec::new() } else { vec![scratch.without(&output.combined())] }))
 }
 
-/// The value at a path of keys; null where there is none.
+/// Returns the value at a path of keys, or null.
 pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     static NULL: Value = Value::Null;
     value.pointer(&format!("/{}", path.replace('.', "/"))).unwrap_or(&NULL)
 }
 
-/// The text at a path, or nothing.
+/// Returns the text at a path, or an empty one.
 pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     at(value, path).as_str().unwrap_or_default()
 }
 
-/// The list at a path, or an empty one.
+/// Returns the list at a path, or an empty one.
 pub(crate) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path).as_array().map_or(&[], Vec::as_slice)
 }

@@ -1,5 +1,6 @@
-//! Everything under `deploy/`, looked at by the programs that will read it: each file of `checks/` knows
-//! one subject, its files and their tools. `make deploy-check` installs the tools and prints what came out.
+//! Checks everything under `deploy/` with the programs that will read it: each file of `checks/`
+//! covers one subject with its files and tools. `make deploy-check` installs the tools and prints
+//! the report.
 
 mod checks;
 pub mod dashboard;
@@ -21,15 +22,15 @@ use clap::Parser;
 pub use report::{Check, Outcome};
 pub use tools::{CommandOutput, Tools};
 
-/// One subject of `deploy/`, and how it is checked.
+/// One subject of `deploy/` and its check.
 pub struct Subject {
-    /// As `--only` takes it.
+    /// Name for `--only`.
     pub name: &'static str,
-    /// Finds out; an error is a check that could not be made at all.
+    /// Runs the checks; an error means that the checks could not run.
     pub run: fn(&Tools) -> Result<Vec<Check>>,
 }
 
-/// Checks what is under deploy/ with the tools that will read it.
+/// Check the files under deploy/ with the tools that will read them
 #[derive(Parser)]
 #[command(
     name = "deploy-check",
@@ -40,23 +41,23 @@ Examples:
   deploy-check --only systemd,prometheus
   deploy-check --strict --json
 
-Exit codes: 0 all is well; 1 something is not, or with --strict a tool is missing that could be installed;
-2 wrong usage."
+Exit codes: 0 all checks passed; 1 a check failed, or with --strict an installable tool is missing;
+2 usage."
 )]
 struct Arguments {
     /// Subjects to check, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = names())]
     only: Vec<String>,
-    /// Folder with further tools in bin/, before those in PATH
+    /// Folder with additional tools in bin/, searched before PATH
     #[arg(long, value_name = "DIR", default_value = "target/tools/deploy")]
     tools: PathBuf,
-    /// Folder with the PostgreSQL server to try things on [default: the one that is found]
+    /// Folder of the PostgreSQL server to test with [default: the server found]
     #[arg(long, value_name = "DIR", env = "PGMILL_PG_BIN")]
     pg: Option<PathBuf>,
-    /// A check whose tool is missing is a failure
+    /// Treat a missing tool as a failure
     #[arg(long)]
     strict: bool,
-    /// Write the files that are made from others, and check nothing
+    /// Write the generated files without checking anything
     #[arg(long, conflicts_with_all = ["only", "strict", "json"])]
     write: bool,
     /// Print one JSON document
@@ -68,7 +69,7 @@ fn names() -> clap::builder::PossibleValuesParser {
     checks::SUBJECTS.iter().map(|subject| subject.name).collect::<Vec<_>>().into()
 }
 
-/// The repository that this program was built from.
+/// Returns the repository that this program was built from.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }

@@ -1,4 +1,4 @@
-//! The checks of deploy/; the library has it all.
+//! Entry point of the checks of deploy/; the implementation is in the library.
 fn main() -> std::process::ExitCode {
     deploy::main()
 }

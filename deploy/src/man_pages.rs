@@ -1,7 +1,7 @@
-//! Man pages and completions, from the definitions of the command lines.
+//! Generates man pages and completions from the definitions of the command lines.
 //!
-//! `worker` and `enqueue` are words too general for a folder that all programs of a machine share: there
-//! they are called `pgmill-worker` and `pgmill-enqueue`. A verb of `pgmill` has a page of its own, as
+//! `worker` and `enqueue` are too general as names in a system-wide folder: they are installed as
+//! `pgmill-worker` and `pgmill-enqueue`. Each verb of `pgmill` has its own page, such as
 //! pgmill-task-list(1); groups of verbs have none, so that pgmill-worker(1) is the worker.
 
 use std::fs;
@@ -13,15 +13,14 @@ use clap::Command;
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
-/// The shells whose completions are installed, each with what stands before and after a program's name in
-/// the name of its file.
+/// The supported shells, each with the prefix and suffix of the completion file's name.
 const SHELLS: [(Shell, &str, [&str; 2]); 3] = [
     (Shell::Bash, "bash", ["", ""]),
     (Shell::Zsh, "zsh", ["_", ""]),
     (Shell::Fish, "fish", ["", ".fish"]),
 ];
 
-/// The programs, under the names that they are installed with.
+/// Returns the programs under their installed names.
 #[must_use]
 pub fn programs() -> [Command; 3] {
     [
@@ -31,10 +30,10 @@ pub fn programs() -> [Command; 3] {
     ]
 }
 
-/// Writes all of them into folders named man, bash, zsh and fish; which files these are.
+/// Writes all pages and completions into folders named man, bash, zsh and fish; returns the files.
 ///
 /// # Errors
-/// The folder cannot be written to.
+/// Returns an error if the folder cannot be written to.
 pub fn write(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for command in programs() {
@@ -50,7 +49,7 @@ pub fn write(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     for sub in ["man", "bash", "zsh", "fish"] {
         let path = folder.join(sub);
-        // Pages of verbs that are gone would go on being packaged.
+        // Pages of removed verbs would otherwise still be packaged.
         if path.exists() {
             fs::remove_dir_all(&path).with_context(|| format!("{}", path.display()))?;
         }
@@ -65,7 +64,7 @@ pub fn write(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(written)
 }
 
-/// Under another name, in its examples too: they are the lines that begin with the program after two blanks.
+/// Renames a command, also in its examples: lines that start with two spaces and the program name.
 fn renamed(command: Command, from: &str, to: &'static str) -> Command {
     let in_examples = |text: &str| {
         text.replace(&format!("\n  {from} "), &format!("\n  {to} "))
@@ -79,7 +78,7 @@ fn renamed(command: Command, from: &str, to: &'static str) -> Command {
     }
 }
 
-/// Names and texts: the program's own, then those of its verbs.
+/// Returns names and texts: the program's own page, then the pages of its verbs.
 fn man_pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>> {
     let mut command = command.clone();
     command.build();
@@ -96,7 +95,7 @@ fn man_pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(pages)
 }
 
-/// The verbs that do something, each with the words that call it.
+/// Returns the executable verbs, each with its words.
 fn leaves<'a>(
     command: &'a Command,
     words: &mut Vec<String>,
@@ -121,7 +120,7 @@ fn page(command: &Command, name: &str, verbs: &[(Vec<String>, &Command)]) -> Res
         .manual("pgmill");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
-    // Flags are neither broken nor spread over the line.
+    // No hyphenation and no justification of flags.
     writeln!(text, ".nh\n.ad l")?;
     man.render_name_section(&mut text)?;
     let mut synopsis = Vec::new();
@@ -146,7 +145,7 @@ fn page(command: &Command, name: &str, verbs: &[(Vec<String>, &Command)]) -> Res
     Ok(text)
 }
 
-/// What follows the options in the help, as lines: they are laid out for a terminal already.
+/// Writes the help text after the options line by line: its layout suits a terminal already.
 fn write_after(text: &mut Vec<u8>, after: &str) -> Result<()> {
     const SECTIONS: [(&str, &str); 3] =
         [("Examples:", "EXAMPLES"), ("Signals:", "SIGNALS"), ("Exit codes:", "EXIT STATUS")];
@@ -164,7 +163,7 @@ fn write_after(text: &mut Vec<u8>, after: &str) -> Result<()> {
             writeln!(text, "{close}.SH {title}\n.nf")?;
             open = true;
         }
-        // The head of a section stood alone.
+        // Keep an empty line unless it follows a section heading.
         if !line.is_empty() || section.is_none() {
             writeln!(text, "{}", escaped(line))?;
         }
@@ -175,7 +174,7 @@ fn write_after(text: &mut Vec<u8>, after: &str) -> Result<()> {
     Ok(())
 }
 
-/// A line as it is meant, not as a request of roff.
+/// Escapes a line that roff would interpret as a request.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_installed_names_stand_in_the_examples() {
+    fn the_examples_use_the_installed_names() {
         let [worker, ..] = programs();
         let help = worker.get_after_help().unwrap().to_string();
         assert!(help.contains("\n  pgmill-worker --database-url"), "{help}");
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_a_text_is_taken_for_a_request() {
+    fn no_line_of_text_is_interpreted_as_a_roff_request() {
         assert_eq!(escaped(".profile"), "\\&.profile");
         assert_eq!(escaped("a \\b --c"), "a \\eb \\-\\-c");
     }

@@ -1,19 +1,20 @@
-//! What a check found, and the table of all of them.
+//! The result of a check, and the table of all results.
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
-/// How a check came out.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// As it should be.
+    /// The check passed.
     Passed,
-    /// The tool objects.
+    /// The tool reported a mistake.
     Failed,
-    /// The tool is not on this machine.
+    /// The tool is not installed.
     Skipped,
-    /// Nor can it be installed without a question: no failure, however strict.
+    /// The tool is not installed and cannot be installed automatically: not a failure even with
+    /// `--strict`.
     Unavailable,
 }
 
@@ -22,24 +23,24 @@ pub enum Outcome {
 pub struct Check {
     /// Part of `deploy/`.
     pub subject: &'static str,
-    /// What was looked at, and for what.
+    /// What was checked.
     pub what: String,
-    /// Who looked: a program with its version, or `own`.
+    /// Tool that checked: a program with its version, or `own`.
     pub tool: String,
-    /// How it came out.
+    /// Outcome of the check.
     pub outcome: Outcome,
-    /// What was counted, what the tool objects to, or how to get the tool.
+    /// Counts, mistakes reported by the tool, or how to install the tool.
     pub detail: String,
 }
 
 impl Check {
-    /// A check that found all well; `detail` says how much it looked at.
+    /// Creates a passed check; `detail` gives the amount checked.
     #[must_use]
     pub fn passed(subject: &'static str, what: &str, tool: &str, detail: String) -> Self {
         Self { subject, what: what.into(), tool: tool.into(), outcome: Outcome::Passed, detail }
     }
 
-    /// A check that found errors, one a line; none of them is a pass.
+    /// Creates a check from errors, one per line; without mistakes the check has passed.
     #[must_use]
     pub fn found(subject: &'static str, what: &str, tool: &str, errors: &[String]) -> Self {
         let outcome = if errors.is_empty() { Outcome::Passed } else { Outcome::Failed };
@@ -47,27 +48,27 @@ impl Check {
         Self { subject, what: what.into(), tool: tool.into(), outcome, detail }
     }
 
-    /// A check that could not be made for want of a tool.
+    /// Creates a check skipped because its tool is missing.
     #[must_use]
     pub fn skipped(subject: &'static str, what: &str, tool: &str, hint: &str) -> Self {
         let (outcome, detail) = (Outcome::Skipped, hint.to_owned());
         Self { subject, what: what.into(), tool: tool.into(), outcome, detail }
     }
 
-    /// A check for want of a tool that no package brings here.
+    /// Creates a check whose tool is not available as a package.
     #[must_use]
     pub fn unavailable(subject: &'static str, what: &str, tool: &str, hint: &str) -> Self {
         Self { outcome: Outcome::Unavailable, ..Self::skipped(subject, what, tool, hint) }
     }
 
-    /// A subject whose checks broke off.
+    /// Creates a failed check for a subject whose checks could not run.
     #[must_use]
     pub fn broken(subject: &'static str, error: &anyhow::Error) -> Self {
         Self::found(subject, "the checks themselves", "own", &[format!("{error:#}")])
     }
 }
 
-/// Whether nothing failed and, if strict, nothing was skipped.
+/// Returns whether no check failed and, if strict, none was skipped.
 pub(crate) fn all_passed(checks: &[Check], strict: bool) -> bool {
     let bad = |check: &Check| match check.outcome {
         Outcome::Passed | Outcome::Unavailable => false,
@@ -77,7 +78,7 @@ pub(crate) fn all_passed(checks: &[Check], strict: bool) -> bool {
     !checks.iter().any(bad)
 }
 
-/// The table, or one JSON document, on standard output.
+/// Prints the table, or one JSON document, on standard output.
 pub(crate) fn print(checks: &[Check], json: bool) {
     if json {
         println!("{}", serde_json::json!({ "checks": checks }));

@@ -1,5 +1,5 @@
-//! What stands in the alert rules, their tests and the list of metrics. The files are read line by
-//! line, for these few keys only: whether they are YAML and PromQL is for promtool to say.
+//! Parses the alert rules, their tests and the list of metrics. The files are read line by line,
+//! only for the few keys needed; promtool checks that they are valid YAML and PromQL.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use anyhow::{Context, Result};
 /// One alert.
 #[derive(Debug, Default)]
 pub struct Alert {
-    /// As in `PgmillNoWorkers`.
+    /// Name, such as `PgmillNoWorkers`.
     pub name: String,
-    /// Keys with a value on the same line, below the alert.
+    /// Keys below the alert with a value on the same line.
     pub keys: Vec<(String, String)>,
 }
 
 impl Alert {
-    /// The value of a key, without its quotes.
+    /// Returns the value of a key without quotes.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.keys.iter().find(|(name, _)| name == key).map(|(_, value)| value.trim_matches('"'))
     }
 
-    /// The page that tells what to do.
+    /// Returns the path of the alert's runbook.
     #[must_use]
     pub fn runbook(&self) -> String {
         let mut page = String::from("docs/runbooks/");
@@ -36,10 +36,11 @@ impl Alert {
     }
 }
 
-/// The text files of a folder of the repository with this ending, by path from its root.
+/// Returns the text files of a repository folder with this extension, ordered by path from the
+/// root.
 ///
 /// # Errors
-/// A folder or file that cannot be read.
+/// Returns an error if a folder or file cannot be read.
 pub fn files(folder: &str, ending: &str) -> Result<Vec<(String, String)>> {
     let place = crate::root().join(folder);
     let entries = std::fs::read_dir(&place).with_context(|| format!("could not read {folder}"))?;
@@ -58,10 +59,10 @@ pub fn files(folder: &str, ending: &str) -> Result<Vec<(String, String)>> {
     paths.iter().map(read).collect()
 }
 
-/// Every alert of `deploy/prometheus/rules`.
+/// Returns every alert of `deploy/prometheus/rules`.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// Returns an error if a file cannot be read.
 pub fn alerts() -> Result<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
     for (_, text) in files("deploy/prometheus/rules", ".yml")? {
@@ -83,10 +84,10 @@ pub fn alerts() -> Result<Vec<Alert>> {
     Ok(alerts)
 }
 
-/// Alerts that some test expects to fire, and those that some test expects to be quiet.
+/// Returns the alerts that a test expects to fire, and those that a test expects to be quiet.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// Returns an error if a file cannot be read.
 pub fn tested() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut firing, mut quiet) = (BTreeSet::new(), BTreeSet::new());
     for (_, text) in files("deploy/prometheus/tests", ".yml")? {
@@ -104,11 +105,11 @@ pub fn tested() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     Ok((firing, quiet))
 }
 
-/// Words of these texts that look like metrics of ours and are neither in docs/metrics.md nor
-/// recorded by a rule, each with the file that it stands in.
+/// Returns words that look like pgmill metrics but are neither in docs/metrics.md nor recorded by a
+/// rule, each with its file.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// Returns an error if a file cannot be read.
 pub fn unknown_metrics(texts: &[(String, String)]) -> Result<Vec<String>> {
     let mut known: BTreeSet<String> = BTreeSet::new();
     let page = crate::root().join("docs/metrics.md");

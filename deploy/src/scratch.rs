@@ -1,18 +1,18 @@
-//! A folder for what a check writes.
+//! Temporary folder for the output of a check.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Removed when dropped.
+/// A temporary folder, removed on drop.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty one; `name` tells those of one process apart.
+    /// Creates an empty folder; `name` distinguishes the folders of one process.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Returns an error if the folder cannot be created.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let folder = format!("pgmill-deploy-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(folder);
@@ -24,7 +24,7 @@ impl Scratch {
         &self.0
     }
 
-    /// What a tool says, without this folder's name in it.
+    /// Removes this folder's name from a tool's output.
     pub(crate) fn without(&self, output: &str) -> String {
         output.replace(&format!("{}/", self.0.display()), "")
     }

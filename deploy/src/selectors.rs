@@ -1,21 +1,21 @@
-//! What stands in the braces behind a metric: a label or a value that does not exist selects nothing,
-//! and neither promtool nor Prometheus says a word about it.
+//! Checks the label selectors of metrics: an unknown label or value selects nothing, and neither
+//! promtool nor Prometheus reports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
-/// Labels that Prometheus or its configuration adds.
+/// Labels added by Prometheus or its configuration.
 const ADDED: [&str; 4] = ["fleet", "instance", "job", "le"];
 
-/// Labels whose values nobody can list.
+/// Labels whose values cannot be enumerated.
 const FREE: [&str; 4] = ["queue", "schedule", "sqlstate_class", "version"];
 
-/// What docs/metrics.md says of labels.
+/// Labels documented in docs/metrics.md.
 struct Documented {
-    /// The labels of each metric.
+    /// Labels of each metric.
     labels: BTreeMap<String, BTreeSet<String>>,
-    /// The values of each label, of all metrics that have it.
+    /// Values of each label, over all metrics that have the label.
     values: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -38,9 +38,9 @@ impl Documented {
         Self { labels: all, values }
     }
 
-    /// The labels of a metric or of a part of a histogram; `None`: it is neither.
+    /// Returns the labels of a metric or of a series of a histogram; `None` if unknown.
     fn labels(&self, name: &str) -> Option<BTreeSet<String>> {
-        // `fleet_queue:pgmill_x:max` says itself which labels are left.
+        // `fleet_queue:pgmill_x:max` names the remaining labels itself.
         if let Some((left, _)) = name.split_once(':') {
             return Some(left.split('_').map(str::to_owned).collect());
         }
@@ -49,18 +49,18 @@ impl Documented {
     }
 }
 
-/// Labels and values in the selectors of these texts that docs/metrics.md does not know, each with the
-/// file that it stands in.
+/// Returns labels and values in the selectors of these texts that docs/metrics.md does not list,
+/// each with its file.
 ///
 /// # Errors
-/// A page that cannot be read.
+/// Returns an error if a page cannot be read.
 pub(crate) fn unknown(texts: &[(String, String)]) -> Result<Vec<String>> {
     let page = crate::root().join("docs/metrics.md");
     let page = std::fs::read_to_string(page).context("could not read docs/metrics.md")?;
     let documented = Documented::read(&page);
     let mut unknown = BTreeSet::new();
     for (file, text) in texts {
-        // Quotes in JSON.
+        // Unescape quotes in JSON.
         let text = text.replace("\\\"", "\"");
         for (at, _) in text.match_indices('{') {
             let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -91,12 +91,12 @@ fn errors(
             continue;
         }
         if !labels.contains(label) {
-            found.push(format!("it has no label {label}"));
+            found.push(format!("the metric has no label {label}"));
         } else if FREE.contains(&label) {
             continue;
         } else if let Some(known) = values.get(label).filter(|known| !known.is_empty()) {
             let unknown = value.split('|').filter(|it| !it.contains('$') && !known.contains(*it));
-            found.extend(unknown.map(|it| format!("{label} is never {it}")));
+            found.extend(unknown.map(|it| format!("{label} never has the value {it}")));
         }
     }
     found
@@ -111,11 +111,13 @@ mod tests {
         let of = |text: &str| unknown(&[("a".into(), text.into())]).unwrap().join(", ");
         assert_eq!(of("pgmill_workers{fleet=~\"$fleet\", status=\"stale\"}"), "");
         assert_eq!(of("fleet_queue_state:pgmill_queue_tasks:max{state=~\"pending|blocked\"}"), "");
-        assert!(of("pgmill_workers{state=\"stale\"}").contains("it has no label state"));
-        assert!(of("pgmill_workers{status=\\\"stael\\\"}").contains("status is never stael"));
+        assert!(of("pgmill_workers{state=\"stale\"}").contains("the metric has no label state"));
+        assert!(
+            of("pgmill_workers{status=\\\"stael\\\"}").contains("status never has the value stael")
+        );
         assert!(
             of("rate(pgmill_task_run_seconds_bucket{outcome=\"suceeded\"}[5m])")
-                .contains("outcome is never suceeded")
+                .contains("outcome never has the value suceeded")
         );
         assert!(of("fleet_queue:pgmill_queue_paused:max{state=\"x\"}").contains("no label state"));
     }

@@ -1,4 +1,4 @@
-//! Where the tools are, and what they say.
+//! Finds and runs external tools.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Folders that PATH does not always lead to.
+/// Additional folders searched after PATH.
 const EXTRA_PATHS: &[&str] = &["/usr/sbin", "/sbin"];
 
-/// Finds programs.
+/// Locates programs.
 pub struct Tools {
     folder: PathBuf,
     server: Option<PathBuf>,
 }
 
-/// What a tool answered.
+/// Output of a tool.
 #[derive(Debug)]
 pub struct CommandOutput {
-    /// It ended with 0.
+    /// Whether the exit code is 0.
     pub success: bool,
     /// Standard output.
     pub out: String,
@@ -27,7 +27,7 @@ pub struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// Both outputs, trimmed.
+    /// Returns both outputs, trimmed.
     #[must_use]
     pub fn combined(&self) -> String {
         format!("{}\n{}", self.out.trim(), self.err.trim()).trim().to_owned()
@@ -36,20 +36,20 @@ impl CommandOutput {
 
 impl Tools {
     pub(crate) fn new(folder: &Path, server: Option<PathBuf>) -> Self {
-        // Programs are run in other folders than this one.
+        // Programs run in other folders than this process.
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         Self { folder, server }
     }
 
-    /// The PostgreSQL server to try things on.
+    /// Returns the PostgreSQL server to test with.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if there is none.
     pub fn server(&self) -> Result<cluster::Binaries> {
         cluster::Binaries::find(self.server.as_deref())
     }
 
-    /// A command for this program, from the folder of tools, PATH, or the folders for system programs.
+    /// Returns a command for this program, from the tools folder, PATH, or the system folders.
     #[must_use]
     pub fn command(&self, name: &str) -> Command {
         let own = self.folder.join("bin").join(name);
@@ -60,10 +60,11 @@ impl Tools {
         }
     }
 
-    /// Runs a script of `deploy/check/` with this input; `None`: no Python, or it lacks what the script uses.
+    /// Runs a script of `deploy/check/` with this input; `None` without Python or a module that the
+    /// script needs.
     ///
     /// # Errors
-    /// As [`Tools::run`].
+    /// Returns the errors of [`Tools::run`].
     pub(crate) fn python(
         &self,
         script: &str,
@@ -77,7 +78,7 @@ impl Tools {
         Ok(output.filter(|output| !output.err.contains("ModuleNotFoundError")))
     }
 
-    /// The program's name with the version that it says; the name alone if it is not there.
+    /// Returns the program's name with its version, or the name alone if it is not installed.
     #[must_use]
     pub fn version(&self, name: &str) -> String {
         let output = self.run(self.command(name).arg("--version"), "").ok().flatten();
@@ -88,10 +89,11 @@ impl Tools {
         number.map_or_else(|| name.to_owned(), |number| format!("{name} {number}"))
     }
 
-    /// Runs a command with this input; `None`: there is no such program.
+    /// Runs a command with this input; `None` if the program does not exist.
     ///
     /// # Errors
-    /// It cannot be started for another reason, or its answer not read.
+    /// Returns an error if the program cannot be started for another reason, or its output cannot
+    /// be read.
     pub fn run(&self, command: &mut Command, input: &str) -> Result<Option<CommandOutput>> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -103,12 +105,12 @@ impl Tools {
         let stdin = child.stdin.take();
         let output = std::thread::scope(|scope| {
             scope.spawn(move || {
-                // A program that does not read to the end says so by its exit code.
+                // A program that does not read all input reports the problem by its exit code.
                 stdin.map(|mut stdin| stdin.write_all(input.as_bytes()))
             });
             child.wait_with_output()
         });
-        let output = output.with_context(|| format!("no answer of {name}"))?;
+        let output = output.with_context(|| format!("could not read the output of {name}"))?;
         Ok(Some(CommandOutput {
             success: output.status.success(),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),

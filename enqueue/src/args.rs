@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `enqueue`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +13,12 @@ use serde_json::Value;
 use terminal::{label, queue_name};
 
 use crate::time_args::{self, Moment};
+
+const TASK: &str = "Task";
+const TIMING: &str = "Timing";
+const RETRIES: &str = "Retries";
+const EXECUTION: &str = "Execution";
+const CONCURRENCY: &str = "Concurrency";
 
 const TEMPLATE: &str = "\
 {about-with-newline}
@@ -33,48 +39,47 @@ Examples:
 ";
 
 const AFTER_HELP: &str = "\
-Standard output carries the task's id, one per line and task; with --wait the first rows follow.
-With --job it carries the run's id.
-Everything else goes to standard error. Several tasks (--lines, several --file) are submitted in one
-transaction: if one of them is refused, none is submitted.
+Standard output is one task id per line, or the run id with --job; with --wait the first result
+rows follow. Everything else goes to standard error. Several tasks (--lines, several --file) are
+submitted in one transaction: if one task is refused, none is submitted.
 
 Exit codes:
-    0  submitted; with --wait: and it succeeded
-    1  something failed that has no code of its own, also: it is not known whether it was submitted
-    2  the command line is wrong, or a file cannot be read
-    3  --wait: the task or the run ended, and did not succeed
-    5  refused: a statement, a value, a limit, a missing right, an unknown schema version
-   75  the database cannot be reached, nothing was submitted: try again later
-  124  --wait=DURATION: the time ran out, the task goes on
-  130  --wait: interrupted, the task goes on
+    0  submitted; with --wait: submitted and succeeded
+    1  failure without a code of its own; also if it is not known whether the task was submitted
+    2  invalid command line, or unreadable file
+    3  --wait: the task or the run ended without success
+    5  refused: statement, value, limit, missing privilege, or unsupported schema version
+   75  database unreachable, nothing was submitted: try again later
+  124  --wait=DURATION: timed out, the task continues
+  130  --wait: interrupted, the task continues
 
-Without --database-url, DATABASE_URL and the like the connection is what psql would use: PGHOST,
-PGUSER, PGSERVICE, PGPASSFILE and so on.";
+Without --database-url, --database-url-file and their variables enqueue connects as psql does: with
+PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on.";
 
-/// Submits SQL to a pgmill fleet, and waits for it if asked.
+/// Submit SQL to a pgmill fleet, and optionally wait for the result.
 #[derive(Debug, Parser)]
 #[command(name = "enqueue", version, help_template = TEMPLATE, after_help = AFTER_HELP)]
 #[command(max_term_width = 100)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) input: Input,
-    /// Wait until the task has ended, at most DURATION, and show its outcome, notices and first rows
+    /// Wait until the task ends, at most DURATION, and show its outcome, notices and first rows
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
     #[arg(value_parser = time_args::duration, conflicts_with_all = ["lines"])]
     pub(crate) wait: Option<Option<Duration>>,
-    /// Print one JSON object for each task; with --wait it has the fields of mill.history
+    /// Print one JSON object per task; with --wait it has the columns of mill.history
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where the fleet's database is: URL or key=value pairs, as for psql
+    /// Database of the fleet: URL or key=value pairs, as for psql
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "CONNINFO")]
     database_url: Option<String>,
-    /// The file that holds it, in place of --database-url
+    /// File that contains the connection string, instead of --database-url
     #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE")]
     database_url_file: Option<PathBuf>,
-    /// What counts of these two; in arguments every user of the machine can read it.
+    /// The connection source of these two options and where it was given: every user of the machine
+    /// can read arguments.
     #[arg(skip)]
     pub(crate) given: Option<(ConnectionSource, Layer)>,
-    // Last: its heading holds for every argument behind it.
     #[command(flatten)]
     pub(crate) task: TaskFlags,
 }
@@ -95,55 +100,62 @@ impl Param {
     }
 }
 
-/// What to run.
+/// Options that select what to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Input {
-    /// The SQL to run; - reads it from standard input
+    /// SQL to run; - reads standard input
     #[arg(value_name = "SQL")]
     pub(crate) statement: Option<String>,
-    /// Read the SQL from FILE, one task for each file; may be repeated
+    /// Read SQL from FILE, one task per file; may be repeated
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "statement")]
     pub(crate) file: Vec<PathBuf>,
-    /// One task for each line of standard input or of the files; lines without SQL are skipped
+    /// Submit one task per line of standard input or of the files; lines without SQL are skipped
     #[arg(long)]
     pub(crate) lines: bool,
-    /// Start a run of these jobs, merged into one
+    /// Start one run of these jobs
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = label)]
-    #[arg(conflicts_with_all = ["statement", "file", "lines", "TaskFlags"])]
+    #[arg(conflicts_with_all = ["statement", "file", "lines"])]
     pub(crate) job: Vec<String>,
-    /// Value of the next of $1, $2, …, in JSON: 7, '"text"', null; with --job NAME=VALUE, a parameter
-    /// of the run, as JSON or as it is; may be repeated
+    /// Value of the next parameter $1, $2, …, as JSON: 7, '"text"', null; may be repeated. With
+    /// --job: NAME=VALUE, where a VALUE that is not JSON is a string
     #[arg(long = "param", value_name = "JSON", value_parser = param)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) params: Vec<Param>,
 }
 
-/// How to run it.
+/// Options of a single task. The schema holds their defaults.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "How the task is run")]
 pub(crate) struct TaskFlags {
-    /// The queue [default: default]
-    #[arg(long, value_name = "NAME", value_parser = queue_name)]
+    /// Queue name [default: default]
+    #[arg(long, value_name = "NAME", value_parser = queue_name, help_heading = TASK)]
     pub(crate) queue: Option<String>,
-    /// What people call the task
-    #[arg(long, value_parser = label)]
+    /// Name of the task, for display and statistics
+    #[arg(long, value_parser = label, help_heading = TASK)]
     pub(crate) name: Option<String>,
-    /// Submit nothing if a live task has this key; the id printed is then that task's
-    #[arg(long, value_parser = label, conflicts_with = "lines")]
+    /// Unique key: submit nothing if a live task has this key, and print the id of that task
+    #[arg(long, value_parser = label, conflicts_with = "lines", help_heading = TASK)]
     pub(crate) key: Option<String>,
-    /// How urgent it is [default: its group's, or else normal]
+    /// Priority [default: priority of the group, or normal]
     #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = TASK)]
     pub(crate) priority: Option<Priority>,
-    /// Run it at TIME: "2026-12-01 03:00" (local), "03:00", "tomorrow 03:00", RFC 3339
-    #[arg(long, value_name = "TIME", conflicts_with = "in")]
+    /// Group of the task: default priority, limit within a run, active period
+    #[arg(long, value_name = "NAME", value_parser = label, help_heading = TASK)]
+    pub(crate) group: Option<String>,
+    /// Run at TIME: "2026-12-01 03:00" (local), "03:00", "tomorrow 03:00", RFC 3339
+    #[arg(long, value_name = "TIME", conflicts_with = "in", help_heading = TIMING)]
     pub(crate) at: Option<Moment>,
-    /// Run it after DURATION: 90s, "1h 30m", "2 days"
+    /// Run after DURATION: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_hyphen_values = true, help_heading = TIMING)]
     pub(crate) r#in: Option<Duration>,
-    /// Attempts that may fail, in all [default: 3]
-    #[arg(long, alias = "attempts", value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    /// Maximum duration of an attempt [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = time_args::positive_duration)]
+    #[arg(allow_hyphen_values = true, help_heading = TIMING)]
+    pub(crate) timeout: Option<Duration>,
+    /// Maximum number of attempts [default: 3]
+    #[arg(long, alias = "attempts", value_name = "N", help_heading = RETRIES)]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(crate) max_attempts: Option<i32>,
     /// The same, without the first attempt
     #[arg(long, hide = true, value_name = "N", allow_negative_numbers = true)]
@@ -151,47 +163,43 @@ pub(crate) struct TaskFlags {
     pub(crate) max_retries: Option<i32>,
     /// Wait before the second attempt [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_hyphen_values = true, help_heading = RETRIES)]
     pub(crate) retry_interval: Option<Duration>,
-    /// How the wait grows with each failure: not at all, or twofold [default: exponential]
+    /// Growth of the wait: fixed, or doubled with each failure [default: exponential]
     #[arg(long, value_parser = enum_value::<Backoff>(Backoff::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = RETRIES)]
     pub(crate) backoff: Option<Backoff>,
-    /// Wait a random part of it, so that tasks that failed together do not come back together
-    /// [default: true]
+    /// Wait a random part of the interval, so that tasks that failed together are not retried
+    /// together [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true")]
+    #[arg(default_missing_value = "true", help_heading = RETRIES)]
     pub(crate) jitter: Option<bool>,
-    /// The longest an attempt may run [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = time_args::positive_duration)]
-    #[arg(allow_hyphen_values = true)]
-    pub(crate) timeout: Option<Duration>,
     /// transaction: exactly once; autocommit: at least once, for VACUUM, CREATE INDEX CONCURRENTLY
     /// and procedures that commit [default: transaction]
     #[arg(long, value_parser = enum_value::<Mode>(Mode::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = EXECUTION)]
     pub(crate) mode: Option<Mode>,
-    /// Never start the statement twice; needs --mode autocommit
-    #[arg(long)]
+    /// Never start the statement a second time; requires --mode autocommit
+    #[arg(long, help_heading = EXECUTION)]
     pub(crate) at_most_once: bool,
-    /// Run it as EXPLAIN (ANALYZE): it has its effects, and its plan is kept in place of its rows, for
-    /// pgmill task show --plan. One SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH
-    #[arg(long)]
+    /// Run the statement under EXPLAIN (ANALYZE): its effects are kept, and its plan is saved
+    /// instead of its rows, for pgmill task show --plan. One SELECT, INSERT, UPDATE, DELETE, MERGE,
+    /// VALUES or WITH
+    #[arg(long, help_heading = EXECUTION)]
     pub(crate) explain: bool,
-    /// It has effects outside of the database server: record durably that it starts
-    #[arg(long)]
+    /// Declare effects outside of the database server: record the start of each attempt durably
+    #[arg(long, help_heading = EXECUTION)]
     pub(crate) external: bool,
-    /// The group it belongs to: default priority, concurrency, active period
-    #[arg(long, value_name = "NAME", value_parser = label)]
-    pub(crate) group: Option<String>,
-    /// Tasks with the same key run one at a time, or as many as --concurrency says
-    #[arg(long, value_name = "KEY", value_parser = label)]
+    /// Profile whose login runs the task [default: the login of all tasks]
+    #[arg(long, value_name = "PROFILE", value_parser = label, help_heading = EXECUTION)]
+    pub(crate) run_as: Option<String>,
+    /// Concurrency key: tasks with the same key run one at a time, or as --concurrency allows
+    #[arg(long, value_name = "KEY", value_parser = label, help_heading = CONCURRENCY)]
     pub(crate) concurrency_key: Option<String>,
-    /// How many with that key at once, if it has no limit yet [default: 1]
-    #[arg(long, value_name = "N", requires = "concurrency_key")]
+    /// Limit of that key, if it has no limit yet [default: 1]
+    #[arg(long, value_name = "N", requires = "concurrency_key", help_heading = CONCURRENCY)]
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) concurrency: Option<i32>,
-    /// The profile whose login it runs as, if you may [default: the login of all tasks]
-    #[arg(long, value_name = "PROFILE", value_parser = label)]
-    pub(crate) run_as: Option<String>,
 }
 
 impl TaskFlags {
@@ -202,10 +210,10 @@ impl TaskFlags {
 }
 
 impl Args {
-    /// The process's command line, checked.
+    /// Parses and checks the command line of this process.
     ///
     /// # Errors
-    /// What is wrong with it; also --help and --version.
+    /// Returns the usage error; also the texts of `--help` and `--version`.
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
         Self::from_matches(&Self::command().try_get_matches()?)
     }
@@ -220,58 +228,80 @@ impl Args {
         let file = args.database_url_file.take().map(|file| (file, layer("database_url_file")));
         args.given = ConnectionSource::choose(SourceNames::DATABASE, text, file)
             .map_err(|error| Self::command().error(ErrorKind::ArgumentConflict, error))?;
+        if !args.input.job.is_empty() {
+            no_task_option(matches)?;
+        }
         args.check()?;
         Ok(args)
     }
 
-    /// What no single argument shows.
+    /// Checks combinations of arguments.
     fn check(&self) -> Result<(), clap::Error> {
         let wrong = |kind, message: &str| Err(Self::command().error(kind, message));
         let named = self.input.params.iter().filter_map(Param::named).next();
         if !self.input.job.is_empty() {
             return match named.is_none() && !self.input.params.is_empty() {
-                true => wrong(ErrorKind::InvalidValue, "--param of a run is written NAME=VALUE"),
+                true => wrong(ErrorKind::InvalidValue, "with --job, --param takes NAME=VALUE"),
                 false => Ok(()),
             };
         }
         if let Some((name, _)) = named {
-            let message = format!("--param '{name}=…' is not JSON; NAME=VALUE goes with --job");
+            let message = format!("--param '{name}=…' is not JSON; NAME=VALUE requires --job");
             return wrong(ErrorKind::InvalidValue, &message);
         }
         if self.input.statement.is_none() && self.input.file.is_empty() && !self.input.lines {
             return wrong(
                 ErrorKind::MissingRequiredArgument,
-                "nothing to submit: give it SQL, --file FILE, --job NAME, or - for standard input",
+                "nothing to submit; expected SQL, --file FILE, --job NAME, or - for standard input",
             );
         }
         if self.input.lines && self.input.statement.as_deref().is_some_and(|it| it != "-") {
             return wrong(
                 ErrorKind::ArgumentConflict,
-                "--lines reads standard input or --file, not the argument SQL",
+                "--lines reads standard input or --file, and cannot be used with the argument SQL",
             );
         }
         let many = self.input.file.len() > 1;
         if many && self.task.key.is_some() {
-            return wrong(ErrorKind::ArgumentConflict, "--key is for one task, not several files");
+            return wrong(
+                ErrorKind::ArgumentConflict,
+                "--key requires one task, not several files",
+            );
         }
         if many && self.wait.is_some() {
-            return wrong(ErrorKind::ArgumentConflict, "--wait is for one task, not several files");
+            let message = "--wait requires one task, not several files";
+            return wrong(ErrorKind::ArgumentConflict, message);
         }
         if self.task.at_most_once && self.task.mode != Some(Mode::Autocommit) {
             return wrong(
                 ErrorKind::MissingRequiredArgument,
-                "--at-most-once needs --mode autocommit: in a transaction the statement and its \
-                 completion commit together anyway",
+                "--at-most-once requires --mode autocommit; in transaction mode the statement and \
+                 its completion commit together",
             );
         }
         if self.task.at_most_once && self.task.max_attempts().is_some_and(|attempts| attempts > 1) {
             return wrong(
                 ErrorKind::ArgumentConflict,
-                "--at-most-once runs once: leave --max-attempts out",
+                "--at-most-once allows one attempt, and cannot be used with --max-attempts",
             );
         }
         Ok(())
     }
+}
+
+/// Refuses options of a single task in addition to `--job`, and names the option that was given.
+fn no_task_option(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let mut command = Args::command();
+    let task_flags = command.get_groups().find(|group| group.get_id() == "TaskFlags");
+    let of_task: Vec<_> = task_flags.into_iter().flat_map(clap::ArgGroup::get_args).collect();
+    let given = |arg: &&clap::Arg| {
+        let source = matches.value_source(arg.get_id().as_str());
+        of_task.contains(&arg.get_id()) && source == Some(ValueSource::CommandLine)
+    };
+    let option = command.get_arguments().find(given).and_then(clap::Arg::get_long);
+    let Some(option) = option.map(str::to_owned) else { return Ok(()) };
+    let message = format!("--{option} cannot be used with --job");
+    Err(command.error(ErrorKind::ArgumentConflict, message))
 }
 
 fn enum_value<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
@@ -296,7 +326,7 @@ fn param(text: &str) -> Result<Param, String> {
         }
         _ => {
             let quoted = Value::from(text);
-            Err(format!("it is not JSON ({error}); a string is written in quotes: '{quoted}'"))
+            Err(format!("not JSON ({error}); a string needs quotes: '{quoted}'"))
         }
     }
 }
@@ -311,12 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_is_valid() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn numbers_pass_through_a_parameter_digit_by_digit() {
+    fn a_parameter_keeps_all_digits_of_a_number() {
         let args = parse(&["--param", "-12345678901234567890.10", "SELECT $1"]).unwrap();
         let Param::Positional(value) = &args.input.params[0] else {
             panic!("{:?}", args.input.params)
@@ -325,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_named_parameters_and_nothing_of_a_single_task() {
+    fn a_run_takes_named_parameters_and_no_option_of_a_task() {
         let args = parse(&["--job", "daily,sunday", "--param", "day=2026-12-01", "--param", "n=7"]);
         let input = args.unwrap().input;
         assert_eq!(input.job, ["daily", "sunday"]);
@@ -340,10 +370,12 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
+        let conflict = parse(&["--job", "daily", "--queue", "etl"]).unwrap_err().to_string();
+        assert!(conflict.contains("--queue cannot be used with --job"), "{conflict}");
     }
 
     #[test]
-    fn an_option_without_its_value_does_not_take_the_statement() {
+    fn an_option_with_an_optional_value_does_not_take_the_statement() {
         let args = parse(&["--wait", "--jitter", "SELECT 1"]).unwrap();
         assert_eq!(args.wait, Some(None));
         assert_eq!(args.task.jitter, Some(true));
@@ -354,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_that_the_schema_takes() {
+    fn names_follow_the_rules_of_the_schema() {
         let long = "q".repeat(129);
         for queue in ["", "a b", "a/b", "ä", &long] {
             assert!(parse(&["--queue", queue, "x"]).is_err(), "{queue}");
@@ -365,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_the_arguments_is_noticed() {
+    fn a_password_in_the_arguments_is_detected() {
         let args = parse(&["--database-url", "postgresql://u:p@h/d", "x"]).unwrap();
         assert!(matches!(args.given, Some((ConnectionSource::Text(_), Layer::Arguments))));
     }

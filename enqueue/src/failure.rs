@@ -1,4 +1,4 @@
-//! Why the command ends without having done its work, and with which exit code.
+//! Errors of the command, with their hints and exit codes.
 
 use std::io;
 
@@ -12,29 +12,29 @@ pub(crate) enum Failure {
     /// The command line or a file is wrong.
     #[error("{message}")]
     Usage { message: String, hint: Option<String> },
-    /// Understood, and refused before the database was asked.
+    /// Refused before connecting to the database.
     #[error("{message}")]
     Refused { message: String, hint: Option<String> },
-    /// No connection came about.
+    /// The connection failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The database said no, or went away; nothing was submitted.
+    /// The database refused the task, or the connection broke; nothing was submitted.
     #[error(transparent)]
     Database(#[from] QueueError),
-    /// The connection broke before the answer to the submission.
-    #[error("the connection broke, and it is not known whether the task was submitted: {0}")]
+    /// The connection broke before the submission was confirmed.
+    #[error("connection lost, and it is not known whether the task was submitted: {0}")]
     InDoubt(QueueError),
-    /// The connection broke while waiting and did not come back.
-    #[error("task {id} goes on, but its end cannot be awaited: {reason}")]
+    /// The connection broke during the wait, and reconnecting failed.
+    #[error("cannot wait for task {id}, which continues: {reason}")]
     LostTask { id: TaskId, reason: String },
-    /// The connection broke while waiting and did not come back.
-    #[error("run {id} goes on, but its end cannot be awaited: {reason}")]
+    /// The connection broke during the wait, and reconnecting failed.
+    #[error("cannot wait for run {id}, which continues: {reason}")]
     LostRun { id: RunId, reason: String },
     /// The task is neither live nor in the history.
-    #[error("task {0} has left no trace: it was deleted, not finished")]
+    #[error("task {0} is neither live nor in the history: it was deleted")]
     TaskGone(TaskId),
-    /// Standard output takes no more; nothing is written there before the submission.
-    #[error("submitted, but standard output takes no more: {0}")]
+    /// Writing to standard output failed; nothing is written there before the submission.
+    #[error("submitted, but writing to standard output failed: {0}")]
     Output(#[from] io::Error),
 }
 
@@ -61,7 +61,7 @@ impl Failure {
         }
     }
 
-    /// More about what the server refused.
+    /// The DETAIL of a server error.
     pub(crate) fn detail(&self) -> Option<&str> {
         match self {
             Self::Database(error) => error.detail(),
@@ -73,16 +73,15 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
             Self::Connect(error) => error.hint(),
-            // What the schema itself refuses says what would help.
+            // Errors that the schema raises have their own hints.
             Self::Database(error) if lacks_privilege(error) && error.hint().is_none() => Some(
-                "submitting takes the role mill_producer; --wait reads tasks and history and \
-                 takes mill_viewer, too"
+                "Submitting requires the role mill_producer. --wait reads tasks and history, and \
+                 also requires mill_viewer."
                     .to_owned(),
             ),
             Self::Database(error) => error.hint(),
             Self::InDoubt(_) => Some(
-                "with --key the command can be repeated safely as long as the task is live"
-                    .to_owned(),
+                "With --key the command can be repeated safely while the task is live.".to_owned(),
             ),
             Self::LostTask { id, .. } => Some(format!("pgmill task show {id}")),
             Self::LostRun { id, .. } => Some(format!("pgmill run show {id}")),
@@ -95,7 +94,7 @@ fn lacks_privilege(error: &QueueError) -> bool {
     error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
 }
 
-/// Whether the server may have done the work without saying so.
+/// Whether the server may have committed without the client receiving the answer.
 pub(crate) fn commit_in_doubt(error: &QueueError) -> bool {
     matches!(error, QueueError::Database(database) if database.as_db_error().is_none())
 }

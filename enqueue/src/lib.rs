@@ -1,15 +1,15 @@
-//! The program `enqueue`: from a command line to tasks in the queue, and to the end of a task.
+//! The program `enqueue`: submits tasks and runs from the command line, and waits for their result.
 //!
 //! | step | file |
 //! |---|---|
-//! | the command line | `args`, times and durations in `time_args` |
-//! | where the SQL comes from, and what is refused at once | `source` |
-//! | the connection | `session` |
+//! | command line | `args`, times and durations in `time_args` |
+//! | sources of SQL, and checks before the connection | `source` |
+//! | connection | `session` |
 //! | SQL → tasks | `submit` |
-//! | the end of a task | `wait` |
-//! | jobs → a run, and its end | `run` |
-//! | what is shown | `render`, `output` |
-//! | why it did not work, and the exit code | `failure` |
+//! | waiting for a task | `wait` |
+//! | jobs → a run, waiting for the run | `run` |
+//! | output | `render`, `output` |
+//! | errors and exit codes | `failure` |
 //!
 //! Invariant: the exit code for an unreachable database means that nothing was submitted.
 
@@ -43,21 +43,21 @@ use source::Source;
 use submit::{Batch, Ids};
 use wait::Ended;
 
-/// Of a process that SIGINT ended, as a shell reports it.
+/// Exit code of a process that was ended by SIGINT, as a shell reports it.
 const INTERRUPTED: u8 = 130;
 
-/// The definition of the command line, for its man page and completions.
+/// Returns the definition of the command line, for its man page and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
-/// The whole program.
+/// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
     let args = match Args::from_process() {
         Ok(args) => args,
         Err(error) => {
-            // --help is one of these, too.
+            // Also the texts of --help and --version.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
         }
@@ -79,12 +79,12 @@ fn report(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.exit_code())
 }
 
-/// What all tasks of one command share.
+/// The parts that all tasks of one command share.
 struct TaskTemplate {
-    /// Name and parameters; the statement is still missing.
+    /// Name and parameters, without a statement.
     pattern: NewTask,
     options: TaskOptions,
-    /// The longest statement that this database takes.
+    /// The longest statement that this database accepts, in bytes.
     limit_bytes: u64,
 }
 
@@ -208,7 +208,10 @@ async fn submit_one(
         print_due_time(enqueued.id, &template.options);
     } else {
         let key = key.unwrap_or_default();
-        print_stderr(format_args!("task {} is live with key \"{key}\", no new task", enqueued.id));
+        print_stderr(format_args!(
+            "no task was submitted: task {} with key \"{key}\" is live",
+            enqueued.id
+        ));
     }
     let Some(timeout) = args.wait else {
         print_enqueued(enqueued, args.json)?;
@@ -226,23 +229,25 @@ async fn submit_one(
         Ended::Finished(attempt) => show_end(enqueued, *attempt, args.json),
         Ended::TimedOut(why) => {
             let why = why.map(|why| format!(": {}", terminal::visible(&why))).unwrap_or_default();
-            print_stderr(format_args!("task {id} has not ended in time and goes on{why}"));
+            print_stderr(format_args!("timed out, task {id} continues{why}"));
             Ok(exit::TIMED_OUT)
         }
         Ended::Interrupted => {
-            print_stderr(format_args!("task {id} goes on; pgmill task cancel {id} ends it"));
+            print_stderr(format_args!(
+                "interrupted, task {id} continues; to cancel it: pgmill task cancel {id}"
+            ));
             Ok(INTERRUPTED)
         }
     }
 }
 
-/// A lost bell costs the fleet one poll interval: not worth a failure, let alone one that looks as
-/// if nothing had been submitted.
+/// Notifies the workers. Ignores errors: a lost notification costs one poll interval, and a failure
+/// here would look as if nothing had been submitted.
 async fn notify_workers(session: &Session) {
     drop(enqueue::notify(&session.client).await);
 }
 
-/// Which instant `tomorrow 03:00` turned out to be. For people only.
+/// Prints the due time of a task submitted with `--at`, on a terminal only.
 fn print_due_time(id: TaskId, options: &TaskOptions) {
     if let Due::At(at) = options.due
         && io::stderr().is_terminal()
@@ -252,7 +257,7 @@ fn print_due_time(id: TaskId, options: &TaskOptions) {
     }
 }
 
-/// What --json prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct JsonOutput {
     id: TaskId,

@@ -1,4 +1,4 @@
-//! What a person sees: progress, outcome, error with its place, notices, first rows.
+//! Text output: progress, outcome, error with its position, notices, first rows.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use queue::{Outcome, TaskId};
 use serde_json::Value;
 use terminal::{format_error, value, visible};
 
-/// On standard error, and nothing if that is no terminal.
+/// Returns a spinner on standard error; hidden if that is not a terminal.
 pub(crate) fn spinner(id: TaskId) -> ProgressBar {
     let spinner = ProgressBar::new_spinner().with_prefix(format!("task {id}"));
     spinner.set_style(style("{spinner} {prefix}: {wide_msg} {elapsed}"));
@@ -19,8 +19,8 @@ pub(crate) fn spinner(id: TaskId) -> ProgressBar {
     spinner
 }
 
-/// Bytes read of `total`, where that is known; on standard error, and nothing if that is no
-/// terminal.
+/// Returns a progress bar in bytes, or a spinner if `total` is unknown; on standard error, hidden
+/// if that is not a terminal.
 pub(crate) fn bar(total: Option<u64>) -> ProgressBar {
     match total {
         Some(total) => ProgressBar::new(total)
@@ -33,7 +33,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
-/// To the millisecond: `1m 5s 20ms`.
+/// Formats a duration: below a minute to the millisecond (`5s 20ms`), else to the second (`1m 5s`).
 pub(crate) fn format_duration(seconds: f64) -> String {
     let exact = SignedDuration::try_from_secs_f64(seconds).unwrap_or_default();
     let unit = if seconds < 60.0 { Unit::Millisecond } else { Unit::Second };
@@ -41,7 +41,7 @@ pub(crate) fn format_duration(seconds: f64) -> String {
     format!("{rounded:#}")
 }
 
-/// How the task ended: a line of facts, then the error as psql shows it.
+/// Formats the outcome of a task: one line of facts, then the error in the style of psql.
 pub(crate) fn outcome(attempt: &Attempt) -> String {
     let mut text = format!("task {} {}", attempt.task_id, outcome_text(attempt.outcome));
     if attempt.attempt > 1 {
@@ -68,13 +68,13 @@ fn outcome_text(outcome: Outcome) -> &'static str {
         Outcome::Succeeded => "succeeded",
         Outcome::Failed => "failed",
         Outcome::Cancelled => "was cancelled",
-        Outcome::TimedOut => "ran into its timeout",
+        Outcome::TimedOut => "timed out",
         Outcome::Lost => "was lost: its worker died",
-        Outcome::Unknown => "ended, and nobody knows how",
+        Outcome::Unknown => "ended with an unknown outcome",
     }
 }
 
-/// The first rows, and how many there are; `None` if the task returned none, not even columns.
+/// Formats the first rows and their count; `None` if the result has no columns.
 pub(crate) fn rows(result: &Value) -> Option<String> {
     let columns = result.get("columns")?.as_array().filter(|columns| !columns.is_empty())?;
     let rows = result.get("rows")?.as_array()?;

@@ -1,4 +1,4 @@
-//! `--job`: a run of one or more jobs, and its end.
+//! `enqueue --job`: starts a run of one or more jobs, and waits for its end.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::{INTERRUPTED, notify_workers};
 
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Names next to the bar.
+/// Running tasks named next to the progress bar.
 const RUNNING_SHOWN: i64 = 3;
-/// Tasks that did not succeed, named at the end.
+/// Unsuccessful tasks named at the end.
 const UNSUCCESSFUL_SHOWN: i64 = 20;
 
 enum Ended {
@@ -29,16 +29,16 @@ enum Ended {
     Interrupted,
 }
 
-/// Starts the run, and waits for it if asked.
+/// Starts the run, and with `--wait` waits for its end.
 ///
 /// # Errors
-/// An unknown job, a wrong parameter; database trouble.
+/// Returns an error for an unknown job or an invalid parameter, or if the connection is lost.
 pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     let mut session =
         Session::open(terminal::target(args.given.as_ref())?.with_application_name("enqueue"))
             .await?;
     if args.wait.is_some() {
-        // Who may start a run need not see it: better said before there is one.
+        // The privilege to start a run does not include reading it: check before starting.
         run_queries::run(&session.client, RunId(0)).await?;
     }
     let params: Map<String, Value> = args
@@ -54,7 +54,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     notify_workers(&session).await;
     for edge in &started.dropped {
         print_stderr(format_args!(
-            "left out, its parent is in none of these jobs: {}",
+            "dropped an edge whose parent is not in these jobs: {}",
             visible(edge)
         ));
     }
@@ -79,12 +79,12 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     match ended {
         Ended::Finished(run) => show_end(&session, &run, args.json).await,
         Ended::TimedOut => {
-            print_stderr(format_args!("run {} has not ended in time and goes on", started.run));
+            print_stderr(format_args!("timed out, run {} continues", started.run));
             Ok(exit::TIMED_OUT)
         }
         Ended::Interrupted => {
             print_stderr(format_args!(
-                "run {0} goes on; pgmill run cancel {0} ends it",
+                "interrupted, run {0} continues; to cancel it: pgmill run cancel {0}",
                 started.run
             ));
             Ok(INTERRUPTED)
@@ -92,7 +92,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     }
 }
 
-/// Polls, as the wait for a task does. A connection that is lost is made anew.
+/// Polls until the run ends, and reconnects when the connection is lost.
 async fn until_end(session: &mut Session, id: RunId, bar: &ProgressBar) -> Result<Run, Failure> {
     let mut pause = MIN_POLL_INTERVAL;
     loop {
@@ -100,10 +100,13 @@ async fn until_end(session: &mut Session, id: RunId, bar: &ProgressBar) -> Resul
             Ok(Some((run, _))) if run.state != RunState::Running => return Ok(run),
             Ok(Some((run, running))) => update_run_bar(bar, &run, &running),
             Ok(None) => {
-                return Err(Failure::refused(format!("run {id} is gone"), "pgmill run list"));
+                return Err(Failure::refused(
+                    format!("run {id} no longer exists"),
+                    "pgmill run list",
+                ));
             }
             Err(error) if session.lost(&error) => {
-                bar.set_message(format!("connecting again: {error}"));
+                bar.set_message(format!("reconnecting: {error}"));
                 let lost = |reason: String| Failure::LostRun { id, reason };
                 session.reopen().await.map_err(|error| lost(error.to_string()))?;
             }

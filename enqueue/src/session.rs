@@ -1,4 +1,4 @@
-//! The connection of one command.
+//! The database connection of one command.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use tokio_postgres::Client;
 
 use crate::failure::Failure;
 
-/// How long a lost connection is tried to be made anew: a failover takes some seconds.
+/// Maximum time for reconnecting: a failover takes some seconds.
 const RECONNECT_FOR: Duration = Duration::from_secs(60);
 const RECONNECT_EVERY: Duration = Duration::from_millis(500);
 
-/// An open connection and the task that drives it.
+/// An open connection, and the tokio task that drives it.
 pub(crate) struct Session {
     target: Target,
     pub(crate) client: Client,
@@ -21,10 +21,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, and refuses a database whose schema this program does not know.
+    /// Connects, and refuses an unsupported schema version.
     ///
     /// # Errors
-    /// No connection; another schema.
+    /// Returns an error if the connection fails or the schema version is not supported.
     pub(crate) async fn open(target: Target) -> Result<Self, Failure> {
         let mut driver = JoinSet::new();
         let client = drive(&target, &mut driver).await?;
@@ -32,10 +32,10 @@ impl Session {
         Ok(Self { target, client, driver })
     }
 
-    /// Connects anew after the connection was lost.
+    /// Reconnects after the connection was lost.
     ///
     /// # Errors
-    /// The last reason why it was not possible in the time given.
+    /// Returns the last error when the time is up.
     pub(crate) async fn reopen(&mut self) -> Result<(), ConnectError> {
         let began = Instant::now();
         loop {
@@ -54,7 +54,7 @@ impl Session {
         }
     }
 
-    /// Whether the error means that the connection is of no more use.
+    /// Whether the error means that the connection is lost.
     pub(crate) fn lost(&self, error: &QueueError) -> bool {
         self.client.is_closed() || error.temporary()
     }
@@ -62,7 +62,7 @@ impl Session {
 
 async fn drive(target: &Target, driver: &mut JoinSet<()>) -> Result<Client, ConnectError> {
     let (client, connection) = connect::open(target).await?;
-    // Its error reaches whoever waits for an answer.
+    // Queries on the client return the error of the connection.
     driver.spawn(async move { drop(connection.await) });
     Ok(client)
 }

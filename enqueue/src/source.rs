@@ -1,4 +1,5 @@
-//! Where the SQL comes from, and what is refused before the database sees it.
+//! Reads SQL from arguments, files and standard input, and refuses invalid statements before the
+//! database receives them.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,10 +10,10 @@ use queue::scan::{self, Forbidden};
 use crate::args::Input;
 use crate::failure::Failure;
 
-const ENCODING_HINT: &str = "the statement goes to the server in UTF-8; convert the file, for \
-                             example: iconv -f LATIN1 -t UTF-8";
+const ENCODING_HINT: &str = "Statements are sent in UTF-8. Convert the file, for example with \
+                             iconv -f LATIN1 -t UTF-8.";
 
-/// One place that SQL is read from.
+/// A source of SQL.
 #[derive(Debug)]
 pub(crate) enum Source {
     Argument(String),
@@ -21,10 +22,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// What the command line names, in order. Looks at files, and reads none.
+    /// Returns the sources of the command line in order. Checks that files exist, but does not read
+    /// them.
     ///
     /// # Errors
-    /// A file that is not there; an argument that is no task.
+    /// Returns an error for a missing file or an argument that is not a valid statement.
     pub(crate) fn locate(input: &Input) -> Result<Vec<Self>, Failure> {
         match &input.statement {
             Some(statement) if statement != "-" => {
@@ -49,7 +51,7 @@ impl Source {
         Ok(Self::File(path.to_owned()))
     }
 
-    /// How messages call it.
+    /// The name of the source in messages.
     fn name(&self) -> String {
         match self {
             Self::Argument(_) => "the argument".to_owned(),
@@ -58,7 +60,7 @@ impl Source {
         }
     }
 
-    /// Bytes to read, where that is known.
+    /// Size in bytes, if known.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Argument(text) => u64::try_from(text.len()).ok(),
@@ -69,10 +71,10 @@ impl Source {
         }
     }
 
-    /// The whole as one statement of at most `limit` bytes. A file that is too long is not read.
+    /// Reads the whole source as one statement of at most `limit` bytes. A longer file is not read.
     ///
     /// # Errors
-    /// What cannot be read; what is no task.
+    /// Returns an error if the source cannot be read or is not a valid statement.
     pub(crate) fn statement(self, limit: u64) -> Result<String, Failure> {
         let name = self.name();
         if let Some(bytes) = self.size_bytes().filter(|bytes| *bytes > limit) {
@@ -92,10 +94,10 @@ impl Source {
         Ok(text)
     }
 
-    /// The statements that stand in it line by line.
+    /// Returns a reader of the statements, one per line.
     ///
     /// # Errors
-    /// A file that cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub(crate) fn lines(self, limit: u64) -> Result<Lines<Box<dyn BufRead>>, Failure> {
         let name = self.name();
         Ok(Lines { reader: self.open()?, name, limit, number: 0, bytes_read: 0 })
@@ -113,7 +115,7 @@ impl Source {
     }
 }
 
-/// Statements line by line, one line in memory at a time.
+/// Reads statements line by line, with one line in memory at a time.
 pub(crate) struct Lines<R> {
     reader: R,
     name: String,
@@ -123,15 +125,15 @@ pub(crate) struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The next line that holds SQL; blank lines and lines of nothing but comments are skipped.
+    /// Returns the next line with SQL; skips blank lines and lines with only comments.
     ///
     /// # Errors
-    /// What cannot be read; what is no task.
+    /// Returns an error if the source cannot be read or the line is not a valid statement.
     pub(crate) fn next_statement(&mut self) -> Result<Option<String>, Failure> {
         loop {
             let start = self.bytes_read;
             let mut line = Vec::new();
-            // The line's end may be two bytes more.
+            // The line terminator adds up to two bytes.
             let read = self.reader.by_ref().take(self.limit + 2).read_until(b'\n', &mut line);
             read.map_err(|error| Failure::usage(format!("cannot read {}: {error}", self.name)))?;
             if line.is_empty() {
@@ -155,7 +157,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// How far it has come.
+    /// Bytes read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
@@ -165,46 +167,47 @@ fn place_of(name: Option<&str>) -> String {
     name.map(|name| format!("{name}: ")).unwrap_or_default()
 }
 
-/// `start` is the offset of the bytes in what they were read from.
+/// Decodes UTF-8. `start` is the offset of the bytes in the source.
 fn utf8(bytes: Vec<u8>, name: &str, start: u64) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let offset = start + error.utf8_error().valid_up_to() as u64;
         let message = format!("{name}: the byte at offset {offset} is not valid UTF-8");
         Failure::refused(message, ENCODING_HINT)
     })?;
-    // Windows editors begin a file with a byte order mark, which the server takes for a word.
+    // Windows editors start a file with a byte order mark; the server parses it as an identifier.
     if start == 0 && text.starts_with('\u{feff}') {
         text.remove(0);
     }
     Ok(text)
 }
 
-/// Refuses what can be no task. `place` leads the message.
+/// Refuses a text that is not a valid statement. `place` is the prefix of the message.
 fn check(statement: &str, place: &str) -> Result<(), Failure> {
     if let Some(offset) = statement.find('\0') {
         return Err(Failure::refused(
             format!("{place}the statement has a NUL byte at offset {offset}"),
-            "text in PostgreSQL cannot hold NUL",
+            "Text in PostgreSQL cannot contain NUL.",
         ));
     }
     if scan::statements(statement).is_empty() {
-        let holds = if statement.trim().is_empty() { "is empty" } else { "holds only comments" };
+        let holds = if statement.trim().is_empty() { "is empty" } else { "has only comments" };
         return Err(Failure::refused(
             format!("{place}the statement {holds}"),
-            "give it SQL to run",
+            "A task needs at least one SQL statement.",
         ));
     }
     let Some(forbidden) = scan::forbidden(statement) else { return Ok(()) };
     let hint = match forbidden {
         Forbidden::TransactionControl { .. } => {
-            "the whole task is one transaction already; for a procedure that commits or a command \
-             that refuses a transaction use --mode autocommit"
+            "Each task runs in one transaction. For a procedure that commits, or a command that \
+             cannot run in a transaction, use --mode autocommit."
         }
         Forbidden::CopyFromStdin { .. } => {
-            "load the data into a table first, or use COPY FROM a file or program on the server"
+            "Load the data into a table first, or use COPY FROM with a file or program of the \
+             server."
         }
         Forbidden::CopyToStdout { .. } => {
-            "write to a table, or use COPY TO a file or program on the server"
+            "Write to a table, or use COPY TO with a file or program on the server."
         }
     };
     let line = statement[..forbidden.offset()].matches('\n').count() + 1;
@@ -216,16 +219,16 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("cannot read {}: {error}", path.display()))
 }
 
-/// `bytes` is `None` if nobody knows where it ends.
+/// `bytes` is `None` if the size is unknown.
 fn too_long(place: &str, bytes: Option<u64>, limit: u64) -> Failure {
     let found = match bytes {
         Some(bytes) => format!("has {bytes} bytes"),
         None => format!("has more than {limit} bytes"),
     };
     Failure::refused(
-        format!("{place} {found}; a statement may have {limit}"),
-        "load bulk data from a table or a server-side file, or raise statement_limit_bytes in \
-         mill.settings",
+        format!("{place} {found}; the limit of a statement is {limit}"),
+        "Load bulk data from a table or a file on the server, or raise statement_limit_bytes in \
+         mill.settings.",
     )
 }
 

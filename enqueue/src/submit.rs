@@ -1,4 +1,4 @@
-//! From SQL to tasks.
+//! Submits SQL as tasks.
 
 use std::io::BufRead;
 use std::vec::IntoIter;
@@ -11,16 +11,17 @@ use tokio_postgres::Client;
 use crate::failure::{Failure, commit_in_doubt};
 use crate::source::{Lines, Source};
 
-/// Tasks in one statement. 200,000 short lines to a local server took 9.9 s with 10, 4.6 s with 100,
-/// 3.2 s with 1,000, and 3.0 s with 10,000 in twice the memory.
+/// Maximum number of tasks per INSERT. 200,000 short lines to a local server take 9.9 s with 10,
+/// 4.6 s with 100, 3.2 s with 1,000, and 3.0 s with 10,000 tasks at twice the memory.
 const CHUNK_TASKS: usize = 1000;
-/// Bytes of SQL in one statement, so that memory stays flat; a single longer task goes alone.
+/// Bytes of SQL per INSERT, so that memory stays flat; a single longer task is sent alone.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Submits one task.
 ///
 /// # Errors
-/// Refused; database trouble, which may leave open whether it was submitted.
+/// Returns an error if the task is refused or the connection is lost. After a lost connection it
+/// may be unknown whether the task was submitted ([`Failure::InDoubt`]).
 pub(crate) async fn one(
     client: &Client,
     task: &NewTask,
@@ -33,26 +34,26 @@ pub(crate) async fn one(
     })
 }
 
-/// What the tasks of a batch share.
+/// The parts that the tasks of a batch share.
 pub(crate) struct Batch<'a> {
     /// Name and parameters.
     pub(crate) pattern: NewTask,
     pub(crate) options: &'a TaskOptions,
-    /// One task for each line, not for each source.
+    /// One task per line, not per source.
     pub(crate) by_line: bool,
-    /// The longest statement.
+    /// The longest statement, in bytes.
     pub(crate) limit_bytes: u64,
-    /// Advances by bytes read.
+    /// Progress in bytes read.
     pub(crate) progress: &'a ProgressBar,
 }
 
 /// Submits every statement of the sources, in order and in one transaction: all or none.
 ///
-/// The transaction begins with the first full chunk, not while somebody still writes to the pipe.
+/// The transaction starts with the first full chunk, not while the writer still fills the pipe.
 ///
 /// # Errors
-/// What cannot be read or is refused, and database trouble; only a lost answer to COMMIT leaves
-/// open whether they were submitted.
+/// Returns an error if a source cannot be read, a statement is refused or the connection is lost.
+/// Only a lost answer to COMMIT leaves unknown whether the tasks were submitted.
 pub(crate) async fn many(
     client: &mut Client,
     sources: Vec<Source>,
@@ -120,7 +121,7 @@ impl Statements<'_> {
     }
 }
 
-/// Ids in order, as runs: they come from a sequence, and nothing may be printed before COMMIT.
+/// Ids in order, stored as ranges: they come from a sequence, and are printed only after COMMIT.
 #[derive(Default, Debug)]
 pub(crate) struct Ids {
     runs: Vec<(i64, i64)>,
@@ -153,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ids_come_back_in_order(numbers in proptest::collection::vec(0_i64..20, 0..50)) {
+        fn ids_keep_their_order(numbers in proptest::collection::vec(0_i64..20, 0..50)) {
             let mut ids = Ids::default();
             for number in &numbers {
                 ids.push(TaskId(*number));
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_takes_no_memory() {
+    fn consecutive_ids_are_one_range() {
         let mut ids = Ids::default();
         for id in 0..100_000 {
             ids.push(TaskId(id));

@@ -1,6 +1,6 @@
-//! What people write for a time or a span.
+//! Parses times and durations of the command line.
 //!
-//! Pure: the clock comes in as an argument, and it is the database's.
+//! Pure: the current time is an argument, and comes from the database's clock.
 
 use std::time::Duration;
 
@@ -8,58 +8,58 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Span, SpanRelativeTo, Timestamp, Zoned};
 
-/// The longest span an option takes: the schema's limit.
+/// The longest duration that the schema accepts.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-const FORMS: &str = "write \"2026-12-01 03:00\" (local time), the same with a zone or offset, \
+const FORMS: &str = "expected \"2026-12-01 03:00\" (local time, or with a zone or offset), \
                      \"03:00\", \"tomorrow 03:00\" or RFC 3339";
 
-/// Why a text is no time, or no time to run a task at.
+/// The reason why a text is not a valid time or duration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each says itself what it is")]
+#[expect(missing_docs, reason = "the message of each variant describes it")]
 pub enum TimeError {
-    #[error("it is not a time: {FORMS}")]
+    #[error("not a time; {FORMS}")]
     NotATime,
-    #[error("it is a span, not a time: write --in \"{0}\"")]
+    #[error("a duration, not a time; use --in \"{0}\"")]
     DurationForTime(String),
-    #[error("it is a time, not a span: write --at \"{0}\"")]
+    #[error("a time, not a duration; use --at \"{0}\"")]
     TimeForDuration(String),
-    #[error("the time of day is missing: write \"{0} 03:00\"")]
+    #[error("missing time of day; expected for example \"{0} 03:00\"")]
     NoTimeOfDay(String),
-    #[error("unknown time zone \"{0}\": write a name such as Europe/Berlin, or an offset")]
+    #[error("unknown time zone \"{0}\"; expected a name such as Europe/Berlin, or an offset")]
     UnknownZone(String),
-    #[error("it is not a span: write \"90s\", \"1h 30m\" or \"2 days\"")]
+    #[error("not a duration; expected \"90s\", \"1h 30m\" or \"2 days\"")]
     NotADuration,
-    #[error("the unit is missing: write \"{0}s\", \"{0}m\", \"{0}h\" or \"{0} days\"")]
+    #[error("missing unit; expected \"{0}s\", \"{0}m\", \"{0}h\" or \"{0} days\"")]
     NoUnit(String),
-    #[error("months and years differ in length: write days")]
+    #[error("months and years vary in length; expected days")]
     Calendar,
-    #[error("it is negative")]
+    #[error("must not be negative")]
     Negative,
-    #[error("it must be longer than nothing")]
+    #[error("must be greater than zero")]
     Zero,
-    #[error("it is longer than 365 days")]
+    #[error("must be at most 365 days")]
     TooLong,
-    #[error("{at} is in the past: the database's clock shows {now}")]
+    #[error("{at} is in the past; the database's clock shows {now}")]
     Past { at: String, now: String },
-    #[error("no such time exists in this calendar")]
+    #[error("outside the range of the calendar")]
     OutOfRange,
 }
 
-/// A time as it was written; which instant it is depends on the clock and the zone.
+/// A time as written on the command line. The clock and the time zone determine the instant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Moment {
     /// With zone or offset.
     Instant(Timestamp),
-    /// Date and time on the wall clock.
+    /// Local date and time.
     Local(DateTime),
-    /// The next time the wall clock shows this.
+    /// The next occurrence of a local time of day.
     Next(Time),
-    /// So many days from today.
+    /// A local time of day, today or tomorrow.
     Day {
-        /// 0 or 1.
+        /// Days from today: 0 or 1.
         ahead: i8,
-        /// On that day.
+        /// Time of that day.
         time: Time,
     },
 }
@@ -104,7 +104,7 @@ impl std::str::FromStr for Moment {
     }
 }
 
-/// `2026-12-01 03:00 Europe/Berlin`, `… +01:00`, `… UTC`.
+/// Parses `2026-12-01 03:00 Europe/Berlin`, `… +01:00`, `… UTC`.
 fn with_zone_behind(text: &str) -> Result<Moment, TimeError> {
     let (front, zone) = text.rsplit_once(char::is_whitespace).ok_or(TimeError::NotATime)?;
     let local = date_and_time(front.trim_end()).ok_or(TimeError::NotATime)?;
@@ -116,13 +116,13 @@ fn with_zone_behind(text: &str) -> Result<Moment, TimeError> {
     Ok(Moment::Instant(instant))
 }
 
-/// Both are required: a date alone would mean midnight, which few who write it want.
+/// Parses a date with a time of day. A date alone would mean midnight, which is rarely intended.
 fn date_and_time(text: &str) -> Option<DateTime> {
     let (date, time) = text.split_once(['T', 't']).or_else(|| text.split_once(' '))?;
     Some(date.parse::<Date>().ok()?.to_datetime(time_of_day(time)?))
 }
 
-/// `3:00`, `03:00` or `03:00:15`.
+/// Parses `3:00`, `03:00` or `03:00:15`.
 fn time_of_day(text: &str) -> Option<Time> {
     let mut numbers = [0_i8; 3];
     let mut parts = 0;
@@ -135,11 +135,12 @@ fn time_of_day(text: &str) -> Option<Time> {
 }
 
 impl Moment {
-    /// The instant, which is never before `now`. The zone of `now` is that of the wall clock; a time
-    /// that the clock skips is taken after the gap, one that it shows twice is the first.
+    /// Returns the instant, which is never before `now`. The zone of `now` is the local zone. A
+    /// local time inside a gap becomes the time after the gap; of an ambiguous time the first one
+    /// counts.
     ///
     /// # Errors
-    /// A time in the past; a time outside of the calendar.
+    /// Returns an error for a time in the past or outside the range of the calendar.
     pub fn resolve(&self, now: &Zoned) -> Result<Timestamp, TimeError> {
         let zone = now.time_zone();
         let on = |date: Date, time: Time| {
@@ -167,15 +168,15 @@ impl Moment {
     }
 }
 
-/// To the second, with the zone's name and its offset.
+/// Formats a time to the second, with the name and the offset of its zone.
 pub fn local_text(at: &Zoned) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S %Z (%:z)").to_string()
 }
 
-/// A span of at most 365 days. Days have 24 hours here.
+/// Parses a duration of at most 365 days. A day has 24 hours.
 ///
 /// # Errors
-/// Everything else, with what to write instead.
+/// Returns an error that names the expected forms for any other text.
 pub fn duration(text: &str) -> Result<Duration, TimeError> {
     let text = text.trim();
     if text.parse::<f64>().is_ok() {
@@ -199,10 +200,10 @@ pub fn duration(text: &str) -> Result<Duration, TimeError> {
     Ok(span)
 }
 
-/// As [`duration`], but at least a microsecond, the database's smallest.
+/// Parses a duration as [`duration`], of at least a microsecond, the resolution of the database.
 ///
 /// # Errors
-/// As [`duration`].
+/// Returns the errors of [`duration`], and an error for a shorter duration.
 pub fn positive_duration(text: &str) -> Result<Duration, TimeError> {
     match duration(text)? {
         span if span < Duration::from_micros(1) => Err(TimeError::Zero),

@@ -1,6 +1,6 @@
-//! Waiting for the end of a task.
+//! Waits for the end of a task by polling.
 //!
-//! Polls. A notification would have to be sent by every completion, and each NOTIFY inside a writing
+//! With notifications every completion would have to send one, and each NOTIFY inside a writing
 //! transaction holds a cluster-wide lock until its WAL is on disk.
 
 use std::time::Duration;
@@ -15,28 +15,28 @@ use crate::session::Session;
 
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// The sentence why a task waits counts the tasks before it: once in this many polls will do.
+/// Polls per query for the reason why a task waits: that query counts the tasks ahead of it.
 const POLLS_PER_REASON: u32 = 4;
-/// A task may be retried, and end, between two polls; not time after time.
+/// A task can be retried and end between two polls, but not repeatedly.
 const MAX_POLLS_WITHOUT_TRACE: u32 = 5;
-/// For the reason why the time ran out, when it already has.
+/// Maximum time for querying the reason after the wait has timed out.
 const REASON_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How the waiting ended.
+/// The end of a wait.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// The task has ended.
     Finished(Box<Attempt>),
-    /// The time ran out; why, if the database would say.
+    /// The wait timed out; with the reason why the task has not ended, if the database returned it.
     TimedOut(Option<String>),
-    /// Somebody pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
 }
 
-/// Makes sure that the session may see how tasks end, before anything is submitted.
+/// Checks the privileges for waiting before anything is submitted.
 ///
 /// # Errors
-/// Database trouble; no right to read tasks or history.
+/// Returns an error if the session may not read tasks or history, or the connection is lost.
 pub(crate) async fn check_rights(session: &Session) -> Result<(), QueueError> {
     let nobody = TaskId(0);
     attempt::live_state(&session.client, nobody).await?;
@@ -44,10 +44,10 @@ pub(crate) async fn check_rights(session: &Session) -> Result<(), QueueError> {
     Ok(())
 }
 
-/// Waits until the task has ended, at most `timeout`. A connection that is lost is made anew.
+/// Waits until the task ends, at most `timeout`. Reconnects when the connection is lost.
 ///
 /// # Errors
-/// The database stayed away; the task was deleted by hand.
+/// Returns an error if reconnecting fails or the task was deleted manually.
 pub(crate) async fn until_end(
     session: &mut Session,
     id: TaskId,
@@ -103,7 +103,7 @@ async fn poll_until_end(
                 }
             }
             Err(error) if session.lost(&error) => {
-                progress.set_message(format!("connecting again: {error}"));
+                progress.set_message(format!("reconnecting: {error}"));
                 session.reopen().await.map_err(|error| {
                     let reason = error.to_string();
                     Failure::LostTask { id, reason }
@@ -123,8 +123,8 @@ enum Poll {
     Nothing,
 }
 
-/// The history is looked into only after the task has left the live table: planning the statement
-/// over its partitions costs more than the look at the live table.
+/// Reads the history only after the task has left the live table: planning the query over the
+/// partitions of history costs more than reading the live table.
 async fn poll(session: &Session, id: TaskId) -> Result<Poll, QueueError> {
     if let Some(state) = attempt::live_state(&session.client, id).await? {
         return Ok(Poll::Live(state));

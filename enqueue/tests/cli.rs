@@ -1,11 +1,11 @@
-//! What the program says and how it exits, as far as no server is needed.
+//! Messages and exit codes of `enqueue` that need no server.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot start has failed")]
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-/// Without a server at the address; nobody listens on port 1.
+/// Runs `enqueue` without a server: nothing listens on port 1.
 fn enqueue(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_enqueue"))
         .args(arguments)
@@ -16,12 +16,12 @@ fn enqueue(arguments: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The program may end without having read it.
+    // The program may exit before it reads its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
 
-/// Runs it, and expects an exit code, nothing on standard output, and a text on standard error.
+/// Runs `enqueue`; expects an exit code, an empty standard output, and a text on standard error.
 fn refuses(arguments: &[&str], code: i32, expected: &str) {
     let output = enqueue(arguments, b"");
     let error_text = String::from_utf8(output.stderr).unwrap();
@@ -43,19 +43,19 @@ fn help_shows_examples_before_options_and_every_exit_code() {
 }
 
 #[test]
-fn a_wrong_command_line_exits_with_2_and_says_what_to_write() {
+fn an_invalid_command_line_exits_with_2_and_names_the_expected_form() {
     for (arguments, expected) in [
-        (&[][..], "give it SQL, --file FILE, --job NAME, or - for standard input"),
+        (&[][..], "expected SQL, --file FILE, --job NAME, or - for standard input"),
         (&["--proirity", "high", "x"], "'--priority'"),
         (&["--priority", "urgent", "x"], "low, normal, high, critical, reserved"),
         (&["--max-attempts", "-1", "x"], "-1 is not in 1..=10000"),
         (&["--max-attempts", "99999999999", "x"], "is not in 1..=10000"),
         (&["--max-retries", "-1", "x"], "-1 is not in 0..10000"),
         (&["--attempts", "2", "--max-retries", "1", "x"], "cannot be used with"),
-        (&["--timeout", "-5s", "x"], "it is negative"),
-        (&["--timeout", "0s", "x"], "longer than nothing"),
-        (&["--in", "5", "x"], "the unit is missing"),
-        (&["--in", "99999 days", "x"], "longer than 365 days"),
+        (&["--timeout", "-5s", "x"], "must not be negative"),
+        (&["--timeout", "0s", "x"], "must be greater than zero"),
+        (&["--in", "5", "x"], "missing unit"),
+        (&["--in", "99999 days", "x"], "must be at most 365 days"),
         (&["--at", "tomorrow", "x"], "tomorrow 03:00"),
         (&["--at", "2h", "x"], "--in \"2h\""),
         (&["--at", "03:00", "--in", "2h", "x"], "cannot be used with"),
@@ -73,12 +73,12 @@ fn a_wrong_command_line_exits_with_2_and_says_what_to_write() {
 }
 
 #[test]
-fn what_can_be_no_task_exits_with_5_before_any_connection() {
+fn an_invalid_statement_exits_with_5_before_any_connection() {
     for (statement, expected) in [
         ("", "the statement is empty"),
         (" \n ", "the statement is empty"),
         ("BEGIN; SELECT 1", "BEGIN is not allowed"),
-        ("COPY t FROM STDIN", "nobody sends the data"),
+        ("COPY t FROM STDIN", "no client sends the data"),
     ] {
         refuses(&[statement], 5, expected);
     }

@@ -1,10 +1,10 @@
-//! The ceiling: what the same server does with the same transactions when no queue is around them.
+//! The ceiling: the rate of the same server with the same transactions and no queue.
 //!
-//! As many connections as the fleet has readers; each takes the next number and sends, in one
-//! flight: BEGIN, the task's own statement as text, the delete of the task's row by primary key, the
-//! insert of its history row, COMMIT. The tables have the shape of the queue's, the rows are there.
-//! With groups, the statements of several tasks stand in one transaction, and delete and insert are
-//! one set-based statement each.
+//! The ceiling opens as many connections as the fleet has readers. Each connection takes the next
+//! task number and sends in one round trip: BEGIN, the task's own statement as text, the delete of
+//! the task's row by primary key, the insert of its history row, COMMIT. The tables have the shape
+//! of the queue's tables and are filled beforehand. With shared commits, one transaction holds the
+//! statements of several tasks, with one set-based delete and one set-based insert.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -29,7 +29,7 @@ const DELETE: &str = "/* loadtest.bare_delete */ DELETE FROM bare.tasks t WHERE 
 const DELETE_GROUP: &str =
     "/* loadtest.bare_delete_group */ DELETE FROM bare.tasks t WHERE t.id = ANY ($1)";
 
-/// What history gets from a task that succeeded.
+/// The history row of a task that succeeded.
 macro_rules! insert {
     ($name:literal, $id:literal, $statement:literal, $from:literal) => {
         concat!(
@@ -57,20 +57,20 @@ const INSERT_GROUP: &str = insert!(
     " FROM unnest($1, $2) AS t (id, statement)"
 );
 
-/// How the ceiling is run.
+/// Parameters of a ceiling round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ceiling {
     pub(crate) connections: u32,
-    /// Tasks in one transaction.
+    /// Tasks per transaction.
     pub(crate) group: usize,
-    /// The numbers of the tasks in `bare.tasks`.
+    /// Highest task number in `bare.tasks`.
     pub(crate) last: i64,
-    /// What each runs, %s for the number.
+    /// Statement of each task; `%s` stands for the task number.
     pub(crate) statement: &'static str,
 }
 
 impl Ceiling {
-    /// Runs it on `bare.tasks`, which holds tasks 1 to `last`.
+    /// Runs the round on `bare.tasks`, which holds tasks 1 to `last`.
     pub(crate) async fn run(
         self,
         context: &RunContext,
@@ -98,7 +98,7 @@ impl Ceiling {
         };
         let all = async {
             while let Some(ended) = running.join_next().await {
-                ended.context("a connection of the ceiling broke off")??;
+                ended.context("a connection of the ceiling was lost")??;
             }
             anyhow::Ok(())
         };
@@ -114,7 +114,7 @@ impl Ceiling {
     }
 }
 
-/// One connection.
+/// One connection of the ceiling.
 struct Lane {
     session: Session,
     delete: Statement,
@@ -137,7 +137,7 @@ impl Lane {
         Ok(Self { session, delete, insert })
     }
 
-    /// Until no number is left.
+    /// Runs tasks until all numbers are taken.
     async fn run(self, ceiling: Ceiling, next: Arc<AtomicI64>) -> Result<()> {
         let size = i64::try_from(ceiling.group)?;
         loop {
@@ -171,7 +171,7 @@ impl Lane {
         .await;
         begun?;
         ran?;
-        anyhow::ensure!(deleted? == 1 && inserted? == 1, "task {id} was not there");
+        anyhow::ensure!(deleted? == 1 && inserted? == 1, "task {id} is missing");
         Ok(committed?)
     }
 
@@ -191,7 +191,7 @@ impl Lane {
         begun?;
         ran?;
         let all = u64::try_from(ids.len())?;
-        anyhow::ensure!(deleted? == all && inserted? == all, "a task was not there");
+        anyhow::ensure!(deleted? == all && inserted? == all, "a task is missing");
         Ok(committed?)
     }
 }

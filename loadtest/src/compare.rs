@@ -1,8 +1,8 @@
-//! An earlier run beside a new one: what changed, and whether something got worse.
+//! Compares two runs: lists the changes and flags regressions.
 //!
-//! What is judged is the ratio to the reference, because both sides of it met the same weather; the
-//! value itself only where it has a goal, or where nothing of its scenario is a ratio. A change counts
-//! when it is greater than the spread of either run, and than [`LEAST`].
+//! The comparison uses the ratio to the reference, because both sides of a ratio ran under the same
+//! conditions. It uses the value itself only if the value has a goal or the scenario has no ratio.
+//! A change counts if it exceeds the spread of both runs and [`LEAST`].
 
 use std::io;
 
@@ -13,52 +13,51 @@ use crate::number_format::{figure, percent, ratio};
 use crate::result::{Better, Case, Results, Scenario};
 use crate::table::{self, Tone};
 
-/// No change below this share is told from noise, however small the spread of three rounds.
+/// Smallest share that counts as a change; below it, noise is possible even if three rounds agree.
 pub(crate) const LEAST: f64 = 0.10;
 
-/// What a change amounts to.
+/// Classification of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     /// Worse than noise explains.
     Worse,
-    /// Within the noise, or nothing to judge by.
+    /// Within the noise, or not comparable.
     Same,
     /// Better than noise explains.
     Better,
 }
 
-/// One case of both runs.
+/// One case as measured by both runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// Its scenario.
+    /// Scenario name.
     pub(crate) scenario: String,
-    /// Its name.
+    /// Case name.
     pub(crate) case: String,
-    /// Of the medians.
+    /// Unit of the medians.
     pub(crate) unit: String,
     /// Medians, old and new.
     pub(crate) median: (Option<f64>, Option<f64>),
     /// Ratios to the reference, old and new.
     pub(crate) ratio: (Option<f64>, Option<f64>),
-    /// How much of the old number the new one gained (above zero: better) or lost; `None` without
-    /// two numbers, or where the old one is zero.
+    /// Relative change, positive if better; `None` unless both numbers exist and the old one is not
+    /// zero.
     pub(crate) gain: Option<f64>,
-    /// The share that a gain or loss has to exceed.
+    /// Share that a gain or loss must exceed to count.
     pub(crate) noise: f64,
-    /// What it amounts to.
     pub(crate) judgement: Judgement,
 }
 
-/// Two runs side by side.
+/// All differences between two runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
-    /// Cases that both have, in the order of the new run.
+    /// Cases that both runs have, in the order of the new run.
     pub(crate) changes: Vec<Change>,
-    /// What a reader has to know before believing it: other machine, missing cases.
+    /// Caveats: another machine, other settings, missing cases.
     pub(crate) remarks: Vec<String>,
 }
 
-/// Compares the runs case by case, by the names of scenario and case.
+/// Compares two runs case by case; scenario and case names identify a case.
 #[must_use]
 pub(crate) fn compare(old: &Results, new: &Results) -> Comparison {
     let mut changes = Vec::new();
@@ -83,7 +82,7 @@ fn cases(results: &Results) -> impl Iterator<Item = (&Scenario, &Case)> {
 
 fn find<'a>(results: &'a Results, scenario: &Scenario, case: &Case) -> Option<GoalCheck<'a>> {
     let mut all = cases(results);
-    // A case that is counted in something else now is another case.
+    // A case whose unit changed is a different case.
     all.find(|(there, it)| {
         there.name == scenario.name && it.name == case.name && it.unit == case.unit
     })
@@ -94,7 +93,7 @@ fn change(old: &GoalCheck<'_>, new: &GoalCheck<'_>) -> Change {
     let ratio = (old.scenario.ratio(old.case), new.scenario.ratio(new.case));
     let ratio = (finite(ratio.0), finite(ratio.1));
     let median = (finite(old.case.median()), finite(new.case.median()));
-    // Of one kind, even if the reference came or went between the runs.
+    // Compare ratio with ratio or value with value, even if the reference exists in one run only.
     let (before, after, spreads) = match ratio {
         (Some(before), Some(after)) => (Some(before), Some(after), [old.spread(), new.spread()]),
         _ => (median.0, median.1, [old.case.spread(), new.case.spread()]),
@@ -102,11 +101,11 @@ fn change(old: &GoalCheck<'_>, new: &GoalCheck<'_>) -> Change {
     let noise = spreads.into_iter().flatten().fold(LEAST, f64::max);
     let gain = before.zip(after).and_then(|(before, after)| gain(new.case.better, before, after));
     let judgement = match gain {
-        // A ceiling that is lower on a slow day.
+        // A lower ceiling on a slow day is not a regression.
         _ if !judgement_of(new) => Judgement::Same,
         Some(gain) if gain < -noise => Judgement::Worse,
         Some(gain) if gain > noise => Judgement::Better,
-        // There is no share of zero. What can be said is that the goal is no longer met.
+        // A relative change from zero is undefined; only a goal that is no longer met counts.
         None if old.met == Some(true) && new.met == Some(false) => Judgement::Worse,
         _ => Judgement::Same,
     };
@@ -142,7 +141,7 @@ fn gain(better: Better, before: f64, after: f64) -> Option<f64> {
     gain.is_finite().then_some(gain)
 }
 
-/// Where the runs differ beside their numbers.
+/// Lists the differences in machine, server and settings.
 fn differences(old: &Results, new: &Results) -> Vec<String> {
     let mut found = Vec::new();
     let mut differs = |what: &str, old: &str, new: &str| {
@@ -163,19 +162,19 @@ fn differences(old: &Results, new: &Results) -> Vec<String> {
 }
 
 impl Comparison {
-    /// The cases that got worse than noise explains.
+    /// Returns the cases that are worse than noise explains.
     pub(crate) fn regressions(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.judgement == Judgement::Worse)
     }
 
-    /// What a program that compares exits with: [`queue::exit::OK`], or [`queue::exit::FAILURE`] if
+    /// Returns the exit code of a comparison: [`queue::exit::OK`], or [`queue::exit::FAILURE`] if
     /// there is a regression.
     #[must_use]
     pub(crate) fn exit_code(&self) -> u8 {
         if self.regressions().next().is_some() { queue::exit::FAILURE } else { queue::exit::OK }
     }
 
-    /// The comparison as a table with remarks below.
+    /// Returns the comparison as a table followed by the remarks.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let headings = ["scenario", "case", "median", "", "ratio", "", "change", "noise", ""];
@@ -210,14 +209,14 @@ impl Comparison {
     /// Prints [`Self::text`].
     ///
     /// # Errors
-    /// Standard output takes no more, and not because its reader has gone.
+    /// Returns an error if standard output cannot be written; a closed pipe is not an error.
     pub(crate) fn print(&self) -> io::Result<()> {
         table::write(&self.text())
     }
 }
 
 impl Judgement {
-    /// For people.
+    /// Label and tone for display.
     #[must_use]
     pub(crate) fn word(self) -> (&'static str, Tone) {
         match self {
@@ -228,7 +227,7 @@ impl Judgement {
     }
 }
 
-/// `+3.2 %`, `-12 %`.
+/// Formats a share with its sign: `+3.2 %`, `-12 %`.
 #[must_use]
 pub(crate) fn signed(share: f64) -> String {
     let sign = if share > 0.0 { "+" } else { "" };
@@ -240,7 +239,7 @@ mod tests {
     use super::*;
     use crate::sample_report;
 
-    /// The judgement of a case whose rounds go from `old` to `new` beside a reference of 100.
+    /// Judges a case whose rounds change from `old` to `new` with a reference of 100.
     fn judgement_of(old: &[f64], new: &[f64], better: Better) -> Judgement {
         let results = |rounds: &[f64]| {
             let reference = vec![100.0; rounds.len()];
@@ -282,7 +281,7 @@ mod tests {
             case.rounds.iter_mut().for_each(|value| *value /= 3.0);
         }
         assert_eq!(compare(&old, &new).regressions().count(), 0);
-        // Where nothing is a ratio, there is nothing but the value.
+        // Without ratios, the value itself is compared.
         for case in &mut new.scenarios[3].cases {
             case.goal = None;
             case.rounds.iter_mut().for_each(|value| *value *= 3.0);
@@ -308,14 +307,14 @@ mod tests {
         new.server.settings[0].1 = "off".into();
         new.scenarios[0].cases.truncate(2);
         new.scenarios[4].cases[0].unit = "tasks/min".into();
-        let comparison = compare(&old, &new).text();
+        let printed = compare(&old, &new).text();
         for remark in [
             "processors: 2 before, 64 now",
             "fsync: on before, off now",
             "gone: drain, pgmill, shared",
             "new: fleet, 1 worker",
         ] {
-            assert!(comparison.contains(remark), "{comparison}");
+            assert!(printed.contains(remark), "{printed}");
         }
     }
 }

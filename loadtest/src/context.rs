@@ -1,4 +1,4 @@
-//! Where it is measured: a private cluster or the user's server, the programs, the folder for logs.
+//! Run environment: a private cluster or the given server, the programs, and the log folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +15,10 @@ use crate::progress::Progress;
 use crate::result::{Case, Scenario};
 use crate::session::Session;
 
-/// The settings of the own cluster that are not PostgreSQL's defaults, one choice for all cases.
+/// Settings of the private cluster that differ from PostgreSQL's defaults, the same for all cases.
 ///
-/// Commits are durable. 64 workers and their readers need connections; ten million tasks need memory
-/// and a log that does not force a checkpoint into some rounds and not into others.
+/// Commits are durable. 64 workers and their readers need connections; ten million tasks need
+/// memory and enough WAL that checkpoints do not hit some rounds and spare others.
 const SETTINGS: &[(&str, &str)] = &[
     ("max_connections", "1000"),
     ("shared_buffers", "1GB"),
@@ -26,24 +26,25 @@ const SETTINGS: &[(&str, &str)] = &[
     ("checkpoint_timeout", "30min"),
 ];
 
-/// Counts the buffers of claims; left out where the server does not have it.
+/// Loads pg_stat_statements, which counts the buffers of claims; omitted if the server lacks the
+/// library.
 const STATEMENTS: &[(&str, &str)] =
     &[("shared_preload_libraries", "pg_stat_statements"), ("pg_stat_statements.track", "top")];
 
-/// Everything that a scenario needs.
+/// Environment shared by all scenarios.
 pub(crate) struct RunContext {
-    /// What was asked for.
+    /// Parsed command line.
     pub(crate) run: Run,
-    /// For the person who waits.
+    /// Progress display for the user.
     pub(crate) progress: Progress,
-    /// Of this process, gone at the end.
+    /// Scratch folder of this process, removed at the end.
     pub(crate) directory: PathBuf,
     environment: Environment,
     programs: PathBuf,
     server: Server,
-    /// Made here; dropped at the end, whatever the end is.
+    /// Databases created by this process; dropped at the end, including after a failure.
     databases: Mutex<Vec<String>>,
-    /// What is being measured, with the rounds it has had.
+    /// Scenario in progress with its completed rounds.
     so_far: Mutex<Option<Scenario>>,
 }
 
@@ -56,19 +57,20 @@ impl RunContext {
     /// Finds the programs, and starts a cluster unless a server was given. Blocks.
     ///
     /// # Errors
-    /// A program that was not built; no server to be found or started.
+    /// Returns an error if a program is not built, or no server can be found or started.
     pub(crate) fn open(run: Run) -> Result<Self> {
         let programs = match &run.programs {
             Some(folder) => folder.clone(),
             None => {
-                let own = std::env::current_exe().context("unknown path of this program")?;
-                own.parent().context("this program has no folder")?.to_path_buf()
+                let own =
+                    std::env::current_exe().context("cannot determine the path of this program")?;
+                own.parent().context("cannot determine the folder of this program")?.to_path_buf()
             }
         };
         for name in ["worker", "enqueue"] {
             ensure!(
                 programs.join(name).is_file(),
-                "no program `{name}` in {}: build all of them, with `cargo build --release --bins`",
+                "program `{name}` not found in {}; run `cargo build --release --bins`",
                 programs.display()
             );
         }
@@ -79,18 +81,18 @@ impl RunContext {
         let directory =
             std::env::temp_dir().join(format!("pgmill-loadtest-{}", std::process::id()));
         std::fs::create_dir_all(&directory)
-            .with_context(|| format!("could not make {}", directory.display()))?;
+            .with_context(|| format!("could not create {}", directory.display()))?;
         let progress = Progress::new();
         let (databases, so_far) = (Mutex::default(), Mutex::default());
         Ok(Self { run, progress, directory, environment, programs, server, databases, so_far })
     }
 
-    /// The path of a program that was built together with this one.
+    /// Returns the path of a program built together with this one.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.programs.join(name)
     }
 
-    /// Whether the server is this process's own, and may be restarted.
+    /// Returns the private cluster, which scenarios may restart; `None` for a given server.
     pub(crate) fn cluster(&self) -> Option<&Arc<Mutex<Cluster>>> {
         match &self.server {
             Server::Own(cluster) => Some(cluster),
@@ -98,42 +100,42 @@ impl RunContext {
         }
     }
 
-    /// Process of a server of this process's own, the parent of all its sessions.
+    /// Returns the pid of the private server's postmaster, the parent of all its sessions.
     pub(crate) fn postmaster(&self) -> Option<u32> {
         self.cluster()?.lock().unwrap_or_else(PoisonError::into_inner).pid()
     }
 
-    /// How often each case is measured.
+    /// Returns the number of rounds per case.
     pub(crate) fn rounds(&self) -> usize {
         usize::from(self.run.rounds.unwrap_or(if self.run.quick { 1 } else { 3 }))
     }
 
-    /// One of two sizes.
+    /// Selects the full or the quick size.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
         if self.run.quick { quick } else { full }
     }
 
-    /// Length of a round, unless the command line says otherwise.
+    /// Returns the round length: the command line's, or the default for the size.
     pub(crate) fn duration(&self, full: Duration, quick: Duration) -> Duration {
         self.run.duration.unwrap_or(self.size(full, quick))
     }
 
-    /// Tasks in a round, unless the command line says otherwise.
+    /// Returns the tasks per round: the command line's, or the default for the size.
     pub(crate) fn tasks(&self, full: i64, quick: i64) -> i64 {
         self.run.tasks.map_or(self.size(full, quick), i64::from)
     }
 
-    /// A session of the superuser in the server's own database.
+    /// Opens a superuser session in the server's initial database.
     pub(crate) async fn admin(&self) -> Result<Session> {
         self.connect(&self.url("postgres")).await
     }
 
-    /// A session there.
+    /// Opens a session with this connection string.
     pub(crate) async fn connect(&self, url: &str) -> Result<Session> {
         Session::open(url, &self.environment).await
     }
 
-    /// The connection string of a database.
+    /// Returns the connection string of a database.
     pub(crate) fn url(&self, database: &str) -> String {
         match &self.server {
             Server::Own(cluster) => {
@@ -143,14 +145,14 @@ impl RunContext {
         }
     }
 
-    /// A new database with the schema and the tables of the measurements.
+    /// Creates a database with the queue's schema and the measurement tables.
     pub(crate) async fn database(&self, label: &str) -> Result<Database> {
         let name = format!("loadtest_{}_{label}", std::process::id());
         self.databases.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
         Database::create(self, name).await
     }
 
-    /// Drops a database and what is in it.
+    /// Drops a database with its contents.
     pub(crate) async fn drop_database(&self, database: Database) -> Result<()> {
         let name = database.name().to_owned();
         drop(database);
@@ -160,7 +162,7 @@ impl RunContext {
         Ok(())
     }
 
-    /// Drops what a scenario that broke off, or a signal, has left on the server.
+    /// Drops the databases left over from a failed scenario or a signal.
     pub(crate) async fn clean_up(&self) {
         let left =
             std::mem::take(&mut *self.databases.lock().unwrap_or_else(PoisonError::into_inner));
@@ -180,26 +182,26 @@ impl RunContext {
         }
     }
 
-    /// A scenario begins: it has no rounds yet.
+    /// Starts a scenario with no completed rounds.
     pub(crate) fn begin(&self, name: &str, title: &str) {
         let scenario =
             Scenario { name: name.to_owned(), title: title.to_owned(), ..Scenario::default() };
         *self.so_far.lock().unwrap_or_else(PoisonError::into_inner) = Some(scenario);
     }
 
-    /// The rounds up to now, in case that no more come.
+    /// Keeps the rounds completed so far, in case the scenario fails.
     pub(crate) fn keep(&self, cases: &[Case]) {
         if let Some(kept) = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             kept.cases = cases.to_vec();
         }
     }
 
-    /// The scenario that began last, with what was kept of it.
+    /// Returns the scenario started last with its kept rounds.
     pub(crate) fn so_far(&self) -> Option<Scenario> {
         self.so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is not a default, for the notes.
+    /// Describes the non-default settings for the notes of the results.
     pub(crate) fn settings_note(&self) -> String {
         let list = |settings: &[(&str, &str)]| {
             let pairs: Vec<String> =
@@ -207,12 +209,15 @@ impl RunContext {
             pairs.join(", ")
         };
         let server = match &self.server {
-            Server::Own(_) => format!("own cluster, durable, defaults but: {}", list(SETTINGS)),
-            Server::Given(_) => "a server with settings of its own".to_owned(),
+            Server::Own(_) => format!(
+                "private cluster, durable commits, non-default settings: {}",
+                list(SETTINGS)
+            ),
+            Server::Given(_) => "given server with its own settings".to_owned(),
         };
         match self.run.share_commits {
             Some(budget) => {
-                format!("{server}; commits shared for {budget:?} unless said otherwise")
+                format!("{server}; shared commit budget {budget:?} unless stated otherwise")
             }
             None => server,
         }
@@ -221,7 +226,7 @@ impl RunContext {
 
 impl Drop for RunContext {
     fn drop(&mut self) {
-        // Logs and lists of statements: nothing that anybody misses.
+        // The folder holds only logs and statement lists; a failed removal does not matter.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -234,7 +239,7 @@ fn start(run: &Run) -> Result<Mutex<Cluster>> {
     };
     let plain = Options { settings: owned(SETTINGS), ..Options::new(binaries) };
     let counting = Options { settings: owned(&[SETTINGS, STATEMENTS].concat()), ..plain.clone() };
-    // A server without the library does not start with it.
+    // A server without the library does not start with this setting.
     let cluster = Cluster::start(counting).or_else(|_| Cluster::start(plain))?;
     Ok(Mutex::new(cluster))
 }
@@ -243,7 +248,7 @@ fn no_environment() -> Environment {
     Environment::from_variables::<&str, &str>([], None)
 }
 
-/// The same place, another database: of two settings the later counts.
+/// Returns the connection string with another database; the last of two settings takes effect.
 fn in_database(url: &str, database: &str) -> String {
     let uri = url.starts_with("postgres://") || url.starts_with("postgresql://");
     match (uri, url.contains('?')) {
@@ -253,7 +258,7 @@ fn in_database(url: &str, database: &str) -> String {
     }
 }
 
-/// A path for messages.
+/// Returns a path for messages.
 pub(crate) fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().display().to_string()
 }
@@ -272,7 +277,7 @@ mod tests {
         for (url, expected) in cases {
             assert_eq!(in_database(url, "x"), expected);
             let target = queue::connect::Target::resolve(Some(expected), &no_environment());
-            // Without a user of the operating system a user has to be named.
+            // Without an operating-system user name, the string must name a user.
             if let Ok(target) = target {
                 assert_eq!(target.dbname(), "x");
             }

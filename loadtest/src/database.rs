@@ -1,4 +1,4 @@
-//! One database: the queue's schema, the table of effects, and the bare tables of the ceiling.
+//! One database: the queue's schema, the effects table, and the bare tables of the ceiling.
 
 use anyhow::{Context, Result, ensure};
 use queue::operate::share_commits;
@@ -7,8 +7,8 @@ use queue::schema;
 use crate::context::RunContext;
 use crate::session::Session;
 
-/// Effects, and tables of the same shape as the queue's with nothing around them. LIKE copies
-/// columns, defaults, constraints and indexes, but not storage settings: `copy_options` does.
+/// The effects table, and bare tables with the shape of the queue's. LIKE copies columns, defaults,
+/// constraints and indexes, but not storage settings: `copy_options` copies those.
 const TABLES: &str = "/* loadtest.tables */
 CREATE SCHEMA loadtest;
 CREATE TABLE loadtest.effects (task bigint NOT NULL);
@@ -25,10 +25,11 @@ $$";
 const EXTENSION: &str =
     "/* loadtest.extension */ CREATE EXTENSION IF NOT EXISTS pg_stat_statements";
 
-/// Loaded and not only installed: then the view answers.
+/// Succeeds only if pg_stat_statements is loaded, not merely installed: querying the view needs the
+/// library.
 const PROBE: &str = "/* loadtest.probe */ SELECT count(*) FROM pg_stat_statements(false)";
 
-/// Everything from earlier rounds.
+/// Removes everything from earlier rounds.
 const EMPTY: &str = "/* loadtest.empty */
 TRUNCATE mill.tasks, mill.attempts, mill.dedup_keys, loadtest.effects, bare.tasks, bare.attempts";
 
@@ -39,7 +40,7 @@ const FILL_BARE: &str = "/* loadtest.fill_bare */
 INSERT INTO bare.tasks (id, statement)
 SELECT n, format($3, n) FROM generate_series($1::bigint, $2) AS n";
 
-/// Sessions that the server lets ordinary users have.
+/// Sessions available to ordinary users.
 const ALLOWED: &str = "/* loadtest.allowed */
 SELECT current_setting('max_connections')::int8
     - current_setting('superuser_reserved_connections')::int8";
@@ -47,71 +48,72 @@ SELECT current_setting('max_connections')::int8
 /// Sessions of the load test itself.
 const OWN_SESSIONS: i64 = 5;
 
-/// Rows in one statement of a fill, so that a big one shows that it moves.
+/// Rows per statement of a large insert, so that progress is visible.
 const CHUNK: i64 = 200_000;
 
-/// The queue that the measurements use: the default one.
+/// Queue that the measurements use: the default queue.
 pub(crate) const QUEUE: &str = "default";
 
-/// What a task of most scenarios runs; %s is its number.
+/// Statement of a task in most scenarios; %s stands for the task number.
 pub(crate) const EFFECT: &str = "INSERT INTO loadtest.effects (task) VALUES (%s)";
 
-/// A database of this run.
+/// One database of this run.
 pub(crate) struct Database {
     name: String,
     url: String,
-    /// Whether pg_stat_statements counts here.
+    /// Whether pg_stat_statements is loaded.
     pub(crate) counts_statements: bool,
-    /// For set-up and for reading afterwards.
+    /// Session for setup and for reading results.
     pub(crate) session: Session,
 }
 
 impl Database {
-    /// Makes it; with the schema in it.
+    /// Creates the database with the queue's schema.
     pub(crate) async fn create(context: &RunContext, name: String) -> Result<Self> {
         let admin = context.admin().await?;
         admin
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .await
-            .context("could not make a database")?;
+            .context("could not create a database")?;
         let url = context.url(&name);
         let session = context.connect(&url).await?;
         schema::init(&session).await.context("could not apply the schema")?;
-        session.batch_execute(TABLES).await.context("could not make the tables")?;
+        session.batch_execute(TABLES).await.context("could not create the tables")?;
         share_commits(&*session, QUEUE, context.run.share_commits).await?;
         let counts_statements = session.batch_execute(EXTENSION).await.is_ok()
             && session.query_typed(PROBE, &[]).await.is_ok();
         Ok(Self { name, url, counts_statements, session })
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is, for programs. May hold a password: never for a command line.
+    /// Returns the connection string for programs. May contain a password: never put it on a
+    /// command line.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Whether the server has room for so many sessions; better asked before they are opened.
+    /// Returns an error unless the server has room for this many sessions; call before opening
+    /// them.
     pub(crate) async fn has_room(&self, sessions: u32) -> Result<()> {
         let allowed: i64 = self.session.query_typed(ALLOWED, &[]).await?[0].get(0);
         let needed = i64::from(sessions) + OWN_SESSIONS;
         ensure!(
             needed <= allowed,
-            "{needed} connections are needed, and the server allows {allowed}: take fewer with \
-             --workers and --readers, or raise its max_connections"
+            "{needed} connections are needed, but the server allows {allowed}; use fewer with \
+             --workers and --readers, or raise max_connections"
         );
         Ok(())
     }
 
-    /// Makes it as new, for the next round.
+    /// Empties all tables for the next round.
     pub(crate) async fn empty(&self) -> Result<()> {
         self.session.batch_execute(EMPTY).await.context("could not empty the tables")
     }
 
-    /// Puts tasks numbered `first` to `last` into the queue; `statement` has %s for the number.
+    /// Enqueues tasks numbered `first` to `last`; `%s` in `statement` stands for the number.
     pub(crate) async fn fill(
         &self,
         context: &RunContext,
@@ -121,7 +123,7 @@ impl Database {
         self.fill_table(context, FILL, range, statement).await
     }
 
-    /// The same for the ceiling's table, with the numbers for ids.
+    /// Fills the ceiling's table likewise, with the numbers as ids.
     pub(crate) async fn fill_bare(
         &self,
         context: &RunContext,
@@ -141,7 +143,10 @@ impl Database {
         let mut from = first;
         while from <= last {
             let to = last.min(from + CHUNK - 1);
-            self.session.execute(sql, &[&from, &to, &statement]).await.context("could not fill")?;
+            self.session
+                .execute(sql, &[&from, &to, &statement])
+                .await
+                .context("could not insert the tasks")?;
             from = to + 1;
             if last - first >= CHUNK {
                 context.progress.state(&format!(
@@ -154,14 +159,17 @@ impl Database {
         Ok(())
     }
 
-    /// What every round begins with: pages on disk, statistics fresh, nothing dead.
+    /// Prepares the server for a round: vacuumed, statistics current, checkpoint done.
     pub(crate) async fn vacuum_and_checkpoint(&self) -> Result<()> {
         for sql in [
             "/* loadtest.vacuum */ VACUUM (ANALYZE) mill.tasks, mill.attempts, bare.tasks, \
              bare.attempts, loadtest.effects",
             "/* loadtest.checkpoint */ CHECKPOINT",
         ] {
-            self.session.batch_execute(sql).await.context("could not settle the server")?;
+            self.session
+                .batch_execute(sql)
+                .await
+                .context("could not prepare the server for a round")?;
         }
         Ok(())
     }

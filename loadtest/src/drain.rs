@@ -1,8 +1,8 @@
-//! One timed round of the fleet: the queue is filled and paused, the workers are connected; then the
-//! queue is opened, and the clock runs.
+//! One timed round of the fleet. The queue is filled and paused and the workers are connected; then
+//! the queue is resumed and the clock starts.
 //!
-//! What was done when is read from history afterwards, exactly, to the microsecond of the database's
-//! clock, and at no cost to the round itself.
+//! The times of all tasks are read from history afterwards: exact to the microsecond of the
+//! database's clock, at no cost to the round.
 
 use std::time::{Duration, Instant};
 
@@ -20,23 +20,23 @@ use crate::result::Series;
 use crate::rounds::Measured;
 use crate::sample::Sampler;
 
-/// Claims go by id: as long as the last ids are there, the queue is not empty, and a look at them is
-/// a look at one page.
+/// Tests whether the last ids are still present. Tasks are claimed in id order, so the queue is not
+/// empty while the last ids are present, and this query reads one page.
 const LAST: &str = "/* loadtest.last */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
 
-/// Whatever can still be run by workers of this queue, or runs.
+/// Counts the tasks of this queue that can still run, or are running.
 const LEFT: &str = "/* loadtest.left */
 SELECT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = 'default')
     OR EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running')";
 
-/// The looks at the queue go through its small indexes: among millions of scheduled tasks the
-/// planner would expect to meet a pending one soon, and read them all.
+/// Forces the poll queries to use the queue's small indexes: with millions of scheduled tasks the
+/// planner would expect to find a pending task soon and read them all.
 const BY_INDEX: &str =
     "/* loadtest.by_index */ SET enable_seqscan = off; SET enable_bitmapscan = off";
 
 const NEWEST: &str = "/* loadtest.newest */ SELECT coalesce(max(t.id), 0) FROM mill.tasks t";
 
-/// For the person who waits; a second old, which does not matter for that.
+/// Estimates the finished tasks for the progress display; up to a second old.
 const GONE: &str = "/* loadtest.gone */
 SELECT s.n_tup_del FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 
@@ -49,30 +49,30 @@ SELECT floor(extract(epoch FROM a.finished_at - $1))::float8 AS second, count(*)
 FROM {table} a WHERE a.finished_at >= $1 AND a.finished_at < $2 AND a.outcome = 'succeeded'
 GROUP BY 1 ORDER BY 1";
 
-/// Whose history is read.
+/// History table to read.
 pub(crate) const FLEET: &str = "mill.attempts";
 pub(crate) const CEILING: &str = "bare.attempts";
 
-/// Nothing has moved for this long: something hangs.
+/// No progress for this long means that a component hangs.
 const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// When a round is over.
+/// End condition of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     /// The queue is empty.
     Empty,
-    /// This long has passed; the rest stays in the queue.
+    /// This much time has passed; remaining tasks stay in the queue.
     Passed(Duration),
 }
 
-/// What a round came to.
+/// Result of a round.
 #[derive(Debug)]
 pub(crate) struct Drained {
-    /// Tasks that succeeded in the time.
+    /// Tasks that succeeded during the round.
     pub(crate) tasks: i64,
-    /// From the opening of the queue to the last of them, or the length of the round.
+    /// Seconds from the resume of the queue to the last of these tasks, or the length of the round.
     pub(crate) seconds: f64,
     pub(crate) series: Vec<Series>,
 }
@@ -91,7 +91,7 @@ impl From<Drained> for Measured {
     }
 }
 
-/// Runs a fleet on what stands in the paused queue. The workers are started, and ended, in here.
+/// Starts a fleet, runs the tasks of the paused queue, and stops the fleet.
 pub(crate) async fn drain(
     context: &RunContext,
     database: &Database,
@@ -122,12 +122,12 @@ pub(crate) async fn drain(
     Ok(drained)
 }
 
-/// No task is claimed until the queue is opened.
+/// Pauses the queue: no task is claimed until [`open_queue`].
 pub(crate) async fn close_queue(database: &Database) -> Result<()> {
     Ok(pause(&*database.session, QUEUE).await?)
 }
 
-/// Opens the queue; returns the moment just before.
+/// Resumes the queue; returns the time just before.
 pub(crate) async fn open_queue(database: &Database) -> Result<Timestamp> {
     let opened_at = database_now(&*database.session).await?;
     resume(&*database.session, QUEUE).await?;
@@ -159,7 +159,7 @@ pub(crate) async fn until_empty(
     }
 }
 
-/// Tells how far it is, and notices when nothing moves.
+/// Reports progress and detects a stall.
 pub(crate) struct DrainProgress<'a> {
     context: &'a RunContext,
     session: &'a Client,
@@ -188,7 +188,7 @@ impl<'a> DrainProgress<'a> {
         })
     }
 
-    /// Once a second.
+    /// Updates the display; called once a second.
     #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
     pub(crate) async fn refresh(&mut self) -> Result<()> {
         if self.refreshed_at.elapsed() < Duration::from_secs(1) {
@@ -200,7 +200,7 @@ impl<'a> DrainProgress<'a> {
             self.gone = gone;
             self.moved = Instant::now();
         }
-        ensure!(self.moved.elapsed() < STALL_TIMEOUT, "no task has ended for {STALL_TIMEOUT:?}");
+        ensure!(self.moved.elapsed() < STALL_TIMEOUT, "no task has finished for {STALL_TIMEOUT:?}");
         let done = gone - self.at_first;
         let rate = done as f64 / self.begun.elapsed().as_secs_f64();
         self.context.progress.state(&format!("about {done} tasks, {rate:.0} tasks/s"));
@@ -208,7 +208,8 @@ impl<'a> DrainProgress<'a> {
     }
 }
 
-/// What succeeded since the queue was opened; with a length, in that time only.
+/// Counts the tasks that succeeded since the queue was resumed, or within the length of the round
+/// if given.
 pub(crate) async fn done(
     client: &Client,
     table: &str,
@@ -224,7 +225,7 @@ pub(crate) async fn done(
     Ok(Drained { tasks: row.get(0), seconds, series: Vec::new() })
 }
 
-/// Tasks in each whole second.
+/// Returns the tasks finished in each full second.
 pub(crate) async fn throughput(
     client: &Client,
     table: &str,
@@ -234,7 +235,7 @@ pub(crate) async fn throughput(
 ) -> Result<Option<Series>> {
     let end = opened_at + Duration::from_secs_f64(drained.seconds);
     let rows = client.query(&BY_SECOND.replace("{table}", table), &[&opened_at, &end]).await?;
-    // The last second is not a whole one.
+    // The last second is incomplete.
     let whole = drained.seconds.floor();
     let points: Vec<(f64, f64)> = rows
         .iter()

@@ -1,18 +1,18 @@
-//! What the tasks left behind, held against what they had to leave behind.
+//! Compares the effects of the tasks with the expected effects.
 
 use anyhow::Result;
 use tokio_postgres::GenericClient;
 
 use crate::result::Check;
 
-/// Tasks are numbered, and the effect of each is one row with its number.
+/// Tasks are numbered; each task inserts one row with its number.
 const NUMBERED: &str = "/* loadtest.effects */
 SELECT count(*), count(DISTINCT e.task) FILTER (WHERE e.task BETWEEN $1 AND $2),
     count(*) FILTER (WHERE e.task NOT BETWEEN $1 AND $2)
 FROM loadtest.effects e";
 
-/// As many effects as successes, none twice; and each success is a task that is gone. History that
-/// was made up has no worker.
+/// Every success must have exactly one effect and must no longer be in the queue. Synthetic history
+/// has no worker and is excluded.
 const SUCCEEDED: &str = "/* loadtest.effects_of_successes */
 SELECT (SELECT count(*) FROM loadtest.effects),
     (SELECT count(DISTINCT e.task) FROM loadtest.effects e),
@@ -23,10 +23,10 @@ SELECT (SELECT count(*) FROM loadtest.effects),
 
 const ONCE: &str = "every effect exactly once";
 
-/// Whether each of the tasks numbered `first` to `last` has had its effect once.
+/// Checks that each task numbered `first` to `last` has had its effect exactly once.
 ///
 /// # Errors
-/// Database trouble.
+/// Returns an error if the query fails or the connection is lost.
 pub async fn all(client: &impl GenericClient, first: i64, last: i64) -> Result<Check> {
     let row = client.query_one(NUMBERED, &[&first, &last]).await?;
     let (effects, distinct, strange): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
@@ -36,16 +36,16 @@ pub async fn all(client: &impl GenericClient, first: i64, last: i64) -> Result<C
         what: ONCE.to_owned(),
         passed: (missing, doubled, strange) == (0, 0, 0),
         detail: format!(
-            "{tasks} tasks, {effects} effects: {missing} missing, {doubled} doubled, {strange} of \
-             no task"
+            "{tasks} tasks, {effects} effects: {missing} missing, {doubled} doubled, {strange} \
+             without a task"
         ),
     })
 }
 
-/// Whether the effects are those of the tasks that succeeded, where not all were run.
+/// Checks that the effects match the tasks that succeeded, if only some of the tasks ran.
 ///
 /// # Errors
-/// Database trouble.
+/// Returns an error if the query fails or the connection is lost.
 pub async fn of_successes(client: &impl GenericClient) -> Result<Check> {
     let row = client.query_one(SUCCEEDED, &[]).await?;
     let (effects, distinct, succeeded): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
@@ -55,7 +55,7 @@ pub async fn of_successes(client: &impl GenericClient) -> Result<Check> {
         passed: effects == distinct && effects == succeeded && still_there == 0,
         detail: format!(
             "{succeeded} tasks succeeded, {effects} effects, {} doubled, {still_there} finished \
-             and still in the queue",
+             but still in the queue",
             effects - distinct
         ),
     })

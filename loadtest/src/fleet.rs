@@ -1,8 +1,8 @@
-//! The workers: real processes of the program `worker`.
+//! Runs the fleet: real processes of the program `worker`.
 //!
-//! Each is in a process group of its own, so that Ctrl-C reaches the load test only, and writes its
-//! log into the load test's folder. Dropping the value kills what still runs. The connection string,
-//! which may hold a password, goes through the environment.
+//! Each worker has its own process group, so that Ctrl-C reaches only the load test, and writes its
+//! log into the load test's folder. Dropping the value kills the workers that still run. The
+//! connection string, which may contain a password, is passed through the environment.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -19,55 +19,56 @@ use tokio_postgres::types::Type;
 use crate::context::{RunContext, name_of};
 use crate::database::Database;
 
-/// Sessions of workers: a reader that is connected is about to ask for a task.
+/// Counts the sessions of workers: a connected reader is about to ask for a task.
 const CONNECTED: &str = "/* loadtest.connected */
 SELECT count(*) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill reader %'";
 
-/// Which of these processes are in the fleet's own list.
+/// Counts those of the given processes that are registered as workers.
 const LISTED: &str = "/* loadtest.listed */
 SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
 WHERE s.pid = ANY ($1)";
 
-/// Sessions of a worker beside those of its readers, at most.
+/// Upper bound of a worker's sessions in addition to those of its readers.
 const CONTROL_SESSIONS: u32 = 8;
 
-/// How long workers may take to be ready, and to end after SIGTERM.
+/// Time limit for workers to become ready, and to end after SIGTERM.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// If the load test itself is killed, nobody stops the workers: they end when there is nothing to do
-/// for longer than any scenario lets them rest.
+/// Ends orphaned workers if the load test itself is killed: longer than any scenario lets a worker
+/// be idle.
 const IDLE: &str = "--exit-when-idle=10m";
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
-/// How workers are started.
+/// Size and flags of a fleet.
 #[derive(Clone, Debug)]
 pub(crate) struct FleetSpec {
     pub(crate) workers: u32,
-    /// Of each.
+    /// Readers per worker.
     pub(crate) readers: u32,
     pub(crate) flags: Vec<String>,
 }
 
 impl FleetSpec {
-    /// What throughput is measured with: one process of 16 readers, unless the user wants another.
+    /// Returns the fleet for throughput measurements: one process with 16 readers, unless the user
+    /// asks for another size.
     pub(crate) fn from_options(context: &RunContext) -> Self {
         let run = &context.run;
         Self::new(run.workers.unwrap_or(1), run.readers.unwrap_or(16))
     }
 
-    /// So many processes of so many readers.
+    /// Returns a fleet of `workers` processes with `readers` readers each.
     pub(crate) fn new(workers: u32, readers: u32) -> Self {
         Self { workers, readers, flags: Vec::new() }
     }
 
-    /// Tasks that run at once.
+    /// Returns the total number of readers.
     pub(crate) fn readers(&self) -> u32 {
         self.workers * self.readers
     }
 
-    /// `1 worker with 16 readers`, for titles.
+    /// Describes the fleet for titles: `1 worker with 16 readers`.
     pub(crate) fn describe(&self) -> String {
         let s = if self.workers == 1 { "" } else { "s" };
         let each = if self.workers == 1 { "" } else { " each" };
@@ -83,7 +84,7 @@ pub(crate) struct Fleet<'a> {
     workers: Vec<Worker>,
 }
 
-/// One process.
+/// One worker process.
 pub(crate) struct Worker {
     pub(crate) pid: u32,
     log: PathBuf,
@@ -108,7 +109,7 @@ impl<'a> Fleet<'a> {
         Ok(fleet)
     }
 
-    /// Starts one more worker, which is ready some moments later.
+    /// Starts one more worker without waiting until it is ready.
     pub(crate) fn start_one(&mut self) -> Result<u32> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = self.context.directory.join(format!("worker-{number}.log"));
@@ -127,12 +128,12 @@ impl<'a> Fleet<'a> {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("could not run {}", program.display()))?;
-        let pid = child.id().context("a worker without a pid")?;
+        let pid = child.id().context("the worker has no pid")?;
         self.workers.push(Worker { pid, log, child });
         Ok(pid)
     }
 
-    /// Returns when every worker is in the fleet's list and every reader is connected.
+    /// Returns when every worker is registered and every reader is connected.
     pub(crate) async fn ready(&mut self) -> Result<()> {
         let workers = i64::try_from(self.workers.len())?;
         let readers = i64::from(self.fleet_spec.readers) * workers;
@@ -156,22 +157,22 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Process ids of those that live.
+    /// Returns the pids of the running workers.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.workers.iter().map(|worker| worker.pid).collect()
     }
 
-    /// Fails if a worker has ended that nobody told to.
+    /// Returns an error if a worker has ended unexpectedly.
     pub(crate) fn check(&mut self) -> Result<()> {
         for worker in &mut self.workers {
             if let Some(status) = worker.child.try_wait()? {
-                bail!("a worker ended by itself ({status}){}", worker.tail());
+                bail!("a worker ended unexpectedly ({status}){}", worker.tail());
             }
         }
         Ok(())
     }
 
-    /// Sends SIGKILL to the worker that has lived longest, as the kernel does when memory runs out.
+    /// Sends SIGKILL, as the OOM killer does, to the worker that has run longest.
     pub(crate) async fn kill_oldest(&mut self) -> Result<u32> {
         ensure!(!self.workers.is_empty(), "no worker is left to kill");
         let mut worker = self.workers.remove(0);
@@ -179,17 +180,17 @@ impl<'a> Fleet<'a> {
         Ok(worker.pid)
     }
 
-    /// Sends a signal to all.
+    /// Sends a signal to all workers.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         self.workers.iter().try_for_each(|worker| worker.signal(signal))
     }
 
-    /// Sends SIGTERM to all and waits for their ends.
+    /// Sends SIGTERM to all workers and waits until they have ended.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         for worker in &mut self.workers {
             let Ok(status) = timeout(TIMEOUT, worker.child.wait()).await else {
-                bail!("a worker still runs {TIMEOUT:?} after SIGTERM{}", worker.tail());
+                bail!("a worker is still running {TIMEOUT:?} after SIGTERM{}", worker.tail());
             };
             let status: ExitStatus = status?;
             ensure!(status.success(), "a worker ended with {status}{}", worker.tail());
@@ -197,7 +198,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// The last lines of the logs, for an error message.
+    /// Returns the last lines of the logs, for an error message.
     pub(crate) fn tails(&self) -> String {
         self.workers.iter().take(2).map(Worker::tail).collect()
     }
@@ -205,7 +206,7 @@ impl<'a> Fleet<'a> {
 
 impl Worker {
     fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = Pid::from_raw(self.pid.try_into()?).context("no process id")?;
+        let pid = Pid::from_raw(self.pid.try_into()?).context("invalid process id")?;
         kill_process(pid, signal).context("could not signal a worker")
     }
 

@@ -1,6 +1,6 @@
-//! Numbers as people say them.
+//! Formats counts.
 
-/// `10k`, `1M`, `20k`, `123`.
+/// Formats a count in short form: `10k`, `1M`, `20k`, `123`.
 pub(crate) fn short_count(count: i64) -> String {
     match count {
         n if n >= 1_000_000 && n % 1_000_000 == 0 => format!("{}M", n / 1_000_000),

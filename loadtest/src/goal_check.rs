@@ -1,14 +1,12 @@
-//! How a case stands to its goal: the number that is judged, round by round.
+//! Evaluates the goal of a case, round by round.
 
 use crate::result::{Case, Results, Scenario};
 
-/// A case and the number that it is judged by: its ratio to the reference, or its value where there
-/// is none.
+/// A case and its judged number: the ratio to the reference, or the value if there is no reference.
 #[derive(Clone, Debug)]
 pub(crate) struct GoalCheck<'a> {
-    /// Where it was measured.
+    /// Scenario of the case.
     pub(crate) scenario: &'a Scenario,
-    /// What was measured.
     pub(crate) case: &'a Case,
     /// Median of [`Self::rounds`].
     pub(crate) value: Option<f64>,
@@ -19,7 +17,7 @@ pub(crate) struct GoalCheck<'a> {
 }
 
 impl<'a> GoalCheck<'a> {
-    /// How this case of the scenario stands.
+    /// Evaluates a case of the scenario.
     #[must_use]
     pub(crate) fn new(scenario: &'a Scenario, case: &'a Case) -> Self {
         let (value, rounds) = match reference(scenario, case) {
@@ -35,7 +33,7 @@ impl<'a> GoalCheck<'a> {
         Self { scenario, case, value, rounds, met }
     }
 
-    /// The lowest and the highest round.
+    /// Returns the lowest and the highest round.
     #[must_use]
     pub(crate) fn range(&self) -> Option<(f64, f64)> {
         let low = self.rounds.iter().copied().min_by(f64::total_cmp)?;
@@ -43,27 +41,27 @@ impl<'a> GoalCheck<'a> {
         (low.is_finite() && high.is_finite()).then_some((low, high))
     }
 
-    /// Distance of the lowest round from the highest, as a share of the median.
+    /// Returns the distance between the lowest and the highest round as a share of the median.
     #[must_use]
     pub(crate) fn spread(&self) -> Option<f64> {
         Case { rounds: self.rounds.clone(), ..Case::default() }.spread()
     }
 }
 
-/// Whether others are compared with this case and nothing is asked of itself: a ceiling, a peer.
+/// Returns whether the case only serves as a reference and has no goal: a ceiling, another queue.
 #[must_use]
 pub(crate) fn only_compared_with(scenario: &Scenario, case: &Case) -> bool {
     let name = Some(&case.name);
     case.goal.is_none() && scenario.cases.iter().any(|other| other.reference.as_ref() == name)
 }
 
-/// The case that this one is a ratio of.
+/// Returns the reference of the case.
 fn reference<'a>(scenario: &'a Scenario, case: &Case) -> Option<&'a Case> {
     let name = case.reference.as_ref()?;
     scenario.cases.iter().find(|other| other.name == *name)
 }
 
-/// Every case that has a goal, in the order of the run.
+/// Returns every case that has a goal, in the order of the run.
 #[must_use]
 pub(crate) fn goals(results: &Results) -> Vec<GoalCheck<'_>> {
     let goal_checks = results
@@ -73,14 +71,14 @@ pub(crate) fn goals(results: &Results) -> Vec<GoalCheck<'_>> {
     goal_checks.filter(|goal_check| goal_check.case.goal.is_some()).collect()
 }
 
-/// How many goals are met, and of how many.
+/// Returns the number of goals met and the number of goals.
 #[must_use]
 pub(crate) fn goals_met(results: &Results) -> (usize, usize) {
     let goals = goals(results);
     (goals.iter().filter(|goal_check| goal_check.met == Some(true)).count(), goals.len())
 }
 
-/// How many checks held, and of how many.
+/// Returns the number of checks passed and the number of checks.
 #[must_use]
 pub(crate) fn checks_passed(results: &Results) -> (usize, usize) {
     let checks = || results.scenarios.iter().flat_map(|scenario| &scenario.checks);

@@ -1,14 +1,14 @@
-//! LatencyHistogram of single events, and the curve of them.
+//! Histogram of single latencies, and its percentile curve.
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
 use crate::result::Percentiles;
 
-/// What takes longer is recorded as an hour.
+/// Upper bound: longer events are recorded as one hour.
 const LONGEST_MICROSECONDS: u64 = 3_600_000_000;
 
-/// Microseconds, three digits kept.
+/// Histogram in microseconds with three significant digits.
 pub(crate) struct LatencyHistogram {
     histogram: Histogram<u64>,
 }
@@ -16,10 +16,10 @@ pub(crate) struct LatencyHistogram {
 impl LatencyHistogram {
     pub(crate) fn new() -> Result<Self> {
         let histogram = Histogram::new_with_bounds(1, LONGEST_MICROSECONDS, 3);
-        Ok(Self { histogram: histogram.context("no histogram of three digits")? })
+        Ok(Self { histogram: histogram.context("could not create the histogram")? })
     }
 
-    /// One event. Less than nothing counts as nothing.
+    /// Records one event; negative durations count as zero.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -29,18 +29,18 @@ impl LatencyHistogram {
         self.histogram.saturating_record((milliseconds.max(0.0) * 1000.0).round() as u64);
     }
 
-    /// All events of another one, too.
+    /// Adds all events of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) -> Result<()> {
-        self.histogram.add(&other.histogram).context("histograms of one kind")
+        self.histogram.add(&other.histogram).context("could not merge the histograms")
     }
 
-    /// In milliseconds; the share in percent.
+    /// Returns the latency in milliseconds at a percentile from 0 to 100.
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a measurement")]
     pub(crate) fn at(&self, percentile: f64) -> f64 {
         self.histogram.value_at_percentile(percentile) as f64 / 1000.0
     }
 
-    /// The curve, as long as there are events behind its points.
+    /// Returns the percentile curve, up to the point supported by the number of events.
     pub(crate) fn percentiles(&self) -> Percentiles {
         let mut curve: Vec<(f64, f64)> = self
             .histogram

@@ -1,12 +1,13 @@
-//! How fast a fleet of real worker processes runs tasks, beside the same SQL without a queue.
+//! Measures how fast a fleet of real worker processes runs tasks, compared with the same SQL
+//! without a queue.
 //!
-//! The way through the files: `args` says what is wanted, `measure` goes through it, `context` has a
-//! server and the programs, `scenarios` has a file for each thing that is measured. They use
-//! `database` (tables, fills), `fleet` (worker processes), `drain` (a timed round of the fleet),
-//! `ceiling` (the same round without a queue), `rounds` (cases take turns), `sample` (what is looked
-//! at once a second), `effects` (exactly once?). What comes of it is a value of `result`, with the
-//! place it came from (`machine`). It is shown by `table` and `report`, and held against an earlier
-//! one by `compare`. METHODOLOGY.md says what each number means.
+//! Modules: `args` parses the command line, `measure` runs the requested scenarios, `context`
+//! provides a server and the programs, and `scenarios` has one file per scenario. Scenarios use
+//! `database` (tables, inserts), `fleet` (worker processes), `drain` (a timed round of the fleet),
+//! `ceiling` (the same round without a queue), `rounds` (alternates the cases), `sample` (samples
+//! counters once a second) and `effects` (verifies exactly-once execution). A run produces a value
+//! of `result` with the environment that `machine` describes. `table` and `report` print the
+//! result; `compare` compares the result with an earlier one. METHODOLOGY.md defines every number.
 
 mod args;
 mod ceiling;
@@ -46,7 +47,7 @@ use terminal::print_stderr;
 use crate::args::{Args, Command};
 use crate::scenarios::Kind;
 
-/// The program: reads the command line, measures, says what it saw.
+/// Runs the program: parses the command line, measures, prints the results.
 #[must_use]
 pub fn main() -> ExitCode {
     let args: Args = match cluster::arguments() {

@@ -1,4 +1,5 @@
-//! Where a run took place: the computer, and the server with the settings that bear on speed.
+//! Describes the environment of a run: the machine, and the server with the settings that affect
+//! speed.
 
 use std::fs;
 use std::thread::available_parallelism;
@@ -9,7 +10,7 @@ use tokio_postgres::Client;
 
 use crate::result::{Case, Machine, Server};
 
-/// In the order of the page: what makes commits slow, what makes writes slow, memory, vacuum.
+/// In display order: settings that affect commits, writes, memory, vacuum.
 const SETTINGS: &[&str] = &[
     "fsync",
     "synchronous_commit",
@@ -45,7 +46,7 @@ const SETTINGS: &[&str] = &[
     "log_min_duration_statement",
 ];
 
-/// Settings that this version does not have, or that this role may not see, are left out.
+/// Omits settings that this version lacks or this role may not read.
 const READ_SETTINGS: &str = "/* loadtest.settings */
 SELECT s.name, current_setting(s.name) FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, nth)
     JOIN pg_settings s ON s.name = wanted.name
@@ -53,7 +54,7 @@ ORDER BY wanted.nth";
 
 const VERSION: &str = "/* loadtest.server_version */ SELECT current_setting('server_version')";
 
-/// A real table: a commit that wrote only temporary ones does not wait for the disk.
+/// A permanent table: a commit that wrote only temporary tables does not wait for the disk.
 const PREPARE: &str = "/* loadtest.commit_prepare */
 CREATE TABLE IF NOT EXISTS loadtest_commits (n int4 NOT NULL)";
 const DURABLE: &str = "/* loadtest.commit_durable */
@@ -63,14 +64,14 @@ const RESTORE: &str = "/* loadtest.commit_restore */
 SELECT set_config('synchronous_commit', $1, false)";
 const DROP: &str = "/* loadtest.commit_drop */ DROP TABLE IF EXISTS loadtest_commits";
 
-/// Commits until the server has what it needs in memory.
+/// Warm-up commits until the server's caches are filled.
 const FIRST: usize = 20;
-/// Commits that are measured, if there is time.
+/// Number of commits to measure if time permits.
 const COMMITS: usize = 500;
-/// A slow disk has the median sooner than all commits.
+/// Time limit; on a slow disk, fewer commits suffice for a median.
 const TIME: Duration = Duration::from_secs(2);
 
-/// This computer. What the system does not tell stays empty or zero.
+/// Describes this machine. Values that the system does not provide are empty or zero.
 #[must_use]
 pub(crate) fn machine() -> Machine {
     let system = rustix::system::uname();
@@ -84,13 +85,13 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
-/// The model in the first entry of `/proc/cpuinfo`; ARM processors have none there.
+/// Parses the model in the first entry of `/proc/cpuinfo`; ARM processors have none there.
 fn processor(cpuinfo: &str) -> Option<String> {
     let model = field(cpuinfo, "model name")?;
     Some(model.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// `MemTotal` of `/proc/meminfo`.
+/// Parses `MemTotal` of `/proc/meminfo`.
 fn memory_bytes(meminfo: &str) -> Option<u64> {
     let kibibytes: u64 = field(meminfo, "MemTotal")?.strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
@@ -102,33 +103,35 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     values.find(|value| !value.is_empty())
 }
 
-/// The server behind the session. Takes two seconds at most, and writes a table `loadtest_commits`
-/// that is gone afterwards; the session is as before.
+/// Describes the server of the session. Takes at most two seconds, and creates and drops a table
+/// `loadtest_commits`; leaves the session unchanged.
 ///
 /// # Errors
-/// The server refuses (the role may not create a table, …) or is gone.
+/// Returns an error if the server refuses (for example, if the role may not create a table) or the
+/// connection is lost.
 pub(crate) async fn server(client: &Client) -> Result<Server> {
     let version =
-        client.query_one(VERSION, &[]).await.context("asking for the server's version")?;
-    let rows = client.query(READ_SETTINGS, &[&SETTINGS]).await.context("reading the settings")?;
+        client.query_one(VERSION, &[]).await.context("could not read the server version")?;
+    let rows =
+        client.query(READ_SETTINGS, &[&SETTINGS]).await.context("could not read the settings")?;
     let settings = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
     Ok(Server {
         version: version.try_get(0)?,
         settings: settings.collect::<Result<_>>()?,
-        commit_ms: commit_ms(client).await.context("measuring a durable commit")?,
+        commit_ms: commit_ms(client).await.context("could not measure a durable commit")?,
     })
 }
 
-/// Median of a one-row commit that waits for the disk.
+/// Returns the median duration of a durable one-row commit.
 async fn commit_ms(client: &Client) -> Result<f64> {
     client.batch_execute(PREPARE).await?;
     let before: String = client.query_one(DURABLE, &[]).await?.try_get(0)?;
     let measured = commits(client).await;
-    // The table goes, whatever became of the commits.
+    // Drop the table even if the commits failed.
     let restored = client.query_one(RESTORE, &[&before]).await;
     client.batch_execute(DROP).await?;
     restored?;
-    measured?.median().context("no commit in time")
+    measured?.median().context("no commit within the time limit")
 }
 
 async fn commits(client: &Client) -> Result<Case> {

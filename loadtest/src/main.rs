@@ -1,4 +1,4 @@
-//! The load test; the library has it all.
+//! Entry point of the load test; the implementation is in the library.
 fn main() -> std::process::ExitCode {
     loadtest::main()
 }

@@ -1,9 +1,8 @@
-//! One run: every scenario that was asked for, or the peer_scenario with other queues, one after the other,
-//! and what came of it.
+//! Executes one run: every requested scenario, or the comparison with other queues, in sequence.
 //!
-//! Hours may go into a run. So a scenario that breaks off is part of the results, as a check that
-//! failed and with the rounds it has had, and the others are measured all the same; and a signal ends
-//! the run with the results of what was measured until then.
+//! A run may take hours. A scenario that fails is therefore part of the results, with a failed
+//! check and its completed rounds, and the remaining scenarios still run. A signal ends the run and
+//! prints the results so far.
 
 use anyhow::{Context, Result};
 use cluster::{Signals, signal_exit_code};
@@ -22,12 +21,13 @@ use crate::report;
 use crate::result::{Check, FORMAT, Results, Scenario};
 use crate::table;
 
-/// Measures, prints the results, and says by the exit code whether all is well.
+/// Measures, prints the results, and returns the exit code.
 ///
 /// # Errors
-/// Nothing can be measured: a missing program, no server, results to compare with that cannot be read.
+/// Returns an error if nothing can be measured: a program is missing, no server is available, or
+/// the results to compare with cannot be read.
 pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
-    // Before hours of work, not after.
+    // Fail before hours of work, not after.
     let before = run.compare.as_deref().map(report::read).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -37,20 +37,20 @@ pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
         let context = tokio::select! {
             biased;
             signal = signals.next() => {
-                // What it has begun, it has to end: then the cluster is dropped and gone.
+                // Let the start finish; dropping the context then removes the cluster.
                 let _ = opening.await;
                 return Ok(signal_exit_code(signal.as_raw()));
             }
             opened = &mut opening => opened??,
         };
         let mut results = Results::default();
-        // A measurement that is dropped kills its workers.
+        // Dropping a measurement kills its workers.
         let ended = tokio::select! {
             signal = signals.next() => Ok(Some(signal)),
             ended = all(&context, peers, &mut results) => ended.map(|()| None),
         };
         context.progress.clear();
-        // A cluster of its own goes away as a whole.
+        // A private cluster is removed as a whole.
         if context.cluster().is_none() {
             context.clean_up().await;
         }
@@ -63,10 +63,10 @@ pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
     })
 }
 
-/// Fills the results as it goes.
+/// Appends to the results after each scenario.
 async fn all(context: &RunContext, peers: Option<&Peers>, results: &mut Results) -> Result<()> {
-    context.progress.stage("a look at the server");
-    // A database of its own: a commit is measured with a table.
+    context.progress.stage("inspecting the server");
+    // A separate database: measuring a commit needs a table.
     let database = context.database("place").await?;
     *results = Results {
         format: FORMAT,
@@ -92,7 +92,7 @@ async fn all(context: &RunContext, peers: Option<&Peers>, results: &mut Results)
     Ok(())
 }
 
-/// One scenario, with its name and title. It is part of the results whatever comes of it.
+/// Measures one scenario and adds its name and title. A failed scenario is part of the results too.
 async fn part(
     context: &RunContext,
     results: &mut Results,
@@ -103,7 +103,7 @@ async fn part(
     let scenario = match run.await {
         Ok(scenario) => Scenario { name: name.to_owned(), title: title.to_owned(), ..scenario },
         Err(error) => {
-            context.progress.line(&format!("{name} broke off: {error:#}"));
+            context.progress.line(&format!("{name} failed: {error:#}"));
             context.clean_up().await;
             broken_off(context.so_far().unwrap_or_default(), format!("{error:#}"))
         }
@@ -115,19 +115,19 @@ fn noted(context: &RunContext, mut scenario: Scenario) -> Scenario {
     keep_numbers(&mut scenario);
     scenario.notes.push(context.settings_note());
     if cfg!(debug_assertions) {
-        scenario.notes.push("debug build: these figures say nothing about speed".to_owned());
+        scenario.notes.push("debug build: these figures are not representative".to_owned());
     }
     scenario
 }
 
-/// The rounds that it has had, and why there are no more.
+/// Returns the scenario with its completed rounds and the reason why it ended early.
 fn broken_off(mut scenario: Scenario, reason: String) -> Scenario {
-    let what = format!("{} ran to its end", scenario.name);
+    let what = format!("{} completed", scenario.name);
     scenario.checks.push(Check { what, passed: false, detail: reason });
     scenario
 }
 
-/// The scenario that was under way becomes one of the results.
+/// Adds the scenario in progress to the results.
 fn interrupted(context: &RunContext, results: &mut Results, signal: Signal) {
     let Some(scenario) = context.so_far() else { return };
     if results.scenarios.iter().any(|known| known.name == scenario.name) {
@@ -137,7 +137,8 @@ fn interrupted(context: &RunContext, results: &mut Results, signal: Signal) {
     results.scenarios.push(noted(context, broken_off(scenario, reason)));
 }
 
-/// JSON knows no infinity, and an average over it says nothing: a case with such a round has none.
+/// Removes cases with a non-finite round: JSON cannot represent infinity, and a median would be
+/// meaningless.
 fn keep_numbers(scenario: &mut Scenario) {
     let mut without = Vec::new();
     for case in &mut scenario.cases {
@@ -151,14 +152,14 @@ fn keep_numbers(scenario: &mut Scenario) {
     }
     if !without.is_empty() {
         scenario.checks.push(Check {
-            what: "every round gave a number".to_owned(),
+            what: "every round produced a number".to_owned(),
             passed: false,
-            detail: format!("not so: {}", without.join(", ")),
+            detail: format!("exceptions: {}", without.join(", ")),
         });
     }
 }
 
-/// The arguments, without the one that may hold a password.
+/// Returns the arguments without the connection string, which may contain a password.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let mut shown = vec!["loadtest".to_owned()];
     let mut hidden = false;
@@ -174,8 +175,8 @@ fn command(arguments: impl Iterator<Item = String>) -> String {
     shown.join(" ")
 }
 
-/// Prints the results, and beside an earlier run what changed since; the exit code says whether every
-/// check passed and nothing got worse.
+/// Prints the results and the comparison with an earlier run; the exit code reports failed checks
+/// and regressions.
 fn show(context: &RunContext, results: &Results, before: Option<&Results>) -> Result<u8> {
     if results.scenarios.is_empty() {
         return Ok(exit::FAILURE);

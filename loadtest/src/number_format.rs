@@ -1,9 +1,9 @@
-//! Numbers as text: as many digits as a measurement carries, thousands set apart.
+//! Formats numbers: as many digits as a measurement supports, with thousands separators.
 
 use crate::result::{Better, Case};
 
-/// A measured value with three digits, or all before the point if there are more: `5,432`, `91.3`,
-/// `0.0123`. What is no number is a dash.
+/// Formats a measured value with three significant digits, or all integer digits if there are more:
+/// `5,432`, `91.3`, `0.0123`. A value that is not finite becomes a dash.
 #[must_use]
 pub(crate) fn figure(value: f64) -> String {
     if !value.is_finite() {
@@ -15,7 +15,7 @@ pub(crate) fn figure(value: f64) -> String {
     grouped(&format!("{value:.*}", decimals(value)))
 }
 
-/// A ratio: `0.91 ×`, `2.61 ×`.
+/// Formats a ratio: `0.91 ×`, `2.61 ×`.
 #[must_use]
 pub(crate) fn ratio(value: f64) -> String {
     let text = if value.abs() >= 0.1 && value.abs() < 100.0 {
@@ -26,10 +26,10 @@ pub(crate) fn ratio(value: f64) -> String {
     format!("{text} ×")
 }
 
-/// A share without its sign: `3.2 %`.
+/// Formats a share without its sign: `3.2 %`.
 #[must_use]
 pub(crate) fn percent(share: f64) -> String {
-    // Nothing has no sign, even if it was subtracted.
+    // Adding zero turns -0.0 into 0.0.
     let percent = share * 100.0 + 0.0;
     if !percent.is_finite() {
         return "–".to_owned();
@@ -38,25 +38,25 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{} %", grouped(&format!("{percent:.decimals$}")))
 }
 
-/// A number as somebody wrote it, thousands set apart: `0.85`, `60`, `10,000`.
+/// Formats a number exactly, with thousands separators: `0.85`, `60`, `10,000`.
 #[must_use]
 pub(crate) fn exact(value: f64) -> String {
     grouped(&value.to_string())
 }
 
-/// A value and what it is counted in.
+/// Formats a value with its unit.
 #[must_use]
 pub(crate) fn with_unit(value: f64, unit: &str) -> String {
     format!("{} {unit}", figure(value)).trim_end().to_owned()
 }
 
-/// How many.
+/// Formats a count with thousands separators.
 #[must_use]
 pub(crate) fn count(count: u64) -> String {
     grouped(&count.to_string())
 }
 
-/// The goal of a case: `≥ 0.85 ×`, `≤ 3 ms`.
+/// Formats the goal of a case: `≥ 0.85 ×`, `≤ 3 ms`.
 #[must_use]
 pub(crate) fn goal(case: &Case) -> Option<String> {
     let sign = match case.better {
@@ -67,7 +67,7 @@ pub(crate) fn goal(case: &Case) -> Option<String> {
     Some(format!("{sign} {} {unit}", exact(case.goal?)).trim_end().to_owned())
 }
 
-/// Bytes in the unit that leaves few digits: `15.6 GiB`.
+/// Formats bytes in the largest fitting unit: `15.6 GiB`.
 #[must_use]
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -81,7 +81,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{} {}", figure(value), UNITS[unit])
 }
 
-/// Sets the thousands of a written number apart.
+/// Inserts thousands separators.
 fn grouped(number: &str) -> String {
     let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
     let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
@@ -95,7 +95,8 @@ fn grouped(number: &str) -> String {
     text + fraction
 }
 
-/// Digits behind the point that make three digits in all. Six at most: what is smaller is nothing.
+/// Returns the number of decimals for three significant digits, at most six; smaller values show as
+/// zero.
 fn decimals(value: f64) -> usize {
     let mut bound = 100.0;
     let mut decimals = 0;

@@ -1,9 +1,9 @@
-//! The same SQL work through other job queues, in turns with pgmill's own workers: a fresh database
-//! for each round of each, in one cluster.
+//! Runs the same SQL work with other job queues ("peers") and with pgmill's own workers,
+//! alternating, with a fresh database for each round in one cluster.
 //!
-//! `catalog` names the peers and their settings, `install` puts them into a scratch folder,
-//! `adapter` talks to the small program that each of them has, `turns` lets them take turns.
-//! `backlog`, `pickup` and `submit` are what is measured.
+//! `catalog` lists the peers and their settings, `install` installs them into a scratch folder,
+//! `adapter` runs the adapter program of each peer, `turns` alternates the candidates. `backlog`,
+//! `latency` and `enqueue` are the measurements.
 
 mod adapter;
 mod backlog;
@@ -28,42 +28,42 @@ use catalog::{PEERS, Variant};
 
 const AFTER_HELP: &str = "\
 Examples:
-  loadtest peers                                          all of them: quarter of an hour
-  loadtest peers --quick                                  does everything work?
-  loadtest peers --peer graphile-worker --peer pg-boss    only these, beside pgmill
-  loadtest peers --json > peers.json                      for `loadtest report`
+  loadtest peers                                          all peers: 15 minutes
+  loadtest peers --quick                                  check that everything works
+  loadtest peers --peer graphile-worker --peer pg-boss    only these peers and pgmill
+  loadtest peers --json > peers.json                      input for `loadtest report`
 
-They come from npm (Node.js with them), PyPI and crates.io, with npm, python3 and cargo, into a
-scratch folder that stays for the next run and may be deleted at any time. One that cannot be
-installed is reported as such. How they are set up: README.md in the source's folder loadtest/peers.";
+Peers are installed from npm (with Node.js), PyPI and crates.io, using npm, python3 and cargo, into
+a scratch folder that is kept for the next run and may be deleted at any time. A peer that cannot be
+installed is reported. loadtest/peers/README.md describes the setup of each peer.";
 
-/// Beside the tables of the other scenarios. LatencyHistogram are the server's, and every row gets one, of
-/// pgmill's tasks as of the peers'.
+/// Tables for the peers in addition to those of the other scenarios. Start times come from the
+/// server's clock; each task of pgmill and of a peer writes one row.
 const TABLES: &str = "/* loadtest.peer_tables */
 ALTER TABLE loadtest.effects ADD at timestamptz NOT NULL DEFAULT clock_timestamp();
 CREATE TABLE loadtest.starts (
     task bigint NOT NULL, handler_at timestamptz, statement_at timestamptz NOT NULL)";
 
-/// What every round begins with: nothing dead, statistics fresh, pages on disk.
+/// Prepares the server for a round: vacuumed, statistics current, checkpoint done.
 const SETTLE: [&str; 2] =
     ["/* loadtest.peer_vacuum */ VACUUM (ANALYZE)", "/* loadtest.peer_checkpoint */ CHECKPOINT"];
 
-/// Whom to compare with, and how.
+/// Peers to compare with, and sizes.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Peers {
-    /// Only this one; may be given more than once [default: all]
+    /// Peer to run; repeatable [default: all]
     #[arg(long, value_name = "NAME",
         value_parser = PossibleValuesParser::new(PEERS.iter().map(|peer| peer.name)))]
     peer: Vec<String>,
-    /// Tasks in a round of a backlog; the slowest peers get a part of them
+    /// Tasks per backlog round; the slowest peers get a fraction
     #[arg(long, visible_alias = "jobs", value_name = "N", default_value_t = 30_000,
         value_parser = clap::value_parser!(u32).range(100..))]
     tasks: u32,
-    /// Rounds of each case; the cases take turns [default: 3; with --quick: 1]
+    /// Rounds per case; cases alternate [default: 3; with --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: Option<u16>,
-    /// Tasks that pgmill's worker runs at once [default: 16]
+    /// Concurrent tasks of pgmill's worker [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     readers: Option<u32>,
     /// Folder to install peers into [default: .cache/pgmill-loadtest-peers in the home folder]
@@ -72,22 +72,22 @@ pub(crate) struct Peers {
     /// Print the results as one JSON document on standard output
     #[arg(long)]
     json: bool,
-    /// Tell what changed since an earlier run, which printed this file with --json
+    /// Compare with an earlier run, a file written with --json
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// Small sizes: whether everything works, and roughly how fast
+    /// Use small sizes: checks that everything works and gives rough figures
     #[arg(long)]
     quick: bool,
-    /// Folder with initdb, pg_ctl and postgres, or with bin/ or native/bin/ that holds them
+    /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/
     #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
     directory: Option<PathBuf>,
-    /// Folder with the programs `worker` and `enqueue` [default: where this program is]
+    /// Folder with the programs `worker` and `enqueue` [default: the folder of this program]
     #[arg(long, value_name = "DIR", env = "PGMILL_PROGRAMS")]
     programs: Option<PathBuf>,
 }
 
 impl Peers {
-    /// What the context has to know of it.
+    /// Returns the options for the context.
     pub(crate) fn run(&self) -> Run {
         Run {
             readers: self.readers,
@@ -101,15 +101,16 @@ impl Peers {
         }
     }
 
-    /// In a round of a backlog.
+    /// Returns the tasks per backlog round.
     pub(crate) fn tasks(&self) -> i64 {
         i64::from(if self.quick { (self.tasks / 10).max(100) } else { self.tasks })
     }
 
-    /// Installs the peers that are wanted.
+    /// Installs the selected peers.
     ///
     /// # Errors
-    /// The scratch folder has no path. What befalls a peer is part of the result.
+    /// Returns an error if the scratch folder has no valid path. A peer's own failure is part of
+    /// the results.
     pub(crate) async fn gather(&self, context: &RunContext) -> Result<Participants> {
         let scratch = self.scratch.clone().unwrap_or_else(install::default_scratch);
         let scratch = std::path::absolute(scratch)?;
@@ -133,14 +134,14 @@ impl Peers {
     }
 }
 
-/// The peers that could be installed, and why the others could not.
+/// The installed peers, and the reasons for those that could not be installed.
 pub(crate) struct Participants {
     adapters: Vec<Adapter>,
     /// Name with version, reason.
     missing: Vec<(String, String)>,
 }
 
-/// What they are compared in.
+/// The measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PeerScenario {
     Backlog,
@@ -151,7 +152,7 @@ pub(crate) enum PeerScenario {
 impl PeerScenario {
     pub(crate) const ALL: [Self; 3] = [Self::Backlog, Self::Latency, Self::Enqueue];
 
-    /// For the results.
+    /// Name in the results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Backlog => "peers",
@@ -160,19 +161,22 @@ impl PeerScenario {
         }
     }
 
-    /// One line for people.
+    /// One-line description.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Backlog => "a backlog, each task one INSERT, through other job queues",
-            Self::Latency => "from the enqueue's commit to the statement's start, idle worker",
-            Self::Enqueue => "submitting tasks: singly from 1 and 10 connections, and in bulk",
+            Self::Latency => {
+                "pick-up latency of an idle worker: from enqueue commit to statement start"
+            }
+            Self::Enqueue => "enqueueing: single tasks on 1 and 10 connections, and in bulk",
         }
     }
 
-    /// Measures it.
+    /// Runs the measurement.
     ///
     /// # Errors
-    /// Database trouble, or trouble with pgmill's own worker. That of a peer is part of the result.
+    /// Returns an error if the database or pgmill's own worker fails. A peer's failure is part of
+    /// the results.
     pub(crate) async fn run(
         self,
         context: &RunContext,
@@ -192,14 +196,14 @@ impl PeerScenario {
     }
 }
 
-/// A database of its own, for one round.
+/// Creates a database for one round.
 async fn fresh_database(context: &RunContext, label: &str) -> Result<Database> {
     let database = context.database(&format!("peers_{label}")).await?;
     database.session.batch_execute(TABLES).await?;
     Ok(database)
 }
 
-/// The same with the peer's own schema in it.
+/// Creates the peer's own schema in the database.
 async fn set_up(database: &Database, adapter: &Adapter, variant: &Variant) -> Result<()> {
     let place = Place { url: database.url(), settings: variant.settings };
     let Done {} = adapter.step(place, "setup", TIMEOUT).await?;

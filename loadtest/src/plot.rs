@@ -1,10 +1,11 @@
-//! A plot as inline SVG.
+//! Renders a plot as inline SVG.
 //!
-//! Own SVG instead of a plotting library: colours, dashes and text sizes have to come from the
-//! page's CSS (dark mode, print, phones), each point wants its `<title>`, and one axis counts nines.
-//! plotters writes colours and sizes as attributes and knows neither classes nor titles; charming
-//! and plotly draw with JavaScript, or need an embedded V8 to do it beforehand; poloto can be styled
-//! by CSS, but has seen one clean-up since 2023. What is left for us is an axis and a polyline.
+//! The SVG is written by hand, without a plotting library: colours, dashes and text sizes come from
+//! the page's CSS (dark mode, print, phones), each point needs its `<title>`, and one axis counts
+//! nines. plotters writes colours and sizes as attributes and supports neither classes nor titles;
+//! charming and plotly draw with JavaScript, or need an embedded V8 to do it beforehand; poloto
+//! supports CSS, but has had one maintenance release since 2023. What remains is an axis and a
+//! polyline.
 
 pub(crate) mod axis;
 mod drawing;
@@ -14,45 +15,45 @@ use maud::{Markup, html};
 use axis::Axis;
 use drawing::Drawing;
 
-/// Names of more letters stand in a legend, shorter ones beside their lines.
+/// Longest name shown next to a line; longer names go into a legend.
 const SHORT_NAME: usize = 12;
-/// Looks there are: colour, dash and marker, in `page.css` and `marker`. The first is for what
-/// others are compared with.
+/// Number of styles (colour, dash, marker), defined in `page.css` and `marker`. The first style
+/// marks references.
 pub(crate) const STYLES: usize = 8;
 
-/// One thing shown: a thick line, and thin ones that it stands for.
+/// One series: a thick line for the median and thin lines for the rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
-    /// Beside the line, or in the legend.
+    /// Name next to the line or in the legend.
     pub(crate) name: String,
-    /// Which of the [`STYLES`].
+    /// Index into the [`STYLES`].
     pub(crate) style: usize,
-    /// Rising in x.
+    /// Points in ascending order of x.
     pub(crate) points: Vec<(f64, f64)>,
-    /// What `points` is the middle of.
+    /// Rounds whose median `points` is.
     pub(crate) rounds: Vec<Vec<(f64, f64)>>,
 }
 
-/// Lines over two axes.
+/// A plot with two axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    /// Above the plot.
+    /// Title above the plot.
     pub(crate) title: String,
-    /// Small, below the title.
+    /// Small text below the title.
     pub(crate) note: String,
-    /// To the right.
+    /// Horizontal axis.
     pub(crate) x: Axis,
-    /// Upwards.
+    /// Vertical axis.
     pub(crate) y: Axis,
-    /// In the order of the legend.
+    /// Lines in the order of the legend.
     pub(crate) lines: Vec<Line>,
 }
 
 impl Plot {
-    /// The figure: title, note, legend if the lines cannot be named beside them, drawing.
+    /// Renders the figure: title, note, legend if the names do not fit next to the lines, drawing.
     #[must_use]
     pub(crate) fn render(&self) -> Markup {
-        let caption =
+        let description =
             format!("{}: {} by {}. {}", self.title, self.y.label, self.x.label, self.aria_label());
         html! {
             figure.plot {
@@ -61,20 +62,20 @@ impl Plot {
                     @if !self.note.is_empty() { span.note { (self.note) } }
                 }
                 @if !self.labels_at_lines() { (self.legend()) }
-                svg.plot viewBox={"0 0 " (drawing::WIDTH) " " (drawing::HEIGHT)} role="img" aria-label=(caption) {
+                svg.plot viewBox={"0 0 " (drawing::WIDTH) " " (drawing::HEIGHT)} role="img" aria-label=(description) {
                     (Drawing::new(self))
                 }
             }
         }
     }
 
-    /// Names stand beside their lines if they are short and few.
+    /// Returns whether names are shown next to their lines: if they are short and few.
     fn labels_at_lines(&self) -> bool {
         let short = |line: &Line| line.name.chars().count() <= SHORT_NAME;
         self.lines.len() <= 6 && self.lines.iter().all(short)
     }
 
-    /// For those who do not see it: how each line ends.
+    /// Describes the plot for screen readers: the final value of each line.
     fn aria_label(&self) -> String {
         let ends = self.lines.iter().filter_map(|line| {
             let (x, y) = line.points.last()?;
@@ -99,7 +100,7 @@ impl Plot {
     }
 }
 
-/// How the lines of this style are drawn, for a legend or a table.
+/// Renders a sample of a line style for a legend or a table.
 #[must_use]
 pub(crate) fn swatch(style: usize) -> Markup {
     html! {
@@ -110,7 +111,7 @@ pub(crate) fn swatch(style: usize) -> Markup {
     }
 }
 
-/// The outline of a style's marker around a point.
+/// Returns the outline of a style's marker around a point.
 fn marker(style: usize, x: f64, y: f64) -> String {
     let (x, y) = (tenths(x), tenths(y));
     let shape = match style % STYLES {
@@ -126,7 +127,7 @@ fn marker(style: usize, x: f64, y: f64) -> String {
     format!("M{x} {y}{shape}")
 }
 
-/// A coordinate without digits that nobody sees.
+/// Rounds a coordinate to tenths, the visible precision.
 fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

@@ -1,28 +1,28 @@
-//! What the kernel says about a process.
+//! Reads process statistics from `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
-/// Memory that the process holds now, in bytes; `None` if it is gone.
+/// Returns the resident memory in bytes; `None` if the process has ended.
 pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     status_kb(pid, "VmRSS:").map(|kb| kb * 1024)
 }
 
-/// The most it ever held, in bytes.
+/// Returns the peak resident memory in bytes.
 pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
     status_kb(pid, "VmHWM:").map(|kb| kb * 1024)
 }
 
-/// Processor time it has used, of all its threads.
+/// Returns the processor time used by all threads of the process.
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
     times(pid, 11)
 }
 
-/// User and system time, from this field of the kernel's line on.
+/// Returns user plus system time, starting at this field of the stat line.
 fn times(pid: u32, field: usize) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold spaces; after it come state, parent, …: utime is the 12th, cutime the
-    // 14th.
+    // The name in parentheses may contain spaces; state, parent, … follow: utime is the 12th field
+    // after it, cutime the 14th.
     let (_, after) = stat.rsplit_once(") ")?;
     let mut fields = after.split_ascii_whitespace().skip(field);
     let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
@@ -30,12 +30,13 @@ fn times(pid: u32, field: usize) -> Option<Duration> {
     Some(Duration::from_millis(ticks * 1000 / per_second))
 }
 
-/// Processor time of its children that have ended, and of theirs.
+/// Returns the processor time of ended child processes and their descendants.
 pub(crate) fn ended_children_time(pid: u32) -> Option<Duration> {
     times(pid, 13)
 }
 
-/// Memory that no other process shares, in bytes; `None` if it is gone or the kernel does not tell.
+/// Returns the memory that no other process shares, in bytes; `None` if the process has ended or
+/// the kernel does not report it.
 pub(crate) fn private_bytes(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let lines = text.lines().filter(|line| line.starts_with("Private_"));
@@ -43,7 +44,7 @@ pub(crate) fn private_bytes(pid: u32) -> Option<u64> {
     Some(kb.sum::<u64>() * 1024)
 }
 
-/// The processes that it started and that still run.
+/// Returns the running child processes.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_ascii_whitespace().filter_map(|child| child.parse().ok()).collect()

@@ -1,6 +1,5 @@
-//! For the person who waits: on a terminal one line that changes in place, otherwise a line for each
-//! round, and now and then one in between. All of it on standard error; standard output carries the
-//! results.
+//! Shows progress on standard error: on a terminal one line that changes in place, otherwise one
+//! line per round and an occasional line in between. Standard output carries only the results.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,10 +7,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use terminal::print_stderr;
 
-/// Where lines stay, so often is said how it goes.
+/// Interval of progress lines if standard error is not a terminal.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What is being measured.
+/// Progress display.
 pub(crate) struct Progress {
     bar: ProgressBar,
     last_line: Mutex<Instant>,
@@ -20,7 +19,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        // The template is a constant: it is right, or every run shows that it is not.
+        // The template is a constant; an error would show in every run.
         if let Ok(style) = ProgressStyle::with_template("{elapsed:>6} {prefix}  {wide_msg:.dim}") {
             bar.set_style(style);
         }
@@ -28,7 +27,7 @@ impl Progress {
         Self { bar, last_line: Mutex::new(Instant::now()) }
     }
 
-    /// What begins now.
+    /// Starts a stage.
     pub(crate) fn stage(&self, text: &str) {
         self.bar.set_message("");
         self.bar.set_prefix(text.to_owned());
@@ -37,7 +36,7 @@ impl Progress {
         }
     }
 
-    /// How it goes.
+    /// Updates the state of the current stage.
     pub(crate) fn state(&self, text: &str) {
         self.bar.set_message(text.to_owned());
         let last_line = *self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// A result, or something worth a line that stays.
+    /// Prints a permanent line.
     pub(crate) fn line(&self, text: &str) {
         self.bar.suspend(|| self.write(text));
     }
@@ -56,7 +55,7 @@ impl Progress {
         print_stderr(format_args!("loadtest: {text}"));
     }
 
-    /// Takes the changing line away.
+    /// Removes the changing line.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,7 +1,7 @@
-//! `loadtest report`: results as one HTML page that needs nothing else, or as Markdown.
+//! `loadtest report`: shows results as a self-contained HTML page or as Markdown.
 //!
-//! maud writes the page: it escapes every text that stands in a template, so that no name in a file
-//! of results can become markup.
+//! maud renders the page and escapes every text in a template, so that no name in a result file can
+//! become markup.
 
 mod lines;
 mod scenario;
@@ -22,16 +22,16 @@ use crate::table;
 
 const STYLE: &str = include_str!("report/page.css");
 
-/// Shows results as a page with tables and plots.
+/// Show results as a page with tables and plots.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Results of `loadtest run`; several are shown as a trend, the latest first
+    /// Result files of `loadtest run`; several files form a trend, latest first
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where to write; `-` is standard output [default: report.html, with --markdown standard output]
+    /// Output file; `-` is standard output [default: report.html, with --markdown standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write a table of the goals in Markdown instead of a page
+    /// Write a Markdown table of the goals instead of a page
     #[arg(long)]
     markdown: bool,
 }
@@ -40,7 +40,8 @@ impl ReportArgs {
     /// Reads the files and writes the page.
     ///
     /// # Errors
-    /// A file cannot be read or is not in the format of this version; the page cannot be written.
+    /// Returns an error if a file cannot be read or has another format, or the page cannot be
+    /// written.
     pub(crate) fn run(self) -> Result<()> {
         let results = self.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
         let (text, usual) = if self.markdown {
@@ -53,19 +54,22 @@ impl ReportArgs {
         if output.as_os_str() == "-" {
             return Ok(table::write(&text)?);
         }
-        fs::write(&output, text + "\n").with_context(|| format!("writing {}", output.display()))?;
+        fs::write(&output, text + "\n")
+            .with_context(|| format!("could not write {}", output.display()))?;
         terminal::print_stderr(format_args!("wrote {}", output.display()));
         Ok(())
     }
 }
 
-/// Reads what a run left behind.
+/// Reads the results of a run.
 ///
 /// # Errors
-/// The file cannot be read, holds something else, or was written in another format.
+/// Returns an error if the file cannot be read, is not a result file, or has another format
+/// version.
 pub(crate) fn read(file: &Path) -> Result<Results> {
-    let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    parse(&text).with_context(|| format!("{} does not hold results of a load test", file.display()))
+    let text =
+        fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))?;
+    parse(&text).with_context(|| format!("{} is not a load test result file", file.display()))
 }
 
 fn parse(text: &str) -> Result<Results> {
@@ -73,15 +77,18 @@ fn parse(text: &str) -> Result<Results> {
     struct Head {
         format: u32,
     }
-    // First this alone, for the rest may be different in another format.
+    // Parse only the version first: another format may differ in everything else.
     let Head { format } = serde_json::from_str(text)?;
     if format != FORMAT {
-        bail!("format {format}, this program reads {FORMAT}; use the version that wrote it");
+        bail!(
+            "unsupported format {format}; this program reads format {FORMAT}; \
+             use the version that wrote the file"
+        );
     }
     Ok(serde_json::from_str(text)?)
 }
 
-/// The page: the latest run, the way that led there, and the earlier runs folded below.
+/// Renders the page: the latest run, the trend, and the earlier runs in collapsed sections.
 #[must_use]
 pub(crate) fn page(results: &[Results]) -> String {
     let mut runs: Vec<&Results> = results.iter().collect();
@@ -128,7 +135,7 @@ pub(crate) fn page(results: &[Results]) -> String {
     page.into_string()
 }
 
-/// Where a section of a run is found on the page.
+/// Returns the anchor of a section.
 fn anchor(run: usize, scenario: usize) -> String {
     format!("run{run}-{scenario}")
 }
@@ -137,7 +144,7 @@ fn started(run: &Results) -> Option<Timestamp> {
     run.started_at.parse().ok()
 }
 
-/// `2026-11-21 14:24 UTC`, or as it stands in the file.
+/// Formats a start time as `2026-11-21 14:24 UTC`, or verbatim if it cannot be parsed.
 fn when(run: &Results) -> String {
     started(run)
         .map_or_else(|| run.started_at.clone(), |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
@@ -160,7 +167,7 @@ fn scenarios(run: &Results, number: usize) -> Markup {
     }
 }
 
-/// What a reader needs to judge the numbers, or to measure them again.
+/// Renders the environment: everything needed to judge or repeat the measurement.
 fn place(run: &Results) -> Markup {
     let Results { machine, server, .. } = run;
     let facts = [
@@ -174,20 +181,20 @@ fn place(run: &Results) -> Markup {
     ];
     html! {
         section.place {
-            h2 { "Where it ran" }
-            p { "Server and fleet share this machine. Ratios are the result; absolute numbers are its own." }
+            h2 { "Environment" }
+            p { "Server and fleet share this machine. Ratios are the result; absolute numbers depend on the machine." }
             dl.facts {
                 @for (name, value) in facts { div { dt { (name) } dd { (value) } } }
             }
             @if !server.settings.is_empty() {
-                h3 { "Settings of the server" }
+                h3 { "Server settings" }
                 dl.settings {
                     @for (name, value) in &server.settings {
                         div { dt { (name) } dd { @if value.is_empty() { "–" } @else { (value) } } }
                     }
                 }
             }
-            h3 { "Measure it again" }
+            h3 { "Command" }
             pre { code { (run.command) } }
         }
     }

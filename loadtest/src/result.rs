@@ -1,9 +1,9 @@
-//! What a run leaves behind: the numbers, and all that is needed to read them later. Written as
-//! JSON, read back by `report` and `--compare`.
+//! Results of a run: the numbers and everything needed to interpret them later. `--json` writes
+//! them as JSON; `report` and `--compare` read them.
 
 use serde::{Deserialize, Serialize};
 
-/// Version of this format.
+/// Version of the JSON format.
 pub const FORMAT: u32 = 1;
 
 /// One `loadtest run`.
@@ -11,24 +11,24 @@ pub const FORMAT: u32 = 1;
 pub struct Results {
     /// [`FORMAT`] of the program that wrote it.
     pub format: u32,
-    /// By the database's clock, RFC 3339.
+    /// Start by the database's clock, RFC 3339.
     pub started_at: String,
-    /// The arguments that make this run again.
+    /// Arguments that repeat this run.
     pub command: String,
     /// Version of the programs under test.
     pub version: String,
-    /// Where it ran.
+    /// Machine that ran the load test.
     pub machine: Machine,
-    /// On which server.
+    /// Server under test.
     pub server: Server,
-    /// In the order of the run.
+    /// Scenarios in the order of the run.
     pub scenarios: Vec<Scenario>,
 }
 
-/// The computer that server and fleet shared.
+/// The machine shared by server and fleet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Processors that this process may use.
+    /// Processors available to this process.
     pub cores: usize,
     /// Model of the processor.
     pub processor: String,
@@ -43,104 +43,104 @@ pub struct Machine {
 pub struct Server {
     /// `server_version`.
     pub version: String,
-    /// Settings that bear on speed: name, value with unit.
+    /// Settings that affect speed: name, value with unit.
     pub settings: Vec<(String, String)>,
-    /// Median of a one-row commit that waits for the disk, on one connection, in milliseconds.
+    /// Median of a durable one-row commit on one connection, in milliseconds.
     pub commit_ms: f64,
 }
 
-/// One scenario: things measured side by side, in alternating rounds.
+/// One scenario: cases measured in alternating rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
-    /// As on the command line.
+    /// Name on the command line.
     pub name: String,
-    /// One line for people.
+    /// One-line description.
     pub title: String,
-    /// What was measured, the references beside what is compared with them.
+    /// Measured cases, including the references.
     pub cases: Vec<Case>,
-    /// What had to be true afterwards.
+    /// Conditions that must hold afterwards.
     pub checks: Vec<Check>,
-    /// What a reader has to know: settings other than the defaults, what was left out and why.
+    /// Notes for the reader: non-default settings, omitted cases with the reason.
     pub notes: Vec<String>,
 }
 
-/// One thing measured, once per round.
+/// One measured case, with one value per round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// Unique in its scenario: `pgmill`, `ceiling`, `10M pending`.
+    /// Unique name within the scenario: `pgmill`, `ceiling`, `10M pending`.
     pub name: String,
-    /// `tasks/s`, `ms`, `kB/min`, …
+    /// Unit: `tasks/s`, `ms`, `kB/min`, …
     pub unit: String,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
     /// One value per round.
     pub rounds: Vec<f64>,
-    /// Name of the case that it is a ratio of.
+    /// Name of the case that serves as the reference.
     pub reference: Option<String>,
-    /// Bound for the ratio to the reference, or for the value where there is no reference.
+    /// Bound for the ratio to the reference, or for the value if there is no reference.
     pub goal: Option<f64>,
-    /// Where single events were timed.
+    /// Percentiles, if single events were timed.
     pub percentiles: Option<Percentiles>,
-    /// What was sampled while it ran, for the plots.
+    /// Series sampled during the rounds, for the plots.
     pub series: Vec<Series>,
 }
 
-/// Which way a number gets better.
+/// Direction in which a number improves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
     /// Rates.
     #[default]
     Higher,
-    /// LatencyHistogram, bytes, statements.
+    /// Latencies, bytes, statements.
     Lower,
 }
 
-/// A latency distribution in milliseconds, over all rounds.
+/// Latency distribution in milliseconds, over all rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// How many were timed.
+    /// Number of timed events.
     pub count: u64,
-    /// Half took no longer.
+    /// Median.
     pub p50: f64,
-    /// Nine in ten.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 in 100.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 in 1,000.
+    /// 99.9th percentile.
     pub p999: f64,
-    /// The slowest.
+    /// Maximum.
     pub max: f64,
-    /// The curve: percentile (0 to 100), milliseconds.
+    /// Percentile curve: percentile (0 to 100), milliseconds.
     pub curve: Vec<(f64, f64)>,
 }
 
-/// A number that was looked at once a second.
+/// A number sampled once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// `throughput`, `dead rows`, `claim buffers`, `worker memory`.
     pub name: String,
-    /// Of the values.
+    /// Unit of the values.
     pub unit: String,
-    /// Round it belongs to, from 1.
+    /// Round of the series, from 1.
     pub round: usize,
-    /// Seconds since the round began, value.
+    /// Seconds since the start of the round, value.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Something that has to hold whatever the speed.
+/// A condition that must hold regardless of speed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// `every effect exactly once`.
+    /// Condition, for example `every effect exactly once`.
     pub what: String,
-    /// Whether it held.
+    /// Whether the condition holds.
     pub passed: bool,
-    /// The counts that it was judged by.
+    /// Counts behind the verdict.
     pub detail: String,
 }
 
 impl Case {
-    /// The middle of the rounds.
+    /// Returns the median of the rounds.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         let mut rounds = self.rounds.clone();
@@ -153,7 +153,7 @@ impl Case {
         }
     }
 
-    /// Distance of the lowest round from the highest, as a share of the median.
+    /// Returns the distance between the lowest and the highest round as a share of the median.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
         let median = self.median()?;
@@ -164,7 +164,8 @@ impl Case {
 }
 
 impl Scenario {
-    /// The median of the case's ratios to its reference, round by round: both met the same weather.
+    /// Returns the median of the case's ratios to its reference, round by round: both sides ran
+    /// under the same conditions.
     #[must_use]
     pub fn ratio(&self, case: &Case) -> Option<f64> {
         let reference = case.reference.as_ref()?;
@@ -174,7 +175,7 @@ impl Scenario {
         Case { rounds, ..Case::default() }.median()
     }
 
-    /// Whether the case meets its goal; `None` if it has none, or nothing to judge it by.
+    /// Returns whether the case meets its goal; `None` without a goal or without a number to judge.
     #[must_use]
     pub fn met(&self, case: &Case) -> Option<bool> {
         let goal = case.goal?;

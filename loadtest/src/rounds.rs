@@ -1,35 +1,35 @@
-//! Cases take turns: a machine's weather (other load, the disk's mood) hits all of them alike.
+//! Alternates the cases, so that other load and changes in disk speed affect all cases alike.
 
 use anyhow::Result;
 
 use crate::context::RunContext;
 use crate::result::{Better, Case, Series};
 
-/// What one round of one case gave.
+/// Result of one round of one case.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) value: f64,
     pub(crate) series: Vec<Series>,
 }
 
-/// A case in tasks per second.
+/// Returns a case in tasks per second.
 pub(crate) fn rate(name: impl Into<String>) -> Case {
     case(name, "tasks/s", Better::Higher)
 }
 
-/// A case without rounds yet.
+/// Returns a case without rounds.
 pub(crate) fn case(name: impl Into<String>, unit: &str, better: Better) -> Case {
     Case { name: name.into(), unit: unit.to_owned(), better, ..Case::default() }
 }
 
-/// The case as a ratio to another, with the bound for it.
+/// Returns the case as a ratio to another case, with the bound for the ratio.
 pub(crate) fn against(case: Case, reference: &str, goal: Option<f64>) -> Case {
     Case { reference: Some(reference.to_owned()), goal, ..case }
 }
 
-/// Measures each case once per round, forth in odd rounds and back in even ones: what grows steadily
-/// in the course of a run then weighs on all of them alike. `measure` gets the case's place and the
-/// round, from 1.
+/// Measures each case once per round, in order in odd rounds and in reverse order in even rounds,
+/// so that a steady trend during the run affects all cases alike. `measure` receives the index of
+/// the case and the round, from 1.
 pub(crate) async fn alternate(
     context: &RunContext,
     scenario: &str,

@@ -1,6 +1,6 @@
-//! Once a second, beside the measurement: dead rows, sizes, buffers of claims, memory, processor
-//! time. Each look costs the server about a millisecond; throughput is not among it, because history
-//! knows it exactly afterwards.
+//! Samples dead rows, sizes, claim buffers, memory and processor time once a second during a
+//! measurement. Each sample costs the server about a millisecond. Throughput is not sampled,
+//! because history provides it exactly afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ SELECT (pg_current_wal_insert_lsn() - '0/0')::float8, s.n_dead_tup::float8,
     pg_relation_size(s.relid)::float8, pg_indexes_size(s.relid)::float8
 FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 
-/// Buffers, calls and rows of the claim since the server started.
+/// Buffers, calls and rows of the claim statement since the server started.
 const CLAIMS: &str = "/* loadtest.claims */
 SELECT coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::float8,
     coalesce(sum(s.calls), 0)::float8, coalesce(sum(s.rows), 0)::float8
@@ -34,7 +34,7 @@ const MB: f64 = 1024.0 * 1024.0;
 
 type Curves = BTreeMap<(&'static str, &'static str), Vec<(f64, f64)>>;
 
-/// A look at the counters.
+/// One reading of the claim counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Claims {
     pub(crate) buffers: f64,
@@ -43,7 +43,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// What came after an earlier look.
+    /// Returns the difference from an earlier reading.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             buffers: self.buffers - before.buffers,
@@ -53,14 +53,14 @@ impl Claims {
     }
 }
 
-/// Looks until it is ended.
+/// Background sampler.
 pub(crate) struct Sampler {
     curves: Arc<Mutex<Curves>>,
     _task: JoinSet<()>,
 }
 
 impl Sampler {
-    /// Begins. `pids` are the workers; of one that goes away the curves just end.
+    /// Starts sampling. `pids` are the workers; the curves of a worker end with its process.
     pub(crate) async fn start(
         context: &RunContext,
         database: &Database,
@@ -81,7 +81,7 @@ impl Sampler {
         Ok(Self { curves, _task: task })
     }
 
-    /// Ends it, and returns what it saw.
+    /// Stops sampling and returns the series.
     pub(crate) fn end(self, round: usize) -> Vec<Series> {
         let curves =
             std::mem::take(&mut *self.curves.lock().unwrap_or_else(PoisonError::into_inner));
@@ -101,13 +101,13 @@ struct SamplingTask {
     session: Session,
     counts_statements: bool,
     pids: Vec<u32>,
-    /// Of a server of one's own.
+    /// Postmaster of the private server.
     postmaster: Option<u32>,
     begun: Instant,
     curves: Arc<Mutex<Curves>>,
 }
 
-/// What differences are taken from.
+/// Previous reading, for differences.
 struct Before {
     at: f64,
     wal: f64,
@@ -117,7 +117,7 @@ struct Before {
 }
 
 impl SamplingTask {
-    /// An error ends the curves, not the measurement: the measurement meets it too if it matters.
+    /// An error ends the curves, not the measurement; the measurement meets a relevant error too.
     async fn run(self) {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -177,13 +177,13 @@ impl SamplingTask {
     }
 }
 
-/// The counters of the claim in this database.
+/// Reads the counters of the claim statement in this database.
 pub(crate) async fn claims(session: &Session) -> Result<Claims> {
     let row = &session.query_typed(CLAIMS, &[]).await?[0];
     Ok(Claims { buffers: row.get(0), calls: row.get(1), rows: row.get(2) })
 }
 
-/// Processor time of these processes. A process that ends takes its share with it.
+/// Returns the processor time of these processes. The total loses the share of a process that ends.
 pub(crate) fn cpu_seconds(pids: &[u32]) -> f64 {
     pids.iter().filter_map(|pid| cpu_time(*pid)).sum::<Duration>().as_secs_f64()
 }

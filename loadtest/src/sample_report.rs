@@ -1,10 +1,10 @@
-//! Results made up for the tests of tables and pages. The numbers are nobody's measurement.
+//! Synthetic results for the tests of tables and pages. The numbers are not measurements.
 
 use crate::result::{
     Better, Case, Check, FORMAT, Machine, Percentiles, Results, Scenario, Series, Server,
 };
 
-/// A run with every kind of scenario that a page has to show.
+/// Returns a run with every kind of scenario that a page must show.
 pub(crate) fn results() -> Results {
     Results {
         format: FORMAT,
@@ -30,7 +30,7 @@ pub(crate) fn results() -> Results {
     }
 }
 
-/// A rate for each of three rounds.
+/// Returns a case with a rate for each of three rounds.
 fn rate(name: &str, rounds: [f64; 3]) -> Case {
     let series = (1..).zip(rounds).map(|(round, rate)| wave("throughput", "tasks/s", round, rate));
     Case {
@@ -42,24 +42,24 @@ fn rate(name: &str, rounds: [f64; 3]) -> Case {
     }
 }
 
-/// The case as a ratio.
+/// Returns the case as a ratio.
 fn of(case: Case, reference: &str, goal: Option<f64>) -> Case {
     Case { reference: Some(reference.into()), goal, ..case }
 }
 
-/// A line around a level, the same each time.
+/// Returns a deterministic series around a level.
 fn wave(name: &str, unit: &str, round: usize, level: f64) -> Series {
     let points = (0..40_u32).map(|second| {
         let time = f64::from(second);
         let phase = f64::from(u32::try_from(round).unwrap_or_default());
         let swing = (time / 3.0 + phase).sin() * 0.06 + (time * 1.7 + phase * 2.0).cos() * 0.03;
-        // As many digits as come back from JSON unchanged.
+        // Only digits that survive the JSON round trip.
         (time, (level * (1.0 + swing) * 10.0).round() / 10.0)
     });
     Series { name: name.into(), unit: unit.into(), round, points: points.collect() }
 }
 
-/// A line from zero with this slope.
+/// Returns a series from zero with this slope.
 fn slope(name: &str, unit: &str, round: usize, slope: f64) -> Series {
     let points = (0..40_u32).map(f64::from).map(|second| (second, slope * second));
     Series { name: name.into(), unit: unit.into(), round, points: points.collect() }

@@ -1,4 +1,4 @@
-//! What can be measured.
+//! All scenarios.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -28,7 +28,7 @@ mod scheduled;
 mod schedules;
 mod soak;
 
-/// A scenario, as on the command line.
+/// A scenario, named as on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     Drain,
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// As on the command line.
+    /// Name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Drain => "drain",
@@ -78,36 +78,37 @@ impl Kind {
         }
     }
 
-    /// One line for people.
+    /// One-line description.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Drain => "a backlog of tasks, each one INSERT, exactly once",
             Self::Noop => "a backlog of SELECT 1: the queue's own work",
-            Self::Enqueue => "submitting: one by one, in bulk, by the program",
-            Self::Latency => "from the commit of an enqueue to the start of its statement",
-            Self::Backlog => "the rate in front of a small and of a large backlog",
-            Self::History => "the rate with and without finished tasks on record",
-            Self::Pinned => "the rate while an old snapshot stays open",
-            Self::Scheduled => "the rate with and without tasks that are due later",
-            Self::Capped => "the rate with and without many tasks of a run that is at its limit",
-            Self::Runs => "graphs of tasks: one wide run beside many small ones, and a chain",
+            Self::Enqueue => "enqueueing: single tasks, bulk, the command-line program",
+            Self::Latency => {
+                "pick-up latency: from the commit of an enqueue to the start of its statement"
+            }
+            Self::Backlog => "throughput with a small and with a large backlog",
+            Self::History => "throughput with and without finished tasks in history",
+            Self::Pinned => "throughput while an old snapshot stays open",
+            Self::Scheduled => "throughput with and without scheduled tasks",
+            Self::Capped => "throughput with and without many tasks of a run at its limit",
+            Self::Runs => "task graphs: one wide run compared with many small runs, and a chain",
             Self::Schedules => {
-                "many schedules: a tick of none due, all due at once, the delay of a fire"
+                "many schedules: a tick with none due, all due at once, the delay of a fire"
             }
             Self::Fleet => "1 to 64 worker processes on one backlog",
-            Self::Idle => "what a fleet costs that has nothing to do",
-            Self::Scale => "what grows with the fleet, up to 1,250 workers, and what a task costs",
+            Self::Idle => "cost of an idle fleet",
+            Self::Scale => "cost per worker with up to 1,250 workers, and cost per task",
             Self::Recovery => {
-                "until work goes on: a worker killed, stopped, the database restarted"
+                "recovery time: a worker killed, a worker stopped, the database restarted"
             }
             Self::Memory => "memory of a worker: a long drain, a huge result, many notices",
-            Self::Console => "the web console in front of many live tasks and a long history",
+            Self::Console => "the web console with many live tasks and a long history",
             Self::Chaos => "a drain with a worker killed every two seconds, exactly once",
-            Self::Soak => "a mixed load for long: what is not flat",
+            Self::Soak => "a long mixed load: stability of rate, memory and table sizes",
         }
     }
 
-    /// Measures it.
     pub(crate) async fn run(self, context: &RunContext) -> Result<Scenario> {
         let scenario = match self {
             Self::Drain => drain::run(context).await,

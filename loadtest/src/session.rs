@@ -7,21 +7,21 @@ use queue::connect::{self, Environment, Target};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
-/// A client with what drives it.
+/// A client with its background driver.
 pub(crate) struct Session {
     client: Client,
     _driver: JoinSet<()>,
 }
 
 impl Session {
-    /// Connects. With a server of the user's, the variables `PG*` complete the URL as for `psql`.
+    /// Connects. For a user's server, the `PG*` variables complete the URL as for `psql`.
     pub(crate) async fn open(url: &str, environment: &Environment) -> Result<Self> {
         let target = Target::resolve(Some(url), environment)?.with_application_name("loadtest");
         let (client, connection) =
             connect::open(&target).await.context("could not connect to the server")?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
-            // Its end shows in the client.
+            // The client reports the end of the connection.
             let _ = connection.await;
         });
         Ok(Self { client, _driver: driver })

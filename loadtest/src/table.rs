@@ -1,4 +1,4 @@
-//! Results as text: tables for a terminal, and one in Markdown for the README.
+//! Prints results as text: tables for a terminal, and a Markdown table for the README.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -11,29 +11,29 @@ use crate::goal_check::{GoalCheck, checks_passed, goals, goals_met};
 use crate::number_format::{count, figure, goal, percent, ratio, with_unit};
 use crate::result::{Case, Check, Percentiles, Results, Scenario};
 
-/// What a word means to the reader; on a terminal, its colour.
+/// Meaning of a word; determines its colour on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Nothing special.
+    /// Neutral.
     Plain,
-    /// As it should be.
+    /// Good.
     Good,
-    /// Wrong.
+    /// Bad.
     Bad,
 }
 
-/// Prints all of the run.
+/// Prints the whole run.
 ///
 /// # Errors
-/// Standard output takes no more, and not because its reader has gone.
+/// Returns an error if standard output cannot be written; a closed pipe is not an error.
 pub(crate) fn print(results: &Results) -> io::Result<()> {
     write(&text(results))
 }
 
-/// Writes text and ends the line. `loadtest … | head` is no error.
+/// Writes text with a final newline. A closed pipe (`loadtest … | head`) is not an error.
 ///
 /// # Errors
-/// As [`print()`].
+/// Same as [`print()`].
 pub(crate) fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
@@ -42,7 +42,7 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
     }
 }
 
-/// All of the run.
+/// Formats the whole run.
 #[must_use]
 pub(crate) fn text(results: &Results) -> String {
     let mut text = String::new();
@@ -67,7 +67,7 @@ pub(crate) fn text(results: &Results) -> String {
     text + &summary(results)
 }
 
-/// `11 of 13 goals met, 24 of 24 checks passed`.
+/// Formats the totals: `11 of 13 goals met, 24 of 24 checks passed`.
 #[must_use]
 pub(crate) fn summary(results: &Results) -> String {
     let ((met, goals), (passed, checks)) = (goals_met(results), checks_passed(results));
@@ -133,7 +133,7 @@ fn painted(word: &str, good: bool) -> String {
     if io::stdout().is_terminal() { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
 }
 
-/// Whether the goal is met, in a word.
+/// Returns the verdict on a goal as a word.
 #[must_use]
 pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> (&'static str, Tone) {
     match (goal_check.case.goal, goal_check.met) {
@@ -144,8 +144,8 @@ pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> (&'static str, Tone) {
     }
 }
 
-/// A table without lines, as wide as the terminal or as it needs to be. The columns with numbers are
-/// aligned to the right.
+/// Returns a table without lines, as wide as the terminal or as its content. Numeric columns are
+/// right-aligned.
 #[must_use]
 pub(crate) fn plain(headings: &[&str], numbers: &[usize]) -> Table {
     let mut table = Table::new();
@@ -162,7 +162,7 @@ pub(crate) fn plain(headings: &[&str], numbers: &[usize]) -> Table {
     table
 }
 
-/// A field of a table; coloured on a terminal only.
+/// Returns a table cell; coloured on a terminal only.
 #[must_use]
 pub(crate) fn cell(text: &str, tone: Tone) -> Cell {
     let cell = Cell::new(visible(text));
@@ -177,7 +177,7 @@ fn indented(table: &Table) -> String {
     table.lines().map(|line| format!("  {}", line.trim_end())).collect::<Vec<_>>().join("\n")
 }
 
-/// The goals of the run as one table in Markdown, with what is needed to judge it.
+/// Formats the goals of the run as one Markdown table, with the environment needed to judge them.
 #[must_use]
 pub(crate) fn markdown(results: &Results) -> String {
     let Results { machine, server, .. } = results;
@@ -224,7 +224,7 @@ fn median_and_spread(case: &Case) -> String {
     with_unit(median, &case.unit) + &spread.unwrap_or_default()
 }
 
-/// Text that a Markdown table shows as it is.
+/// Escapes text for a Markdown table.
 fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in visible(text).chars() {
@@ -237,7 +237,7 @@ fn escaped(text: &str) -> String {
     shown
 }
 
-/// The day of an RFC 3339 time.
+/// Returns the day of an RFC 3339 time.
 #[must_use]
 pub(crate) fn day(time: &str) -> &str {
     time.split(['T', ' ']).next().unwrap_or_default()

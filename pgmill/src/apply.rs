@@ -1,4 +1,4 @@
-//! `pgmill apply`: all files or none.
+//! `pgmill apply`: applies jobs, schedules and dependencies from files in one transaction.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,16 +20,16 @@ use crate::output::Output;
 use crate::session::commit_unless_dry_run;
 use crate::source::{Source, ValidationError};
 
-/// A file that was read.
+/// A parsed file.
 enum Input {
     Toml(Source, JobFile),
     Sql(Source),
 }
 
-/// Makes the jobs what the files say, in one transaction, and tells the difference.
+/// Applies the files in one transaction, and prints the changes.
 ///
 /// # Errors
-/// A file that cannot be read or is wrong; what the database refuses; database trouble.
+/// Fails for a file that cannot be read or has an error, or that the database refuses.
 pub(crate) async fn run(
     client: &mut Client,
     out: &Output,
@@ -41,9 +41,9 @@ pub(crate) async fn run(
         Input::Toml(..) => None,
     });
     if let (true, Some(source)) = (args.prune, runs_sql) {
-        let message = format!("--prune does not go with {}", source.path.display());
+        let message = format!("--prune cannot be used with {}", source.path.display());
         return Err(Failure::usage(message)
-            .hint("It cannot be known which jobs a .sql file declares: apply it by itself."));
+            .hint("The jobs that a .sql file declares are unknown: apply it separately."));
     }
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let before = load_definitions(&transaction).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn run(
     let plan = ApplyPlan::between(&before, &load_definitions(&transaction).await?);
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if runs_sql.is_some() && !args.dry_run {
-        // It may have submitted tasks.
+        // The script may have submitted tasks.
         enqueue::notify(client).await?;
     }
     print_plan(out, &plan, &inputs, args.dry_run)
@@ -79,11 +79,11 @@ fn print_plan(
     }
     let changes = counted(plan.len() as u64, "change");
     out.text(&match (plan.len(), dry_run) {
-        // What a script does besides is not looked at.
+        // Other effects of a script are not compared.
         (0, _) if inputs.iter().any(|input| matches!(input, Input::Sql(_))) => {
-            "nothing to change in jobs, schedules and dependencies".to_owned()
+            "no changes to jobs, schedules and dependencies".to_owned()
         }
-        (0, _) => "nothing to change".to_owned(),
+        (0, _) => "no changes".to_owned(),
         (_, true) => format!("would apply {changes} from {}", counted(files as u64, "file")),
         (_, false) => format!("applied {changes} from {}", counted(files as u64, "file")),
     })?;
@@ -108,8 +108,8 @@ async fn apply(
     inputs: &[Input],
     prune: bool,
 ) -> Result<(), Failure> {
-    // First what holds everywhere: whether a job has a circle depends on it, and whether it waits for
-    // a task whose result it takes.
+    // Dependencies first: the checks of a job for cycles, and that a task waits for each task whose
+    // result it uses, depend on them.
     for input in inputs {
         let Input::Toml(source, file) = input else { continue };
         for it in &file.dependencies {
@@ -123,7 +123,7 @@ async fn apply(
             Input::Toml(source, file) => {
                 for job in &file.jobs {
                     let mut document = job.document.clone();
-                    // What one prune disabled, the next one enables where a file has it again.
+                    // A job that a prune disabled is enabled when a file declares it again.
                     if prune && document.get("enabled").is_none() {
                         document["enabled"] = json!(true);
                     }
@@ -138,7 +138,7 @@ async fn apply(
                 .map_err(|error| sql_failure(source, error.into()))?,
         }
     }
-    // After all jobs: a schedule names jobs of any file.
+    // Schedules after all jobs: a schedule can run jobs of any file.
     for input in inputs {
         let Input::Toml(source, file) = input else { continue };
         for it in &file.schedules {
@@ -153,17 +153,17 @@ async fn apply(
 fn dependency_failure(place: &str, error: QueueError) -> Failure {
     let circle = error.refused();
     let failure = Failure::from(error).at(place);
-    // The others may be none of these files any more: what a file leaves out stays.
+    // Other dependencies of the cycle may come from earlier files: apply does not remove them.
     if circle {
         failure.hint(
-            "pgmill dependency list shows those that hold; pgmill dependency remove ends one.",
+            "pgmill dependency list shows the existing ones; pgmill dependency remove removes one.",
         )
     } else {
         failure
     }
 }
 
-/// The server names the task in the error's column.
+/// Adds the location of the task, which the server reports as the column of the error.
 fn job_failure(source: &Source, job: &job_file::Job, error: QueueError) -> Failure {
     let task = match &error {
         QueueError::Database(error) => error.as_db_error().and_then(|it| it.column()),
@@ -218,7 +218,7 @@ async fn prune(
     prune_schedules(transaction, inputs).await
 }
 
-/// Schedules that some file declared, and none of these.
+/// Removes schedules that earlier files declared and these files do not.
 async fn prune_schedules(transaction: &Transaction<'_>, inputs: &[Input]) -> Result<(), Failure> {
     let declared: BTreeSet<&str> = inputs
         .iter()
@@ -238,7 +238,7 @@ async fn prune_schedules(transaction: &Transaction<'_>, inputs: &[Input]) -> Res
     Ok(())
 }
 
-/// Reads every file, and looks for what is wrong with them before the database is asked.
+/// Reads and checks all files before the database is used.
 fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     let mut inputs = Vec::new();
     let mut seen = BTreeSet::new();
@@ -264,7 +264,7 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
         })
         .filter_map(|path| fs::canonicalize(path).ok())
         .collect();
-    // A file of a folder that a task names is that task's statement, and nothing to run here.
+    // A file of a folder that a task uses as its statement_file is not a script.
     inputs.retain(|(_, known, named)| *named || !statements.contains(known));
     let inputs: Vec<Input> = inputs.into_iter().map(|(input, ..)| input).collect();
     let mut files = Vec::new();
@@ -278,27 +278,28 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     Ok(inputs)
 }
 
-/// A script runs inside a transaction that is not its own, and there is nobody to send it data.
+/// Checks that a script has no transaction control and no COPY through the client: it runs inside
+/// the transaction of apply, and no client sends data.
 fn runnable(source: &Source) -> Result<(), Failure> {
     let Some(forbidden) = scan::forbidden(&source.text) else { return Ok(()) };
     let (message, hint) = match forbidden {
         scan::Forbidden::TransactionControl { word, .. } => {
-            (format!("{word} is not allowed here: all files are one transaction"), "Leave it out.")
+            (format!("{word} is not allowed: all files are one transaction"), "Remove it.")
         }
         scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
-            ("COPY through the client is not possible here".to_owned(), "Use INSERT, or psql.")
+            ("COPY through the client is not supported".to_owned(), "Use INSERT, or psql.")
         }
     };
     Err(source.to_failure(ValidationError::new(forbidden.offset(), message).hint(hint)))
 }
 
-/// The files, and whether they were named themselves.
+/// Returns the files, and whether each was named directly (not found in a folder).
 fn paths_of_files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, bool)>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() {
             if !ends_in(path, "toml") && !ends_in(path, "sql") && path.exists() {
-                let message = format!("{} ends neither in .toml nor in .sql", path.display());
+                let message = format!("{} must end in .toml or .sql", path.display());
                 return Err(Failure::usage(message));
             }
             files.push((path.clone(), true));
@@ -313,7 +314,7 @@ fn paths_of_files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, bool)>, Failure> {
             }
         }
         if found.is_empty() {
-            let message = format!("there is no .toml and no .sql file in {}", path.display());
+            let message = format!("no .toml or .sql file in {}", path.display());
             return Err(Failure::usage(message));
         }
         found.sort();

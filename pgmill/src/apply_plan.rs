@@ -1,4 +1,4 @@
-//! The difference between the jobs and schedules of before and after, in words.
+//! Difference between the definitions before and after `apply`, as lines of text and as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use serde_json::{Map, Value};
 
 use crate::format::counted;
 
-/// Jobs and schedules, as documents, and the dependencies that hold everywhere.
+/// Jobs and schedules, as documents, and the dependencies that apply to every job.
 pub(crate) struct Definitions {
     pub(crate) jobs: Vec<Value>,
     pub(crate) schedules: Vec<Value>,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// What has changed.
+/// The changes of one `apply`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ApplyPlan {
     jobs: Vec<JobChange>,
@@ -37,7 +37,7 @@ struct JobChange {
     change: Change,
     enabled: bool,
     tasks: usize,
-    /// Of the job itself.
+    /// Changed fields of the job itself.
     fields: Vec<String>,
     task_changes: Vec<TaskChange>,
     edge_changes: Vec<EdgeChange>,
@@ -75,7 +75,7 @@ struct DependencyChange {
 }
 
 impl Change {
-    /// `None`: there is none.
+    /// Returns `None` without a change.
     fn between<T: PartialEq>(before: Option<&T>, after: Option<&T>) -> Option<Self> {
         match (before, after) {
             (None, Some(_)) => Some(Self::Added),
@@ -95,7 +95,7 @@ impl Change {
 }
 
 impl ApplyPlan {
-    /// What leads from one to the other.
+    /// Computes the changes from `before` to `after`.
     pub(crate) fn between(before: &Definitions, after: &Definitions) -> Self {
         let (was, is) = (by_name(&before.jobs), by_name(&after.jobs));
         let jobs = all_keys(&was, &is)
@@ -125,12 +125,12 @@ impl ApplyPlan {
         Self { jobs: jobs.collect(), schedules, dependencies: dependencies.collect() }
     }
 
-    /// How many jobs, schedules and dependencies change.
+    /// Number of jobs, schedules and dependencies that change.
     pub(crate) fn len(&self) -> usize {
         self.jobs.len() + self.schedules.len() + self.dependencies.len()
     }
 
-    /// A line for each.
+    /// Returns one line per change.
     pub(crate) fn lines(&self) -> Vec<String> {
         let jobs = self.jobs.iter().map(JobChange::line);
         let dependency = |it: &DependencyChange| {
@@ -157,7 +157,7 @@ impl JobChange {
             return format!("+ job {name} ({}{disabled})", counted(self.tasks as u64, "task"));
         }
         if self.change == Change::Removed {
-            return format!("- job {name} (gone)");
+            return format!("- job {name} (removed)");
         }
         let enabled = self.fields.iter().any(|field| field == "enabled");
         if enabled && self.fields.len() + self.task_changes.len() + self.edge_changes.len() == 1 {
@@ -189,7 +189,7 @@ impl JobChange {
     }
 }
 
-/// Nothing for what is usual.
+/// The expected outcome in parentheses; empty for the default.
 fn expected_suffix(expected: &str) -> String {
     if expected == "succeeded" { String::new() } else { format!(" ({expected})") }
 }
@@ -269,7 +269,7 @@ fn pairs(dependencies: &[Dependency]) -> BTreeMap<(&str, &str), &str> {
     pairs
 }
 
-/// What edges expect, by (parent, child).
+/// Expected outcomes of edges, by (parent, child).
 fn edges(tasks: &[Value]) -> BTreeMap<(&str, &str), &str> {
     let mut edges = BTreeMap::new();
     for task in tasks {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_named_and_nothing_else() {
+    fn only_changes_are_listed() {
         let before = declared(
             json!([
                 {"name": "daily", "enabled": true, "tasks": [

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `pgmill`.
 
 mod capacity;
 mod console;
@@ -44,6 +44,11 @@ pub(crate) use schedule::{
 };
 pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskVerb};
 
+use crate::history::DEFAULT_SINCE;
+
+/// Help heading of options that select rows.
+pub(super) const FILTERS: &str = "Filters";
+
 const AFTER_HELP: &str = "\
 Examples:
   pgmill init
@@ -57,17 +62,18 @@ Examples:
   pgmill console
 
 Exit codes:
-    0  it worked; doctor: no problem; health: the worker is well
-    1  something failed that has no code of its own; doctor: at least one problem; health: not well
-    2  the command line or a file is wrong, or a question could not be asked
-    4  no such task, queue, worker or job; or nothing matched
-    5  refused: a value, a missing right, no schema or an unknown version of it
-   75  the database cannot be reached: try again later
+    0  success; doctor: no problem found; health: the worker is healthy
+    1  failure without a code of its own; doctor: problem found; health: the worker is not healthy
+    2  invalid command line or file, or confirmation needed without a terminal
+    4  no such task, queue, worker, job or run; or nothing matched
+    5  refused: invalid value, missing privilege, no schema or an unsupported schema version
+   75  database unreachable: try again later
 
-Without --database-url, DATABASE_URL and the like the connection is what psql would use: PGHOST,
-PGUSER, PGSERVICE, PGPASSFILE and so on. Reading takes the role mill_viewer, steering mill_operator.";
+Without --database-url, --database-url-file and their variables pgmill connects as psql does: with
+PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on. Commands that only read need the role mill_viewer,
+commands that change something mill_operator.";
 
-/// See, steer and examine a pgmill fleet.
+/// Inspect and operate a pgmill fleet.
 #[derive(Debug, Parser)]
 #[command(name = "pgmill", version, after_help = AFTER_HELP, max_term_width = 100)]
 #[command(propagate_version = true, disable_help_subcommand = true, subcommand_required = true)]
@@ -79,34 +85,35 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What every verb takes.
+/// Options of every subcommand.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where the fleet's database is: URL or key=value pairs, as for psql
+    /// Database of the fleet: URL or key=value pairs, as for psql
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "CONNINFO")]
     #[arg(global = true)]
     database_url: Option<String>,
-    /// The file that holds it, in place of --database-url
+    /// File that contains the connection string, instead of --database-url
     #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE", global = true)]
     database_url_file: Option<PathBuf>,
-    /// What counts of these two; in arguments every user of the machine can read it.
+    /// The connection source of these two options and where it was given: every user of the machine
+    /// can read arguments.
     #[arg(skip)]
     pub(crate) given: Option<(ConnectionSource, Layer)>,
-    /// Print one JSON document; times are RFC 3339 in UTC
+    /// Print one JSON document; timestamps are RFC 3339 in UTC
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Print no colours
+    /// Disable colours
     #[arg(long, env = "NO_COLOR", global = true, hide = true, num_args = 0..=1)]
     #[arg(require_equals = true, default_missing_value = "1")]
     pub(crate) no_color: Option<String>,
 }
 
 impl Args {
-    /// The process's command line.
+    /// Parses the command line of this process.
     ///
     /// # Errors
-    /// What is wrong with it; also --help and --version.
+    /// Returns the usage error; also the texts of `--help` and `--version`.
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut args = Self::from_arg_matches(&matches)?;
@@ -125,52 +132,52 @@ impl Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Apply the schema to the database, or find it applied
+    /// Install the schema, or upgrade an older one
     #[command(after_help = "\
 Examples:
   pgmill init --dry-run
   pgmill init --database-url postgresql://postgres@db/app
 
-Needs a superuser, or a role with CREATEROLE and with CREATE on the database. It does the same as
-psql -f schema.sql; running it again changes nothing.")]
+Requires a superuser, or a role with CREATEROLE and CREATE on the database. On an empty database the
+effect is that of psql -f schema.sql; repeating the command changes nothing.")]
     Init(DryRun),
-    /// One screen: problems, queues, workers, and how the tasks of the last hour ended
+    /// Show problems, queues, workers, and the task outcomes of the last hour
     #[command(after_help = "Examples:\n  pgmill status\n  watch -n 5 pgmill status\n  \
                             pgmill status --json | jq '.queues[] | select(.paused)'")]
     Status,
-    /// The fleet on the terminal, looked at again and again; keys to cancel, pause, drain, drill down
+    /// Show the fleet live on the terminal, with keys to cancel, pause, drain and inspect
     #[command(after_help = "\
 Examples:
   pgmill top
   pgmill top --interval 500ms
   NO_COLOR=1 pgmill top
 
-Works over ssh and in 80 columns; ? lists the keys. Looking takes the role mill_viewer, acting
-mill_operator. When the database goes away, the last look stays and top connects again.")]
+Works over ssh and in 80 columns; ? lists the keys. Viewing needs the role mill_viewer, acting
+mill_operator. When the connection is lost, the last snapshot stays and top reconnects.")]
     Top(TopArgs),
     /// List, show, cancel and retry tasks
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill task list --queue etl\n  pgmill task show 4711")]
     Task(TaskVerb),
-    /// List, pause, resume and limit queues
+    /// List, pause, resume and configure queues
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill queue list\n  pgmill queue pause etl")]
     Queue(QueueVerb),
-    /// List priorities, change their weights, keep readers for reserved tasks
+    /// List priorities, set their weights, reserve readers for tasks of priority reserved
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill priority list\n  pgmill priority set low=10")]
     Priority(PriorityVerb),
-    /// List, make, change and remove groups
+    /// List, create, change and remove groups
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill group list\n  \
                             pgmill group set nightly --active 22:00-06:00 --zone Europe/Berlin")]
     Group(GroupVerb),
-    /// List, make, change and remove profiles: logins that tasks may run as
+    /// List, create, change and remove profiles: logins that tasks may run as
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill profile list\n  \
                             pgmill profile set etl --allow loaders")]
     Profile(ProfileVerb),
-    /// List limits, and change those of concurrency keys
+    /// List limits, and set the limits of concurrency keys
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill limit list\n  \
                             pgmill limit set customer-17 --max-running 4")]
@@ -179,81 +186,81 @@ mill_operator. When the database goes away, the last look stays and top connects
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill run list\n  pgmill run show 12 --watch")]
     Run(RunVerb),
-    /// List, show, test, steer and declare schedules; their history and log
+    /// List, show, test, change and define schedules; show their history and log
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill schedule list\n  pgmill schedule test nightly")]
     Schedule(ScheduleVerb),
-    /// Make the database's jobs and schedules what files say
+    /// Apply jobs, schedules and dependencies from files
     #[command(after_help = job::APPLY_HELP)]
     Apply(ApplyArgs),
     /// List, show, enable and disable jobs
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill job list\n  pgmill job show daily,sunday")]
     Job(JobVerb),
-    /// List, add and remove dependencies that hold in every job
+    /// List, add and remove dependencies that apply to every job
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill dependency list\n  \
                             pgmill dependency add mart_orders vault_orders")]
     Dependency(DependencyVerb),
-    /// What leads to a task, and what follows from it, over all jobs
+    /// Show the upstream and downstream tasks of a task across all jobs
     #[command(after_help = job::LINEAGE_HELP)]
     Lineage(LineageArgs),
     /// List and drain workers
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill worker list\n  pgmill worker drain 3f2a")]
     Worker(WorkerVerb),
-    /// List attempts that ended, the newest first
+    /// List finished attempts, newest first
     #[command(after_help = "\
 Examples:
   pgmill history
   pgmill history --task 4711
   pgmill history --outcome failed --queue etl --since '2 days'
 
-A task has one attempt per run, also those after which it was tried again. `pgmill task list
---finished` lists tasks by their last one.")]
+A task has one row for each attempt, including attempts that were followed by a retry.
+`pgmill task list --finished` lists each task once, with its final attempt.")]
     History(HistoryArgs),
-    /// Who did what: cancelled, retried, paused, changed, and when
+    /// List operator actions: who cancelled, retried, paused or changed what, and when
     #[command(after_help = insight::AUDIT_HELP)]
     Audit(AuditArgs),
-    /// What failed, by kind of error, and how to run a kind of it again
+    /// List failed attempts grouped by error, to retry one group of them
     #[command(after_help = insight::FAILURES_HELP)]
     Failures(FailuresArgs),
-    /// How long tasks take, by name: median, 95th percentile, mean, last, trend
+    /// Show durations by task name: median, 95th percentile, mean, last, trend
     #[command(after_help = insight::DURATIONS_HELP)]
     Durations(DurationsArgs),
-    /// One sentence: why this task is not running now, or what it is doing; why a schedule does not fire
+    /// Explain in one sentence why a task is not running, or why a schedule does not fire
     #[command(
         after_help = "Examples:\n  pgmill why 4711\n  pgmill why 12/raw_orders\n  pgmill why nightly"
     )]
     Why {
-        /// The task's id, RUN/NAME of a task of a run, or a schedule
+        /// Task id, RUN/NAME of a task of a run, or schedule name
         #[arg(value_name = "TASK|SCHEDULE", value_parser = subject, allow_negative_numbers = true)]
         task: Subject,
     },
-    /// Ask a worker whether it is well; exit code 1 if not. Needs no database
+    /// Check the health of a worker over HTTP, without a database; exit code 1 if it is not healthy
     #[command(after_help = "\
 Examples:
   pgmill health
   pgmill health http://127.0.0.1:9187/livez --timeout 2s
   pgmill health worker-1:9187 --json
 
-/readyz is 200 while the worker claims tasks, /livez while it lives. For containers without another
-program that could ask.")]
+/readyz returns 200 while the worker claims tasks, /livez while it is alive. For containers without
+another HTTP client.")]
     Health(HealthArgs),
-    /// Serve the web console: what an operator opens at night
+    /// Serve the web console
     #[command(after_help = console::CONSOLE_HELP)]
     Console(ConsoleArgs),
-    /// Check everything the fleet depends on; exit code 1 if something is wrong
+    /// Check everything the fleet depends on; exit code 1 if there is a problem
     #[command(after_help = "\
 Examples:
   pgmill doctor
   pgmill doctor --json | jq '.checks[] | select(.status == \"problem\")'
 
-To compare the schema with what it should be, it is applied under another name inside a transaction
-that is rolled back. That needs CREATE on the database and membership in mill_owner; without them
-this check is skipped. Nothing is changed.")]
+To find schema drift, doctor installs the expected schema under another name inside a transaction,
+compares the two and rolls back. That needs CREATE on the database and membership in mill_owner;
+without them this check is skipped. Nothing is changed.")]
     Doctor,
-    /// Print what makes a shell complete pgmill's verbs and flags
+    /// Print a shell completion script
     #[command(after_help = "\
 Examples:
   pgmill completions bash > ~/.local/share/bash-completion/completions/pgmill
@@ -263,7 +270,7 @@ Examples:
 }
 
 impl Command {
-    /// The role to grant to somebody who lacks the right for it.
+    /// The role to grant to a login that lacks the privilege for this command.
     pub(crate) fn role(&self) -> Option<&'static str> {
         match self {
             Self::Init(_) | Self::Health(_) | Self::Completions(_) => None,
@@ -320,35 +327,37 @@ impl Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// Of this shell
+    /// Shell that runs the script
     pub(crate) shell: Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DryRun {
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
-    /// Of this task
+    /// Attempts of this task only
     #[arg(long, value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    #[arg(help_heading = FILTERS)]
     pub(crate) task: Option<TaskId>,
-    /// Of this queue
-    #[arg(long)]
+    /// Attempts of this queue only
+    #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Of tasks with such a name: * stands for any characters, ? for one
-    #[arg(long, value_name = "PATTERN")]
+    /// Attempts of tasks with a matching name only: * matches any characters, ? a single one
+    #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
-    /// That ended so
+    /// Attempts with this outcome only
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
-    /// That ended at most this long ago: 90s, "1h 30m", "2 days" [default without --task: 1 day]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
+    #[arg(help = since_help("Attempts that ended within this duration only", " without --task"))]
     pub(crate) since: Option<Duration>,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
     pub(crate) limit: i64,
 }
@@ -364,7 +373,13 @@ fn limit() -> clap::builder::RangedI64ValueParser<i64> {
     clap::value_parser!(i64).range(1..=1_000_000)
 }
 
-/// How `pgmill why` is told which task is meant.
+/// Help of a `--since` option: the examples, and the default where the caller applies one.
+fn since_help(meaning: &str, condition: &str) -> String {
+    let hours = DEFAULT_SINCE.as_secs() / 3600;
+    format!("{meaning}: 90s, \"1h 30m\", \"2 days\" [default{condition}: {hours}h]")
+}
+
+/// The argument of `pgmill why`.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Task(TaskId),
@@ -384,16 +399,16 @@ fn subject(text: &str) -> Result<Subject, String> {
 }
 
 fn task_id(text: &str) -> Result<TaskId, &'static str> {
-    text.parse().map(TaskId).map_err(|_| "a task's id is a whole number")
+    text.parse().map(TaskId).map_err(|_| "a task id is an integer")
 }
 
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    const FORMS: &str = "write \"90s\", \"1h 30m\" or \"2 days\"";
-    let span: Span = text.parse().map_err(|_| format!("it is not a duration: {FORMS}"))?;
+    const FORMS: &str = "expected \"90s\", \"1h 30m\" or \"2 days\"";
+    let span: Span = text.parse().map_err(|_| format!("not a duration; {FORMS}"))?;
     let exact = span
         .to_duration(SpanRelativeTo::days_are_24_hours())
-        .map_err(|_| "months and years differ in length: write days".to_owned())?;
-    Duration::try_from(exact).map_err(|_| "it is negative".to_owned())
+        .map_err(|_| "months and years vary in length; expected days".to_owned())?;
+    Duration::try_from(exact).map_err(|_| "must not be negative".to_owned())
 }
 
 #[cfg(test)]
@@ -406,16 +421,16 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_what_people_write() {
+    fn durations_have_friendly_forms() {
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("2 days"), Ok(Duration::from_secs(172_800)));
         assert!(duration("10").unwrap_err().contains("90s"));
-        assert!(duration("1 month").unwrap_err().contains("write days"));
+        assert!(duration("1 month").unwrap_err().contains("expected days"));
         assert!(duration("-5s").is_err());
     }
 
     #[test]
-    fn a_bulk_verb_names_what_it_is_about() {
+    fn a_bulk_command_needs_ids_or_a_filter() {
         for wrong in [
             &["pgmill", "task", "cancel"][..],
             &["pgmill", "task", "cancel", "--yes"],

@@ -11,10 +11,7 @@ use crate::format::{local_time, one_line};
 use crate::output::{Field, Output};
 use crate::task_list::{close, cut};
 
-/// Lists who did what.
-///
-/// # Errors
-/// Database trouble.
+/// Lists operator actions.
 pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Result<u8, Failure> {
     let filter = AuditFilter {
         subject: args.subject.clone(),
@@ -23,7 +20,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Resu
         since: args.since,
         before: None,
     };
-    // One more than shown, to know whether there are more.
+    // One more row than shown, to detect further rows.
     let mut acts = audit::entries(client, &filter, args.limit + 1).await?;
     let more = cut(&mut acts, args.limit);
     if out.json {
@@ -33,7 +30,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Resu
         let headings = ["at", "by", "with", "action", "subject", "detail"];
         out.text(&out.table(&headings, rows))?;
     }
-    close(out, acts.len(), more, "nobody did such a thing")
+    close(out, acts.len(), more, "no matching action")
 }
 
 fn row(act: &AuditEntry) -> Vec<Field> {
@@ -54,7 +51,7 @@ fn row(act: &AuditEntry) -> Vec<Field> {
     ]
 }
 
-/// `name: value, …` on one line.
+/// Formats `name: value, …` on one line.
 fn detail(detail: &Value) -> String {
     let Some(fields) = detail.as_object() else { return value(detail) };
     let fields: Vec<String> =

@@ -13,9 +13,6 @@ use crate::format::span;
 use crate::output::{Field, Output, Tone};
 
 /// Lists priorities.
-///
-/// # Errors
-/// Database trouble.
 pub(crate) async fn list_priorities(client: &Client, out: &Output) -> Result<u8, Failure> {
     let priorities = priority::priorities(client).await?;
     let capacity = priority::reserved_capacity(client).await?;
@@ -36,14 +33,14 @@ pub(crate) async fn list_priorities(client: &Client, out: &Output) -> Result<u8,
     };
     let headings = ["priority", "weight", "share", "pending", "oldest", "running"];
     out.text(&out.table(&headings, priorities.iter().map(row).collect()))?;
-    out.text(&format!("readers kept for reserved tasks: {capacity}"))?;
+    out.text(&format!("reserved capacity: {capacity}"))?;
     Ok(exit::OK)
 }
 
 /// Changes weights.
 ///
 /// # Errors
-/// All of them zero; database trouble.
+/// Fails if all weights would be zero.
 pub(crate) async fn set_weights(
     client: &Client,
     out: &Output,
@@ -66,7 +63,7 @@ pub(crate) async fn set_weights(
     let total: f64 = after.iter().map(|(_, weight)| weight).sum();
     if total <= 0.0 {
         return Err(Failure::new(exit::REFUSED, "all weights would be zero")
-            .hint("At least one must be above it."));
+            .hint("At least one weight must be greater than zero."));
     }
     if !args.dry_run {
         priority::set_weights(client, &weights).await?;
@@ -81,15 +78,12 @@ pub(crate) async fn set_weights(
         .iter()
         .map(|(priority, weight)| format!("{priority} {:.1} %", weight * 100.0 / total))
         .collect();
-    let would = if args.dry_run { "would be" } else { "are" };
-    out.text(&format!("the shares {would} {}", shares.join(", ")))?;
+    let would = if args.dry_run { " would be" } else { "" };
+    out.text(&format!("shares{would}: {}", shares.join(", ")))?;
     Ok(exit::OK)
 }
 
-/// Keeps readers for reserved tasks.
-///
-/// # Errors
-/// Database trouble.
+/// Sets the share of readers that is reserved for tasks of priority reserved.
 pub(crate) async fn set_reserved_capacity(
     client: &Client,
     out: &Output,
@@ -106,14 +100,11 @@ pub(crate) async fn set_reserved_capacity(
         return Ok(exit::OK);
     }
     let would = if args.dry_run { "would be" } else { "is" };
-    out.text(&format!("the reserved capacity {would} {}, it was {was}", args.capacity))?;
+    out.text(&format!("reserved capacity {would} {} (was {was})", args.capacity))?;
     Ok(exit::OK)
 }
 
 /// Lists limits.
-///
-/// # Errors
-/// Database trouble.
 pub(crate) async fn list_limits(client: &Client, out: &Output) -> Result<u8, Failure> {
     let limits = limit::limits(client).await?;
     if out.json {
@@ -121,7 +112,7 @@ pub(crate) async fn list_limits(client: &Client, out: &Output) -> Result<u8, Fai
         return Ok(exit::OK);
     }
     if limits.is_empty() {
-        print_stderr("there is no limit");
+        print_stderr("there are no limits");
         return Ok(exit::OK);
     }
     let row = |limit: &Limit| {
@@ -141,7 +132,7 @@ pub(crate) async fn list_limits(client: &Client, out: &Output) -> Result<u8, Fai
     Ok(exit::OK)
 }
 
-/// Formats a limit of concurrent tasks as all lists show it: `off`, `paused` or the number.
+/// Formats a limit of running tasks as all lists show it: `off`, `paused` or the number.
 pub(crate) fn format_max_running(max_running: Option<i32>) -> String {
     match max_running {
         None => "off".to_owned(),
@@ -150,15 +141,12 @@ pub(crate) fn format_max_running(max_running: Option<i32>) -> String {
     }
 }
 
-/// `100 in 1m 0s`.
+/// Formats a rate: `100 in 1m 0s`.
 pub(crate) fn format_rate(rate: Rate) -> String {
     format!("{} in {}", rate.starts, span(rate.period.as_secs_f64()))
 }
 
 /// Changes the limit of a concurrency key.
-///
-/// # Errors
-/// Database trouble.
 pub(crate) async fn set_limit(
     client: &Client,
     out: &Output,
@@ -179,10 +167,7 @@ pub(crate) async fn set_limit(
     Ok(exit::OK)
 }
 
-/// Sets what is given, and says in words what that means.
-///
-/// # Errors
-/// Database trouble.
+/// Sets the given limits, and returns their descriptions.
 pub(crate) async fn apply_limits(
     client: &Client,
     on: (LimitKind, &str),
@@ -196,7 +181,7 @@ pub(crate) async fn apply_limits(
             limit::set_max_running(client, kind, name, most).await?;
         }
         parts.push(match most {
-            None => "run without a limit (max running off)".to_owned(),
+            None => "run without a limit".to_owned(),
             Some(0) => "no longer start (paused)".to_owned(),
             Some(most) => format!("run at most {most} at once"),
         });
@@ -205,7 +190,7 @@ pub(crate) async fn apply_limits(
         if !dry_run {
             limit::set_rate(client, kind, name, starts).await?;
         }
-        parts.push(starts.map_or("start without a rate limit (rate off)".to_owned(), |starts| {
+        parts.push(starts.map_or("start without a rate limit".to_owned(), |starts| {
             format!("start at most {}", format_rate(starts))
         }));
     }

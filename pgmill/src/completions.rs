@@ -1,4 +1,5 @@
-//! `pgmill completions`: for a shell, from the definition of the command line.
+//! `pgmill completions`: shell completion scripts, generated from the definition of the command
+//! line.
 
 use ::queue::exit;
 
@@ -6,13 +7,10 @@ use crate::args::CompletionsArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Prints the script.
-///
-/// # Errors
-/// Standard output takes no more.
+/// Prints the completion script.
 pub(crate) fn run(out: &Output, args: &CompletionsArgs) -> Result<u8, Failure> {
     let mut script = Vec::new();
-    // Into memory first: it panics where its output is closed.
+    // Into memory first: `generate` panics when its output is closed.
     clap_complete::generate(args.shell, &mut crate::command(), "pgmill", &mut script);
     out.text(String::from_utf8_lossy(&script).trim_end())?;
     Ok(exit::OK)

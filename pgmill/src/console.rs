@@ -8,15 +8,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{ConsoleArgs, Global};
 use crate::failure::Failure;
 
-/// Serves until somebody ends it.
+/// Serves the console until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// A token file that is none; an address that cannot be listened on; no database.
+/// Fails for an invalid token file, an address that cannot be bound, or a failed connection.
 pub(crate) async fn run(global: &Global, args: &ConsoleArgs) -> Result<u8, Failure> {
     let target = terminal::target(global.given.as_ref())?.with_application_name("pgmill console");
     let options = args.flags.options(args.listen).map_err(failure)?;
     let console = Console::start(&target, options).await.map_err(failure)?;
-    print_stderr(format_args!("the console is at {}", console.url()?));
+    print_stderr(format_args!("console listening at {}", console.url()?));
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let end = async move {

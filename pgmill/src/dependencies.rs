@@ -11,10 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Field, Output};
 use crate::session::commit_unless_dry_run;
 
-/// One of the verbs.
-///
-/// # Errors
-/// No such dependency; tasks that would wait for each other; database trouble.
+/// Runs a subcommand of `pgmill dependency`.
 pub(crate) async fn run(
     client: &mut Client,
     out: &Output,
@@ -32,7 +29,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&dependencies)?;
     } else if dependencies.is_empty() {
-        print_stderr("there is no dependency that holds in every job");
+        print_stderr("there are no dependencies that apply to every job");
     } else {
         let row = |it: &Dependency| {
             vec![Field::new(&it.child), Field::new(&it.parent), Field::new(it.expected)]
@@ -56,9 +53,9 @@ async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result
         return Ok(exit::OK);
     }
     let waits = match (changed, pair.dry_run) {
-        (false, _) => "waits already",
+        (false, _) => "already waits",
         (true, true) => "would wait",
-        (true, false) => "waits now",
+        (true, false) => "now waits",
     };
     out.text(&visible(&format!(
         "{} {waits} for {} ({expected}) in every job that has both",
@@ -81,7 +78,7 @@ async fn remove(client: &mut Client, out: &Output, args: &DependencyPair) -> Res
         }))?;
         return Ok(exit::OK);
     }
-    let verb = if args.dry_run { "would wait no longer" } else { "waits no longer" };
+    let verb = if args.dry_run { "would no longer wait" } else { "no longer waits" };
     out.text(&visible(&format!("{} {verb} for {}", args.child, args.parent)))?;
     Ok(exit::OK)
 }

@@ -1,4 +1,4 @@
-//! `pgmill doctor`: gathers the facts and shows what `judge` thinks of them.
+//! `pgmill doctor`: collects facts, and prints the findings of `terminal::doctor_checks`.
 
 use queue::drift::Difference;
 use queue::schema::InstalledSchema;
@@ -14,13 +14,13 @@ use crate::format::{counted, one_line, span};
 use crate::output::{Output, Tone};
 use crate::session::Session;
 
-/// Characters of a definition that differs.
+/// Maximum characters of a definition that differs.
 const DEFINITION_CHARS: usize = 160;
 
-/// Checks everything. The exit code says whether something is wrong.
+/// Runs all checks. The exit code reports whether there is a problem.
 ///
 /// # Errors
-/// Database trouble. What this role may not look at is a finding, not an error.
+/// Fails if the connection is lost. A check that this role may not do is a finding, not an error.
 pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> {
     let client = &session.client;
     let mut findings = vec![doctor_checks::server(&doctor::server(client).await?)];
@@ -78,7 +78,7 @@ async fn environment_checks(
     Ok(findings)
 }
 
-/// A worker ticks within two seconds; this long is nobody.
+/// A worker ticks within two seconds; after this time no scheduler is running.
 const LONG_OVERDUE_SECONDS: f64 = 60.0;
 
 fn schedules(health: &Health) -> Finding {
@@ -86,8 +86,8 @@ fn schedules(health: &Health) -> Finding {
     let message = format!("{} enabled, {} disabled", health.enabled, health.disabled);
     if health.overdue_seconds > LONG_OVERDUE_SECONDS {
         let overdue = span(health.overdue_seconds);
-        return Finding::problem(CHECK, format!("{message}; one has waited {overdue} for a tick"))
-            .hint("start a worker, or one without --no-scheduler");
+        return Finding::problem(CHECK, format!("{message}; a tick is overdue by {overdue}"))
+            .hint("Start a worker without --no-scheduler.");
     }
     if health.errors + health.declaration_errors > 0 {
         let invalid = counted(health.declaration_errors, "declaration error");
@@ -116,7 +116,8 @@ fn report(out: &Output, findings: &[Finding], differences: &[Difference]) -> Str
     }
     let count = |status| findings.iter().filter(|finding| finding.status == status).count();
     let (problems, warnings) = (count(CheckStatus::Problem), count(CheckStatus::Warning));
-    lines.push(format!("\n{} checks, problems: {problems}, warnings: {warnings}", findings.len()));
+    let checks = counted(findings.len() as u64, "check");
+    lines.push(format!("\n{checks}, problems: {problems}, warnings: {warnings}"));
     lines.join("\n")
 }
 
@@ -124,7 +125,7 @@ fn indented(word: &str, text: &str) -> String {
     format!("{:26}{word}{}", "", visible(text))
 }
 
-/// What is other than schema.sql says. Of two long definitions the reader sees where they part.
+/// Formats a difference from schema.sql. Long definitions are shown around the first difference.
 fn difference(difference: &Difference) -> Vec<String> {
     let name = format!("{} {}", difference.kind, difference.name);
     match (&difference.expected, &difference.found) {
@@ -141,7 +142,7 @@ fn difference(difference: &Difference) -> Vec<String> {
             indented("  expected: ", &one_line(expected, DEFINITION_CHARS)),
         ],
         (None, found) => vec![
-            indented("", &format!("{name} is not pgmill's")),
+            indented("", &format!("{name} is not part of pgmill")),
             indented(
                 "  found:    ",
                 &one_line(found.as_deref().unwrap_or_default(), DEFINITION_CHARS),
@@ -150,7 +151,7 @@ fn difference(difference: &Difference) -> Vec<String> {
     }
 }
 
-/// Both texts from a little before the first character in which they differ.
+/// Cuts both texts to start shortly before their first difference.
 fn first_difference(one: &str, other: &str) -> (String, String) {
     const BEFORE_CHARS: usize = 40;
     let same = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_definitions_are_shown_where_they_part() {
+    fn long_definitions_are_shown_around_the_first_difference() {
         let long = "x".repeat(300);
         let (one, other) = first_difference(&format!("{long} a"), &format!("{long} b"));
         assert_eq!(one, format!("…{} a", "x".repeat(39)));

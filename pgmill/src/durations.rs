@@ -1,4 +1,4 @@
-//! `pgmill durations`, and how long an attempt took beside the others of its name.
+//! `pgmill durations`, and the comparison of an attempt with others of the same name.
 
 use queue::exit;
 use queue::insight::{self, Durations};
@@ -10,13 +10,10 @@ use crate::failure::Failure;
 use crate::format::{counted, relative_time, span};
 use crate::output::{Field, Output, Tone};
 
-/// A trend, or an attempt, from here on stands out.
+/// A trend of at least this factor is highlighted.
 const SLOWER: f64 = 1.5;
 
-/// Lists how long tasks take by name.
-///
-/// # Errors
-/// Database trouble.
+/// Lists durations by task name.
 pub(crate) async fn run(
     client: &Client,
     out: &Output,
@@ -26,7 +23,7 @@ pub(crate) async fn run(
     if out.json {
         out.document(&names)?;
     } else if names.is_empty() {
-        print_stderr("no task with a name has run in the last seven days");
+        print_stderr("no named task ran in the last seven days");
     } else {
         let now = queue::task_queries::now(client).await?;
         let row = |it: &Durations| {
@@ -55,7 +52,7 @@ pub(crate) async fn run(
     Ok(exit::OK)
 }
 
-/// How this one stands to the others of its name: of `seconds`, if it has run.
+/// Compares a duration with those of other attempts of the same name.
 pub(crate) fn compared_with_others(others: &Durations, seconds: Option<f64>) -> Option<String> {
     let (p50, p95) = (others.p50_seconds?, others.p95_seconds?);
     let mut text = format!(
@@ -65,7 +62,7 @@ pub(crate) fn compared_with_others(others: &Durations, seconds: Option<f64>) -> 
         counted(others.attempts, "attempt")
     );
     if let Some(times) = seconds.map(|seconds| seconds / p50).filter(|times| times.is_finite()) {
-        text.push_str(&format!("; this one is {times:.1} times the median"));
+        text.push_str(&format!("; this attempt: {times:.1} times the median"));
     }
     Some(text)
 }

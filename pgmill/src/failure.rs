@@ -1,4 +1,4 @@
-//! Why a command ends without having done its work, and with which exit code.
+//! Errors of commands, with their hints and exit codes.
 
 use std::{fmt, io};
 
@@ -7,7 +7,7 @@ use queue::{QueueError, exit};
 use terminal::report_error;
 use tokio_postgres::error::SqlState;
 
-/// What is told, and the exit code.
+/// An error message with its hint and exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -38,12 +38,12 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Says in which file, and where in it.
+    /// Prefixes the message with a location, for example `file:line:column`.
     pub(crate) fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// Names the role that has the right that was missing, if one was.
+    /// After a missing privilege: adds the GRANT of the role that has it.
     pub(crate) fn with_missing_role(self, role: Option<&str>, user: &str) -> Self {
         match role {
             Some(role) if self.lacks_privilege && self.hint.is_none() => {
@@ -53,12 +53,12 @@ impl Failure {
         }
     }
 
-    /// What to do, if a right was missing.
+    /// After a missing privilege: adds this hint.
     pub(crate) fn hint_if_unprivileged(self, hint: &str) -> Self {
         if self.lacks_privilege { self.hint(hint) } else { self }
     }
 
-    /// Message and hint on one line.
+    /// Returns message and hint on one line.
     pub(crate) fn summary(&self) -> String {
         match &self.hint {
             Some(hint) => format!("{} ({hint})", self.message),
@@ -66,7 +66,7 @@ impl Failure {
         }
     }
 
-    /// Tells it on standard error, and returns the exit code.
+    /// Prints the error to standard error, and returns the exit code.
     pub(crate) fn report(&self) -> u8 {
         report_error(&self.message, self.detail.as_deref(), self.hint.as_deref());
         self.code
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_right_names_the_role_to_grant() {
+    fn a_missing_privilege_names_the_role_to_grant() {
         let failure = Failure { lacks_privilege: true, ..Failure::new(exit::REFUSED, "denied") };
         let failure_with_role = failure.with_missing_role(Some("mill_viewer"), "Ann");
         assert_eq!(failure_with_role.hint.as_deref(), Some("GRANT mill_viewer TO \"Ann\";"));

@@ -10,22 +10,20 @@ use crate::failure::Failure;
 use crate::format::{one_line, outcome_tone, relative_time};
 use crate::history::DEFAULT_SINCE;
 use crate::output::{Field, Output};
+use crate::task_list::nothing_since;
 
-/// Characters of a message in the list: it is what `task retry --message` takes.
+/// Maximum characters of a message in the list. `task retry --message` takes this text.
 const MESSAGE_CHARS: usize = 300;
 
-/// Lists what failed, by kind.
-///
-/// # Errors
-/// Database trouble.
+/// Lists failed attempts grouped by error.
 pub(crate) async fn run(client: &Client, out: &Output, args: &FailuresArgs) -> Result<u8, Failure> {
     let groups = insight::failures(client, args.since.unwrap_or(DEFAULT_SINCE)).await?;
     if out.json {
         out.document(&groups)?;
     } else if groups.is_empty() {
         print_stderr(match args.since {
-            Some(_) => "nothing failed in that time",
-            None => "nothing failed in the last day; --since looks further back",
+            Some(_) => "no attempt failed in this period".to_owned(),
+            None => nothing_since("no attempt failed"),
         });
     } else {
         let now = queue::task_queries::now(client).await?;

@@ -1,4 +1,4 @@
-//! Spans, times and statements as people read them.
+//! Formats times and tones.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,12 +8,12 @@ pub(crate) use terminal::{counted, one_line, span};
 
 use crate::output::Tone;
 
-/// On the wall clock of the reader.
+/// Formats a time in the local time zone.
 pub(crate) fn local_time(time: Timestamp) -> String {
     time.to_zoned(TimeZone::system()).strftime("%F %T %Z").to_string()
 }
 
-/// How long ago, or in how long.
+/// Formats a time relative to now: `5m 0s ago`, `in 5m 0s`.
 pub(crate) fn relative_time(time: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(time).as_secs_f64();
     if seconds < 0.0 { format!("in {}", span(-seconds)) } else { format!("{} ago", span(seconds)) }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_future_is_told_from_the_past() {
+    fn future_and_past_times_differ() {
         let now: Timestamp = "2026-12-01T03:00:00Z".parse().unwrap();
         let then: Timestamp = "2026-12-01T02:00:00Z".parse().unwrap();
         assert_eq!(relative_time(then, now), "1h 0m ago");

@@ -1,19 +1,19 @@
-//! Graphs as Mermaid and Graphviz draw them. Names may hold any character.
+//! Formats graphs for Mermaid and Graphviz. Names may contain any character.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// A box.
+/// A node of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// By which edges name it; it is not shown.
+    /// Reference for edges; not shown.
     pub(crate) id: String,
     pub(crate) label: String,
-    /// A word that gives it its colour.
+    /// State that selects the fill colour.
     pub(crate) state: Option<String>,
 }
 
-/// An arrow.
+/// A directed edge of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     /// [`Node::id`] of the parent.
@@ -23,7 +23,7 @@ pub(crate) struct Edge {
     pub(crate) label: Option<String>,
 }
 
-/// Fill colours by state: light enough for black letters.
+/// Fill colours by state, light enough for black text.
 const COLOURS: [(&str, &str); 12] = [
     ("waiting", "#eeeeee"),
     ("scheduled", "#e3e8ef"),
@@ -43,7 +43,7 @@ fn colour(state: &str) -> Option<&'static str> {
     COLOURS.iter().find(|(word, _)| *word == state).map(|(_, colour)| *colour)
 }
 
-/// A `flowchart` from left to right.
+/// Formats a Mermaid `flowchart` from left to right.
 pub(crate) fn mermaid(nodes: &[Node], edges: &[Edge]) -> String {
     let mut text = "flowchart LR".to_owned();
     for (n, node) in nodes.iter().enumerate() {
@@ -67,7 +67,7 @@ pub(crate) fn mermaid(nodes: &[Node], edges: &[Edge]) -> String {
     text
 }
 
-/// A `digraph` from left to right.
+/// Formats a Graphviz `digraph` from left to right.
 pub(crate) fn dot(nodes: &[Node], edges: &[Edge]) -> String {
     let mut text =
         "digraph {\n    rankdir=LR;\n    node [shape=box, style=\"rounded,filled\", fillcolor=white];"
@@ -89,7 +89,8 @@ pub(crate) fn dot(nodes: &[Node], edges: &[Edge]) -> String {
     text
 }
 
-/// Edges by positions of their nodes: no name gets into the syntax. One without a node is left out.
+/// Returns edges with the positions of their nodes, so that no name is part of the syntax. Skips
+/// edges without a node.
 fn numbered<'a>(
     nodes: &[Node],
     edges: &'a [Edge],
@@ -106,8 +107,8 @@ fn numbered<'a>(
     placed.into_iter()
 }
 
-/// For a string in double quotes: everything that is not plainly text as `#number;`, which Mermaid
-/// turns back after it has looked for quotes, markup and Markdown.
+/// Escapes text for a double-quoted Mermaid string: special characters become `#number;`, which
+/// Mermaid decodes after it has parsed quotes, markup and Markdown.
 fn for_mermaid(text: &str) -> String {
     escaped(text, |c, out| match c {
         c if c.is_alphanumeric() || " _-.,/()=+".contains(c) => out.push(c),
@@ -117,7 +118,7 @@ fn for_mermaid(text: &str) -> String {
     })
 }
 
-/// For a string in double quotes: Graphviz knows escapes with a backslash, and entities.
+/// Escapes text for a double-quoted Graphviz string, with backslash escapes and entities.
 fn for_dot(text: &str) -> String {
     escaped(text, |c, out| match c {
         '"' => out.push_str("\\\""),
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn mermaid_sees_no_character_of_a_name_as_syntax() {
+    fn mermaid_names_are_escaped() {
         let (nodes, edges) = graph();
         assert_eq!(
             mermaid(&nodes, &edges),
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn dot_sees_no_character_of_a_name_as_syntax() {
+    fn dot_names_are_escaped() {
         let (nodes, edges) = graph();
         let text = dot(&nodes, &edges);
         let lines: Vec<&str> = text.lines().skip(3).collect();

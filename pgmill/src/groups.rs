@@ -17,15 +17,12 @@ const HEADINGS: [&str; 8] =
     ["group", "priority", "max running", "active", "pending", "running", "blocked", "description"];
 
 /// Lists groups.
-///
-/// # Errors
-/// Database trouble.
 pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     let groups = group::groups(client).await?;
     if out.json {
         out.document(&groups)?;
     } else if groups.is_empty() {
-        print_stderr("there is no group");
+        print_stderr("there are no groups");
     } else {
         let row = |group: &Group| {
             vec![
@@ -63,16 +60,16 @@ fn active(group: &Group) -> Option<String> {
     ))
 }
 
-/// Makes a group, or changes one.
+/// Creates or changes a group.
 ///
 /// # Errors
-/// An unknown zone; database trouble.
+/// Fails for an unknown time zone.
 pub(crate) async fn set(
     client: &mut Client,
     out: &Output,
     args: &GroupArgs,
 ) -> Result<u8, Failure> {
-    // Both or neither, and a dry run sees what the database thinks of it.
+    // One transaction: both changes or none, and a dry run includes the checks of the database.
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let is_new = !group::groups(&transaction).await?.iter().any(|group| group.name == args.name);
     let change = GroupChange {
@@ -92,15 +89,15 @@ pub(crate) async fn set(
     let groups = group::groups(&transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let Some(now) = groups.iter().find(|group| group.name == args.name) else {
-        return Err(Failure::not_found(format!("group {} is gone", args.name)));
+        return Err(Failure::not_found(format!("group {} no longer exists", args.name)));
     };
     if out.json {
         out.document(&json!({ "dry_run": args.dry_run, "new": is_new, "group": now }))?;
         return Ok(exit::OK);
     }
     let verb = match (is_new, args.dry_run) {
-        (true, true) => "would be made",
-        (true, false) => "made",
+        (true, true) => "would be created",
+        (true, false) => "created",
         (false, true) => "would be changed",
         (false, false) => "changed",
     };
@@ -117,7 +114,7 @@ pub(crate) async fn set(
 /// Removes a group.
 ///
 /// # Errors
-/// No such group; live tasks belong to it; database trouble.
+/// Fails if there is no such group, or if it has live tasks.
 pub(crate) async fn remove(
     client: &mut Client,
     out: &Output,

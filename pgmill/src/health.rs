@@ -1,6 +1,6 @@
-//! `pgmill health`: what a worker's own page says, for containers that have no other program to ask it.
+//! `pgmill health`: queries a worker's health endpoint, for containers without another HTTP client.
 //!
-//! Plain HTTP/1.1 over one socket, because the question never changes and the answer is one line.
+//! Plain HTTP/1.1 over one socket: the request is always the same, and the response is one line.
 
 use queue::exit;
 use serde_json::json;
@@ -12,28 +12,30 @@ use crate::args::HealthArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Longer answers are cut: a worker's is a line.
+/// Maximum size of the response; longer ones are cut. A worker's response is one line.
 const MOST_BYTES: u64 = 64 * 1024;
-/// Asked for if a URL names no page.
+/// Path of a URL without a path.
 const DEFAULT_PATH: &str = "/readyz";
 
-/// Where a worker's page is.
+/// URL of a health endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HealthUrl {
-    /// HOST:PORT, a v6 address in brackets.
+    /// HOST:PORT, with an IPv6 address in brackets.
     place: String,
     path: String,
 }
 
-/// Reads `http://HOST:PORT/PAGE`, of which only HOST:PORT has to be there.
+/// Parses `http://HOST:PORT/PATH`; only HOST:PORT is required.
 ///
 /// # Errors
-/// Another protocol; no host or no port.
+/// Fails for another protocol, or without a host or port.
 pub(crate) fn parse_url(text: &str) -> Result<HealthUrl, String> {
     let rest = match text.split_once("://") {
         None => text,
         Some(("http", rest)) => rest,
-        Some((other, _)) => return Err(format!("a worker speaks http, not {other}")),
+        Some((other, _)) => {
+            return Err(format!("unsupported protocol \"{other}\"; a worker serves http"));
+        }
     };
     let (place, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     let known = place.rsplit_once(':').is_some_and(|(host, port)| {
@@ -41,22 +43,24 @@ pub(crate) fn parse_url(text: &str) -> Result<HealthUrl, String> {
         !host.is_empty() && host.chars().all(plain) && port.parse::<u16>().is_ok()
     });
     if !known || path.chars().any(|c| !c.is_ascii_graphic()) {
-        return Err("write HOST:PORT, http://HOST:PORT or http://HOST:PORT/livez".to_owned());
+        return Err("expected HOST:PORT, http://HOST:PORT or http://HOST:PORT/livez".to_owned());
     }
     let path = if path.trim_matches('/').is_empty() { DEFAULT_PATH } else { path };
     Ok(HealthUrl { place: place.to_owned(), path: path.to_owned() })
 }
 
-/// Asks, and tells what was answered; exit code 0 if that was 200, else 1.
+/// Queries the endpoint and prints the response; exit code 0 for status 200, else 1.
 ///
 /// # Errors
-/// Nobody answers in time, or in another language than HTTP.
+/// Fails without a response in time, or if the response is not HTTP.
 pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> {
     let HealthUrl { place, path } = &args.page;
     let url = format!("http://{place}{path}");
     let answered = match timeout(args.timeout, ask(&args.page)).await {
         Ok(answered) => answered,
-        Err(_) => Err(format!("no answer in {}", crate::format::span(args.timeout.as_secs_f64()))),
+        Err(_) => {
+            Err(format!("no response within {}", crate::format::span(args.timeout.as_secs_f64())))
+        }
     };
     let (status, text) = match answered {
         Ok(answer) => answer,
@@ -67,7 +71,7 @@ pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> 
             return Ok(exit::FAILURE);
         }
         Err(reason) => {
-            let hint = format!("does the worker run, and with --http {place} (PGMILL_HTTP)?");
+            let hint = format!("Is the worker running with --http {place} (PGMILL_HTTP)?");
             return Err(Failure::new(exit::FAILURE, format!("{url}: {reason}")).hint(hint));
         }
     };
@@ -80,7 +84,7 @@ pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> 
     Ok(if healthy { exit::OK } else { exit::FAILURE })
 }
 
-/// Status and body; else why there are none.
+/// Returns status and body, or the reason for their absence.
 async fn ask(page: &HealthUrl) -> Result<(u16, String), String> {
     let connected = TcpStream::connect(&page.place).await;
     let mut stream = connected.map_err(|error| format!("cannot connect: {error}"))?;
@@ -88,11 +92,11 @@ async fn ask(page: &HealthUrl) -> Result<(u16, String), String> {
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: pgmill\r\nConnection: close\r\n\r\n",
         page.path, page.place
     );
-    let cut = |error: std::io::Error| format!("the connection broke: {error}");
+    let cut = |error: std::io::Error| format!("connection lost: {error}");
     stream.write_all(request.as_bytes()).await.map_err(cut)?;
     let mut answer = Vec::new();
     stream.take(MOST_BYTES).read_to_end(&mut answer).await.map_err(cut)?;
-    read(&String::from_utf8_lossy(&answer)).ok_or_else(|| "what answers is no HTTP".to_owned())
+    read(&String::from_utf8_lossy(&answer)).ok_or_else(|| "the response is not HTTP".to_owned())
 }
 
 fn read(answer: &str) -> Option<(u16, String)> {
@@ -107,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_a_host_a_port_and_a_path() {
+    fn a_url_has_a_host_a_port_and_a_path() {
         let page_of =
             |place: &str, path: &str| HealthUrl { place: place.into(), path: path.into() };
         for (text, expected) in [
@@ -123,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_a_status_and_a_body() {
+    fn a_response_has_a_status_and_a_body() {
         assert_eq!(
             read("HTTP/1.1 503 Service Unavailable\r\nA: b\r\n\r\ndraining\n"),
             Some((503, "draining".into()))

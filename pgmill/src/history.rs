@@ -1,4 +1,4 @@
-//! `pgmill history`, and attempts as rows of a table.
+//! `pgmill history`, and the formatting of attempts as table rows.
 
 use std::time::Duration;
 
@@ -12,22 +12,21 @@ use crate::args::HistoryArgs;
 use crate::failure::Failure;
 use crate::format::{one_line, outcome_tone, relative_time, span};
 use crate::output::{Field, Output};
-use crate::task_list::{close, cut, label};
+use crate::task_list::{close, cut, label, nothing_since};
 
-/// How far a list of history goes back unless somebody says otherwise: history has a partition per
-/// day, and reading all of them may take long.
+/// Default of `--since`: history has one partition per day, and reading all of them may take long.
 pub(crate) const DEFAULT_SINCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Characters of a message in a list.
+/// Maximum characters of a message in a list.
 const MESSAGE_CHARS: usize = 80;
 
 pub(crate) const ATTEMPT_HEADINGS: [&str; 10] =
     ["id", "run", "outcome", "queue", "attempt", "ended", "waited", "duration", "worker", "task"];
 
-/// Lists attempts that ended.
+/// Lists finished attempts.
 ///
 /// # Errors
-/// No such task; database trouble.
+/// Fails if there is no such task.
 pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Result<u8, Failure> {
     let filter = HistoryFilter {
         task: args.task,
@@ -53,15 +52,13 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
         out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
     }
     let nothing = match filter.since {
-        Some(DEFAULT_SINCE) if args.since.is_none() => {
-            "no such attempt ended in the last day; --since looks further back"
-        }
-        _ => "no such attempt",
+        Some(DEFAULT_SINCE) if args.since.is_none() => nothing_since("no matching attempt ended"),
+        _ => "no matching attempt".to_owned(),
     };
-    close(out, attempts.len(), more, nothing)
+    close(out, attempts.len(), more, &nothing)
 }
 
-/// One attempt under [`ATTEMPT_HEADINGS`]; an error stands below the task.
+/// Formats one attempt for [`ATTEMPT_HEADINGS`], with its error below the task.
 pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field> {
     let mut what = label(attempt.name.as_deref(), attempt.statement_head.as_deref());
     if let Some(message) = &attempt.message {
@@ -71,7 +68,7 @@ pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field
     let number = match (attempt.attempt, attempt.r#final) {
         (0, _) => String::new(),
         (number, true) => number.to_string(),
-        (number, false) => format!("{number}, again"),
+        (number, false) => format!("{number}, retried"),
     };
     vec![
         Field::new(attempt.task_id),

@@ -11,10 +11,11 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
 
-/// Applies the schema, brings an older one forward, and says what was there.
+/// Installs the schema or upgrades an older one, and reports the version found.
 ///
 /// # Errors
-/// A schema that is too new, or that no migration leads on from; missing rights; database trouble.
+/// Fails for a schema that is too new or has no migration to this version, and without the needed
+/// privileges.
 pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Result<u8, Failure> {
     let client = &session.client;
     let found = schema::installed(client).await.map_err(|error| {
@@ -22,7 +23,7 @@ pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Resul
     })?;
     let mut done = Upgrade::default();
     let applied = match found.map(|found| found.version.cmp(&VERSION)) {
-        // The functions of this program would be those of yesterday.
+        // Applying the functions of this program would downgrade the schema.
         Some(Ordering::Greater) => schema::check_version(client).await,
         _ if dry_run => Ok(()),
         Some(Ordering::Less) => match upgrade::upgrade(client, MIGRATIONS).await {
@@ -41,7 +42,7 @@ pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Resul
 
 fn privilege_failure(error: QueueError) -> Failure {
     Failure::from(error).hint_if_unprivileged(
-        "apply it as superuser, or as a role with CREATEROLE and with CREATE on the database",
+        "Run init as a superuser, or as a role with CREATEROLE and CREATE on the database.",
     )
 }
 
@@ -62,25 +63,26 @@ fn report(
     }
     let text = match (was, dry_run) {
         (None, false) => format!(
-            "applied schema version {VERSION}\nnext: start a worker, then try: enqueue --wait \
+            "installed schema version {VERSION}\nnext: start a worker, then try: enqueue --wait \
              'SELECT 1'"
         ),
-        (None, true) => format!("would apply schema version {VERSION} and create its roles"),
+        (None, true) => format!("would install schema version {VERSION} and create its roles"),
         (Some(was), _) if was > VERSION => format!(
-            "schema version {was} is there already, and works with this program, which was built \
+            "schema version {was} is already installed, and supports this program, which was built \
              for version {VERSION}"
         ),
         (Some(was), false) if was < VERSION => format!(
-            "brought the schema from version {was} to {VERSION}: {} (gave way to the fleet {} \
-             times)",
+            "upgraded the schema from version {was} to {VERSION}: {} ({})",
             done.applied.join(", "),
-            done.lock_retries
+            match done.lock_retries {
+                1 => "1 lock retry".to_owned(),
+                retries => format!("{retries} lock retries"),
+            }
         ),
         (Some(was), true) if was < VERSION => {
             ahead.iter().map(|migration| upgrade::script(migration)).collect::<Vec<_>>().join("\n")
         }
-        (Some(_), false) => format!("schema version {VERSION} was there already"),
-        (Some(_), true) => format!("schema version {VERSION} is there already"),
+        (Some(_), _) => format!("schema version {VERSION} is already installed"),
     };
     out.text(&text)
 }

@@ -1,7 +1,7 @@
-//! Jobs, schedules and dependencies as a TOML file declares them.
+//! Parses jobs, schedules and dependencies from TOML files.
 //!
-//! A job becomes the document that the crate `queue` takes, and keeps the places of its parts, so that
-//! whoever finds a mistake later, also the database, can say where it stands.
+//! A job becomes the document that the crate `queue` accepts, and keeps the offsets of its parts,
+//! so that later errors, including those of the database, are reported with their location.
 
 mod check;
 mod schedule;
@@ -21,20 +21,20 @@ pub(crate) use check::check;
 pub(crate) use schedule::Schedule;
 use section::{Key, Section, job_name, json_value, kind, start};
 
-/// What one file declares.
+/// The declarations of one file.
 pub(crate) struct JobFile {
     pub(crate) jobs: Vec<Job>,
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Files that hold statements of its tasks.
+    /// Files with the statements of tasks (`statement_file`).
     pub(crate) statement_files: Vec<PathBuf>,
 }
 
-/// A job, and where it stands.
+/// A job, and its offset in the file.
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) at: usize,
-    /// For `queue::job::set`.
+    /// The argument of `queue::job::set`.
     pub(crate) document: Value,
     tasks: Vec<Task>,
 }
@@ -50,7 +50,7 @@ struct Parent {
     at: usize,
 }
 
-/// A dependency that holds in every job, and where it stands.
+/// A dependency that applies to every job, and its offset in the file.
 pub(crate) struct Dependency {
     pub(crate) child: String,
     pub(crate) parent: String,
@@ -59,17 +59,17 @@ pub(crate) struct Dependency {
 }
 
 impl Job {
-    /// Where a task of it stands; of one that is not in the file: where the job does.
+    /// Returns the offset of a task; the offset of the job if the task is not in the file.
     pub(crate) fn offset_of_task(&self, task: Option<&str>) -> usize {
         let found = self.tasks.iter().find(|known| Some(known.name.as_str()) == task);
         found.map_or(self.at, |task| task.at)
     }
 }
 
-/// Reads what a file declares.
+/// Parses a file.
 ///
 /// # Errors
-/// It is no TOML, says something that no job has, or names a statement that cannot be read.
+/// Fails for invalid TOML, unknown keys, invalid values, or a `statement_file` that cannot be read.
 pub(crate) fn read(source: &Source) -> Result<JobFile, ValidationError> {
     let table = DeTable::parse(&source.text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -97,7 +97,8 @@ pub(crate) fn read(source: &Source) -> Result<JobFile, ValidationError> {
     Ok(file)
 }
 
-/// What is wrong with the text of a file, as far as it alone shows that: place and message.
+/// Returns the first error in the text of a job file, with its location. Checks the file alone,
+/// without a database.
 pub fn first_error(path: &Path, text: String) -> Option<String> {
     let source = Source { path: path.to_owned(), text };
     let read = read(&source).map_err(|error| source.to_failure(error));
@@ -106,7 +107,7 @@ pub fn first_error(path: &Path, text: String) -> Option<String> {
         .map(|failure| failure.message().to_owned())
 }
 
-/// The parser writes its reasons on lines of their own.
+/// Joins the lines of a message of the TOML parser.
 fn one_sentence(message: &str) -> String {
     message.lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
@@ -172,7 +173,7 @@ impl Reader<'_> {
         Ok(ReadTask { task, document: Value::Object(document), file })
     }
 
-    /// The statement, and the file that it comes from if that is another one.
+    /// Returns the statement, and its `statement_file` if it has one.
     fn statement(
         &self,
         section: &Section<'_>,
@@ -180,13 +181,13 @@ impl Reader<'_> {
         let inline = section.text("statement")?;
         let Some(name) = section.text("statement_file")? else {
             let at = section.offset_of("statement");
-            let text = inline.ok_or_else(|| section.error_at(at, "no statement"))?;
+            let text = inline.ok_or_else(|| section.error_at(at, "missing statement"))?;
             runnable(&text).map_err(|(_, wrong)| section.wrap_error(at, wrong))?;
             return Ok((text, None));
         };
         let at = section.offset_of("statement_file");
         if inline.is_some() {
-            return Err(section.error_at(at, "both a statement and a statement_file"));
+            return Err(section.error_at(at, "statement and statement_file exclude each other"));
         }
         let path = self.folder.join(&name);
         let file =
@@ -205,7 +206,7 @@ struct ReadTask {
     file: Option<PathBuf>,
 }
 
-/// How a statement is run, of a job or of a schedule.
+/// Keys with the options of a statement, in a job or in a schedule.
 const TASK_OPTION_KEYS: [&str; 12] = [
     "queue",
     "priority",
@@ -224,7 +225,7 @@ const TASK_OPTION_KEYS: [&str; 12] = [
 /// Other names of `max_attempts`: the same number, and one less.
 const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
 
-/// What a task of a job has besides.
+/// Further keys of a task of a job.
 const TASK_KEYS: [&str; 8] = [
     "description",
     "statement",
@@ -268,15 +269,15 @@ fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
     }
 }
 
-/// What no worker would run; with the byte in the statement.
+/// Refuses a statement that no worker would run; the error has the byte offset in the statement.
 fn runnable(statement: &str) -> Result<(), (usize, ValidationError)> {
     if scan::statements(statement).is_empty() {
-        return Err((0, ValidationError::new(0, "the statement holds no SQL")));
+        return Err((0, ValidationError::new(0, "the statement has no SQL")));
     }
     let Some(forbidden) = scan::forbidden(statement) else { return Ok(()) };
     let hint = match forbidden {
         scan::Forbidden::TransactionControl { .. } => {
-            "Leave it out: a task is one transaction. For a statement that cannot run in one, or a \
+            "Remove it: a task is one transaction. For a statement that cannot run in one, or a \
              procedure that commits: mode = \"autocommit\"."
         }
         scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
@@ -295,17 +296,19 @@ fn check_at_most_once(
     }
     let at = section.offset_of("at_most_once");
     if document.get("mode") != Some(&json!(Mode::Autocommit.as_str())) {
-        return Err(section.error_at(at, "at_most_once needs mode = \"autocommit\""));
+        return Err(section.error_at(at, "at_most_once requires mode = \"autocommit\""));
     }
     if document.get("max_attempts").is_some_and(|attempts| *attempts != json!(1)) {
         let keys = ["max_attempts"].into_iter().chain(MAX_ATTEMPTS_ALIASES);
         let key = keys.into_iter().find(|key| section.get(key).is_some()).unwrap_or("max_attempts");
-        return Err(section.error_at(section.offset_of(key), "at_most_once is one attempt"));
+        return Err(
+            section.error_at(section.offset_of(key), "at_most_once allows only max_attempts = 1")
+        );
     }
     Ok(())
 }
 
-/// `after`: for the document, and with places.
+/// Parses `after`: returns the edges for the document, and the parents with their offsets.
 fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), ValidationError> {
     let (mut documents, mut parents) = (vec![], Vec::<Parent>::new());
     for value in section.array("after")? {
@@ -316,16 +319,16 @@ fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), Valida
                 let edge = Section::new(format!("{}: an edge", section.context), at, table);
                 edge.only(&["task", "expected"])?;
                 let name = edge.label("task")?;
-                let name = name.ok_or_else(|| edge.error_at(at, "no task"))?;
+                let name = name.ok_or_else(|| edge.error_at(at, "missing task"))?;
                 (name, edge.enum_value::<Expected>("expected")?)
             }
             other => {
-                let wrong = format!("waits for a task, not for {}", kind(other));
+                let wrong = format!("after takes task names, not {}", kind(other));
                 return Err(section.error_at(at, wrong));
             }
         };
         if parents.iter().any(|known| known.name == name) {
-            return Err(section.error_at(at, format!("waits for \"{name}\" twice")));
+            return Err(section.error_at(at, format!("after names \"{name}\" twice")));
         }
         documents
             .push(json!({ "task": name, "expected": expected.unwrap_or(Expected::Succeeded) }));
@@ -334,7 +337,8 @@ fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), Valida
     Ok(((!documents.is_empty()).then_some(Value::Array(documents)), parents))
 }
 
-/// Values of `$1`, `$2`, …: a table of nothing but `param`, or `result` and `column`, is a reference.
+/// Parses the values of `$1`, `$2`, …: a table with only `param`, or with only `result` and
+/// `column`, is a reference.
 fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
     if section.get("params").is_none() {
         return Ok(None);
@@ -346,7 +350,7 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
             (1, Some(name), ..) => Ok(json!({ "$param": name })),
             (2, _, Some(task), Some(column)) => Ok(json!({ "$result": task, "column": column })),
             (1, _, Some(_), _) => {
-                Err(section.error_at(value.span().start, "a result without a column"))
+                Err(section.error_at(value.span().start, "result requires column"))
             }
             _ => json_value(section, value),
         }
@@ -356,13 +360,13 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
 }
 
 fn dependency(text: &str, value: &Spanned<DeValue<'_>>) -> Result<Dependency, ValidationError> {
-    // The span of a table is its header, or the braces.
+    // The span of a table is that of its header or its braces.
     let at = value.span().start.min(text.len());
     let section = Section::of("a dependency".to_owned(), at, value)?;
     section.only(&["child", "parent", "expected"])?;
     let need = |key: &str| {
         let name = section.label(key)?;
-        name.ok_or_else(|| section.error_at(at, format!("no {key}")))
+        name.ok_or_else(|| section.error_at(at, format!("missing {key}")))
     };
     Ok(Dependency {
         child: need("child")?,

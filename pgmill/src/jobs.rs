@@ -16,10 +16,7 @@ use crate::output::{Field, Output, Tone};
 use crate::session::commit_unless_dry_run;
 use crate::task_list::HEAD_CHARS;
 
-/// One of the verbs.
-///
-/// # Errors
-/// No such job; database trouble.
+/// Runs a subcommand of `pgmill job`.
 pub(crate) async fn run(client: &mut Client, out: &Output, verb: &JobVerb) -> Result<u8, Failure> {
     match verb {
         JobVerb::List => list(client, out).await,
@@ -36,7 +33,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     if jobs.is_empty() {
-        print_stderr("there is no job");
+        print_stderr("there are no jobs");
         return Ok(exit::OK);
     }
     let now = task_queries::now(client).await?;
@@ -81,15 +78,15 @@ async fn show_merged(client: &Client, out: &Output, names: &[String]) -> Result<
         }
     }
     if jobs.is_empty() {
-        return Err(Failure::usage("no job is named"));
+        return Err(Failure::usage("expected at least one job name"));
     }
     let dependencies = job::dependencies(client).await?;
     let groups = group::groups(client).await?;
     let priorities: BTreeMap<_, _> =
         groups.into_iter().filter_map(|group| Some((group.name, group.priority?))).collect();
     let merged = merge(&jobs, &dependencies, &priorities).map_err(|path| {
-        Failure::new(exit::REFUSED, format!("the tasks wait for each other: {path}"))
-            .hint("pgmill lineage shows which job or dependency says so.")
+        Failure::new(exit::REFUSED, format!("dependency cycle: {path}"))
+            .hint("pgmill lineage shows the job or dependency of each edge.")
     })?;
     if out.json {
         let head = |job: &Value| {
@@ -149,7 +146,7 @@ fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {
     let list = |what: &str, items: &[String]| {
         (!items.is_empty()).then(|| visible(&format!("{what}: {}", items.join(", "))))
     };
-    parts.extend(list("left out, to tasks of other jobs", &merged.dropped));
+    parts.extend(list("dropped edges from tasks of other jobs", &merged.dropped));
     parts.extend(list("parameters", &merged.params));
     parts.join("\n\n")
 }

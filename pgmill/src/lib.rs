@@ -1,17 +1,17 @@
-//! The program `pgmill`: what an operator sees of a fleet and says to it.
+//! The program `pgmill`: the operator's command line for inspecting and operating a fleet.
 //!
 //! | step | file |
 //! |---|---|
-//! | the command line, its help and examples | `args` |
-//! | the connection | `session` |
-//! | one verb each | `init`, `status`, `top`, `task_list`, `task_show`, `task_plan`, `task_actions`, `queues`, `capacity`, `groups`, `worker`, `history`, `failures`, `durations`, `audit`, `runs`, `run_actions`, `schedules`, `schedule_log`, `schedule_actions`, `jobs`, `dependencies`, `lineage`, `console`, `health`, `doctor` |
+//! | command line, help and examples | `args` |
+//! | connection | `session` |
+//! | one subcommand each | `init`, `status`, `top`, `task_list`, `task_show`, `task_plan`, `task_actions`, `queues`, `capacity`, `groups`, `worker`, `history`, `failures`, `durations`, `audit`, `runs`, `run_actions`, `schedules`, `schedule_log`, `schedule_actions`, `jobs`, `dependencies`, `lineage`, `console`, `health`, `doctor` |
 //! | jobs from files | `apply`, its difference `apply_plan`; files `source`, `job_file` |
-//! | what a run of jobs would be, in order | `merge`, `topology`; Mermaid and DOT: `graph_format` |
-//! | what a shell completes | `completions` |
+//! | merged jobs and their order | `merge`, `topology`; Mermaid and DOT: `graph_format` |
+//! | shell completion | `completions` |
 //! | tables, documents, colours | `output`; times and sizes: `format` |
-//! | why it did not work, and the exit code | `failure` |
+//! | errors and exit codes | `failure` |
 //!
-//! Invariant: there is no SQL here; every statement is in the crates `queue` and `schedule`.
+//! Invariant: this crate contains no SQL; every statement is in the crates `queue` and `schedule`.
 //!
 //! Invariant: with `--dry-run` nothing is written.
 
@@ -71,18 +71,18 @@ use lock_wait::LockWaitMonitor;
 use output::Output;
 use session::Session;
 
-/// The definition of the command line, for its man pages and completions.
+/// Returns the definition of the command line, for its man pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
-/// The whole program.
+/// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
     let args = match Args::from_process() {
         Ok(args) => args,
         Err(error) => {
-            // --help is one of these, too.
+            // Also the texts of --help and --version.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
         }
@@ -101,18 +101,18 @@ pub fn main() -> ExitCode {
 async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     let out = Output::new(global);
     let mut session = match command {
-        // These two ask no database.
+        // These two need no database.
         Command::Health(args) => return health::run(&out, args).await,
         Command::Completions(args) => return completions::run(&out, args),
-        // It has connections of its own.
+        // The console opens its own connections.
         Command::Console(args) => return console::run(global, args).await,
-        // These two have something to say about a database without the schema.
+        // These two also handle a database without the schema.
         Command::Init(_) | Command::Doctor => Session::open(global).await?,
         _ => Session::open_checked(global).await?,
     };
     let user = session.user().to_owned();
     let done = match command {
-        // One has its own way with locks, the other never waits for any.
+        // `init` handles lock waits itself, `top` never waits for locks.
         Command::Init(args) => init::run(&session, &out, args.dry_run).await,
         Command::Top(args) => return top::run(session, global, &out, args).await,
         _ => {
@@ -125,7 +125,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     done.map_err(|failure| failure.with_missing_role(command.role(), &user))
 }
 
-/// A command that is over when its statements are.
+/// Runs a command that ends with its statements.
 async fn on_session(command: &Command, session: &mut Session, out: &Output) -> Result<u8, Failure> {
     match command {
         Command::Status => status::run(&session.client, out).await,

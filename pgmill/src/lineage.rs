@@ -15,20 +15,20 @@ use crate::failure::Failure;
 use crate::graph_format::{self, Edge, Node};
 use crate::output::Output;
 
-/// Shows what leads to a task and what follows from it.
+/// Prints the upstream and downstream tasks of a task.
 ///
 /// # Errors
-/// No job and no dependency has such a task; database trouble.
+/// Fails if no job and no dependency has the task.
 pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Result<u8, Failure> {
     if out.json && args.format.is_some() {
-        return Err(Failure::usage("--json does not go with --format"));
+        return Err(Failure::usage("--json cannot be used with --format"));
     }
-    // None of the two means both.
+    // Neither flag means both directions.
     let (up, down) = (args.upstream || !args.downstream, args.downstream || !args.upstream);
     let edges = job::lineage(client, &args.name, up, down).await?;
     if edges.is_empty() && !lineage::task_exists(client, &args.name).await? {
         let message = format!("no job and no dependency has a task {}", args.name);
-        return Err(Failure::not_found(message).hint("pgmill job show lists the tasks of a job"));
+        return Err(Failure::not_found(message).hint("pgmill job show lists the tasks of a job."));
     }
     let edges = lineage::merge_edges(&edges);
     if out.json {
@@ -36,7 +36,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Re
             "nodes": lineage::task_names(&args.name, &edges), "edges": edges }))?;
         return Ok(exit::OK);
     }
-    out.text(&match args.format.unwrap_or(GraphFormat::Text) {
+    out.text(&match args.format.unwrap_or_default() {
         GraphFormat::Text => text(&args.name, &edges, (up, down)),
         GraphFormat::Mermaid => {
             let (nodes, edges) = drawn(&args.name, &edges);
@@ -69,22 +69,22 @@ fn drawn(name: &str, edges: &[LineageEdge]) -> (Vec<Node>, Vec<Edge>) {
 
 fn text(name: &str, edges: &[LineageEdge], (up, down): (bool, bool)) -> String {
     let mut lines = vec![visible(name)];
-    for (wanted, heading, upwards) in [(up, "waits for", true), (down, "is waited for by", false)] {
+    for (wanted, heading, upwards) in [(up, "upstream", true), (down, "downstream", false)] {
         if !wanted {
             continue;
         }
         let below = tree(name, edges, upwards);
         if below.is_empty() {
-            lines.push(format!("  {heading} nothing"));
+            lines.push(format!("  {heading}: none"));
         } else {
-            lines.push(format!("  {heading}"));
+            lines.push(format!("  {heading}:"));
             lines.extend(below);
         }
     }
     lines.join("\n")
 }
 
-/// Everything in one direction, a line each. What was there before is marked and not repeated.
+/// Formats all tasks in one direction, one per line. A repeated task is marked and not expanded.
 fn tree(name: &str, edges: &[LineageEdge], upwards: bool) -> Vec<String> {
     let mut next: BTreeMap<&str, Vec<&LineageEdge>> = BTreeMap::new();
     for edge in edges {
@@ -93,7 +93,7 @@ fn tree(name: &str, edges: &[LineageEdge], upwards: bool) -> Vec<String> {
     let of = |node: &str| next.get(node).into_iter().flatten().rev().copied();
     let mut lines = Vec::new();
     let mut seen = BTreeSet::from([name]);
-    // A stack and no recursion: chains may be long.
+    // A stack instead of recursion: chains may be long.
     let mut left: Vec<(usize, &LineageEdge)> = of(name).map(|edge| (2, edge)).collect();
     while let Some((depth, edge)) = left.pop() {
         let node = if upwards { edge.parent.as_str() } else { edge.child.as_str() };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_marked_and_not_repeated() {
+    fn a_repeated_task_is_marked_and_not_expanded() {
         let edges = [
             edge("raw", "a", Some("daily")),
             edge("raw", "a", None),
@@ -152,16 +152,16 @@ mod tests {
         let shown = text("raw", &lineage::merge_edges(&edges), (true, true));
         assert_eq!(
             shown,
-            "raw\n  waits for nothing\n  is waited for by\n    a  [daily, every job]\n      \
+            "raw\n  upstream: none\n  downstream:\n    a  [daily, every job]\n      \
              mart  [every job]\n        alert failed  [every job]\n        report  [sunday]\n    \
              b  [daily]\n      mart  [every job] (see above)"
         );
     }
 
     #[test]
-    fn tasks_that_wait_for_each_other_come_to_an_end() {
+    fn a_cycle_ends() {
         let edges = [edge("a", "b", Some("x")), edge("b", "a", Some("y"))];
         let shown = text("a", &lineage::merge_edges(&edges), (false, true));
-        assert_eq!(shown, "a\n  is waited for by\n    b  [x]\n      a  [y] (see above)");
+        assert_eq!(shown, "a\n  downstream:\n    b  [x]\n      a  [y] (see above)");
     }
 }

@@ -1,7 +1,7 @@
-//! A command that waits for somebody else's lock says so, and does not wait for ever.
+//! Reports that a command waits for a lock, and cancels the command after a timeout.
 //!
-//! The end of a task that waits for a synchronous standby holds the task's row for as long as the standby
-//! is away. A second session looks at what the first one waits for, and cancels it in the end.
+//! A completion that waits for a synchronous standby locks the row of its task until the standby is
+//! back. A second session polls which lock the first session waits for, and cancels it on timeout.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// Most commands are over by then, and need no second session.
+/// Delay before the second session is opened: most commands finish earlier.
 const MONITOR_DELAY: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// For the same wait.
+/// Maximum duration of one lock wait.
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
 
-/// Looks at one session from another.
+/// Monitors one session from a second session.
 pub(crate) struct LockWaitMonitor {
     target: connect::Target,
     backend: i32,
@@ -27,10 +27,7 @@ pub(crate) struct LockWaitMonitor {
 }
 
 impl LockWaitMonitor {
-    /// For what is done on this session.
-    ///
-    /// # Errors
-    /// Database trouble.
+    /// Prepares the monitor of a session.
     pub(crate) async fn with(session: &Session) -> Result<Self, Failure> {
         Ok(Self {
             target: session.target().clone(),
@@ -39,10 +36,10 @@ impl LockWaitMonitor {
         })
     }
 
-    /// Runs the command; while it waits for a lock, says for whose, and gives up in the end.
+    /// Runs the command; reports the lock that it waits for, and cancels it on timeout.
     ///
     /// # Errors
-    /// The command's own; that it waited for too long.
+    /// Returns the errors of the command, and an error for a lock wait that is too long.
     pub(crate) async fn run(
         self,
         command: impl Future<Output = Result<u8, Failure>>,
@@ -52,19 +49,22 @@ impl LockWaitMonitor {
             done = &mut command => return done,
             wait = self.cancel_on_timeout() => wait,
         };
-        // What it answers to the cancel request is not news.
+        // The error of the cancelled command carries no further information.
         match tokio::time::timeout(MONITOR_DELAY, command).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(_)) | Err(_) => Err(Failure::new(
                 exit::UNREACHABLE,
-                format!("gave up after {} s: {}", MAX_LOCK_WAIT.as_secs(), gave_up),
+                format!("lock wait timed out after {}s: {gave_up}", MAX_LOCK_WAIT.as_secs()),
             )
-            .hint("nothing was changed; try again later, or end that session: SELECT pg_terminate_backend(PID)")),
+            .hint(
+                "Nothing was changed. Try again later, or end that session with \
+                 SELECT pg_terminate_backend(PID).",
+            )),
         }
     }
 
-    /// Resolves when the command was cancelled, because it waited for too long. Without a second session
-    /// nobody can tell.
+    /// Resolves with a description of the wait when it has cancelled the command. Never resolves if
+    /// the second session cannot be opened or is lost.
     async fn cancel_on_timeout(&self) -> String {
         sleep(MONITOR_DELAY).await;
         let Ok((client, connection)) = connect::open(&self.target).await else {

@@ -1,4 +1,4 @@
-//! What a run of several jobs would be: the same rules as where runs are started.
+//! Merges several jobs into one run, by the rules that the schema applies when a run starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,31 +9,31 @@ use serde_json::Value;
 
 use crate::topology;
 
-/// Jobs merged.
+/// The tasks and edges of merged jobs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Merged {
-    /// By level, then by name.
+    /// Ordered by level, then by name.
     pub(crate) tasks: Vec<MergedTask>,
     pub(crate) edges: Vec<MergedEdge>,
-    /// Edges to tasks that are in none of the jobs: `parent > child`.
+    /// Edges from tasks that are not in these jobs: `parent > child`.
     pub(crate) dropped: Vec<String>,
-    /// Parameters that a run would need.
+    /// Required parameters of a run.
     pub(crate) params: Vec<String>,
 }
 
-/// A task as the job that wins says.
+/// A task as declared by the job that gives it the highest priority.
 #[derive(Debug, Serialize)]
 pub(crate) struct MergedTask {
     pub(crate) name: String,
-    /// How many tasks at least come before it, one after another.
+    /// Length of the longest chain of tasks before this one.
     pub(crate) level: usize,
-    /// Which job's it is.
+    /// The job whose definition is used.
     pub(crate) job: String,
     pub(crate) priority: Priority,
     pub(crate) queue: String,
     pub(crate) group: Option<String>,
     pub(crate) join: String,
-    /// As the job says it, with everything else.
+    /// The complete definition in the job.
     pub(crate) definition: Value,
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct MergedEdge {
     pub(crate) parent: String,
     pub(crate) child: String,
     pub(crate) expected: String,
-    /// `None`: it holds in every job.
+    /// `None`: the edge applies to every job.
     pub(crate) job: Option<String>,
 }
 
-/// Merges jobs, in the order in which they are named. `priority_of` a group.
+/// Merges jobs in the given order. `priority_of` holds the default priorities of groups.
 ///
 /// # Errors
-/// Tasks wait for each other: the path.
+/// Returns the path of a dependency cycle.
 pub(crate) fn merge(
     jobs: &[Value],
     dependencies: &[Dependency],
@@ -60,7 +60,7 @@ pub(crate) fn merge(
         for definition in tasks_of(job) {
             let task = merged(job, definition, priority_of);
             let name = text(definition, "name");
-            // Of equals the job that is named first wins.
+            // With equal priorities the first job wins.
             if chosen.get(name).is_none_or(|known| known.priority < task.priority) {
                 chosen.insert(name, task);
             }
@@ -74,7 +74,7 @@ pub(crate) fn merge(
         expected: it.expected.to_string(),
         job: None,
     });
-    // What a job says about an edge is nearer than what holds everywhere.
+    // An edge of a job takes precedence over a dependency of every job.
     for edge in of_jobs.chain(everywhere) {
         edges_by_names.entry((edge.parent.clone(), edge.child.clone())).or_insert(edge);
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_two_jobs_is_in_once_with_the_higher_priority() {
+    fn a_task_of_two_jobs_is_included_once_with_the_higher_priority() {
         let jobs = [
             job("daily", "normal", &json!([after("a", &[]), after("b", &["a"])])),
             job("sunday", "high", &json!([after("b", &[]), after("c", &[])])),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_wait_for_each_other_are_told_with_the_path() {
+    fn a_cycle_is_reported_with_its_path() {
         let jobs = [job("x", "low", &json!([after("a", &[]), after("b", &["a"])]))];
         let circle = merge(&jobs, &[everywhere("a", "b")], &BTreeMap::new());
         assert_eq!(circle.unwrap_err(), "a > b > a");

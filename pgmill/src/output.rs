@@ -1,4 +1,4 @@
-//! The one place that writes to standard output.
+//! Writes to standard output; no other module does.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -10,23 +10,23 @@ use terminal::visible;
 use crate::args::Global;
 use crate::failure::Failure;
 
-/// What a word means to the reader; on a terminal, its colour.
+/// The severity of a text; on a terminal, its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Nothing special.
+    /// Neutral.
     #[default]
     Plain,
-    /// As it should be.
+    /// As expected.
     Success,
-    /// Worth a look.
+    /// Needs attention.
     Warning,
-    /// Wrong.
+    /// An error.
     Error,
 }
 
-/// How this run talks.
+/// The output format of this invocation.
 pub(crate) struct Output {
-    /// One JSON document instead of text.
+    /// Print one JSON document instead of text.
     pub(crate) json: bool,
     colour: bool,
 }
@@ -42,7 +42,7 @@ impl Output {
         Self { json: false, colour: false }
     }
 
-    /// Whether colours are wanted and seen.
+    /// Whether colours are enabled: standard output is a terminal, and they are not switched off.
     pub(crate) fn colour(&self) -> bool {
         self.colour
     }
@@ -50,27 +50,27 @@ impl Output {
     /// Prints one JSON document.
     ///
     /// # Errors
-    /// Standard output takes no more, and not because its reader has gone.
+    /// Fails if writing to standard output fails, except for a closed pipe.
     pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
         self.text(&text)
     }
 
-    /// Prints text and ends the line.
+    /// Prints text and a newline.
     ///
     /// # Errors
     /// As [`Output::document`].
-    #[expect(clippy::unused_self, reason = "who prints holds the output")]
+    #[expect(clippy::unused_self, reason = "printing requires an `Output`")]
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
-            // `pgmill … | head -1` is no error.
+            // `pgmill … | head -1` is not an error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.and_then(|()| out.flush()).map_err(Failure::from),
         }
     }
 
-    /// The text in its colour.
+    /// Adds the colour of a tone.
     pub(crate) fn paint(&self, text: &str, tone: Tone) -> String {
         let code = match tone {
             Tone::Success => "32",
@@ -81,13 +81,13 @@ impl Output {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Rows under their headings, as wide as the terminal or as they need to be.
+    /// Formats rows under upper-case headings, at most as wide as the terminal.
     pub(crate) fn table(&self, headings: &[&str], rows: Vec<Vec<Field>>) -> String {
         let headings: Vec<String> = headings.iter().map(|heading| heading.to_uppercase()).collect();
         self.framed(presets::NOTHING, &headings, rows)
     }
 
-    /// Rows that a task returned: columns are named as they are, and seen apart.
+    /// Formats rows that a task returned, with unchanged column names and with borders.
     pub(crate) fn rows(&self, columns: &[String], rows: Vec<Vec<Field>>) -> String {
         let columns: Vec<String> = columns.iter().map(|name| visible(name)).collect();
         self.framed(presets::UTF8_FULL_CONDENSED, &columns, rows)
@@ -132,12 +132,12 @@ impl Field {
         Self { text: visible(&text.to_string()), tone: Tone::Plain }
     }
 
-    /// Empty if there is nothing to say.
+    /// An empty field for `None`.
     pub(crate) fn or_blank(text: Option<impl fmt::Display>) -> Self {
         text.map_or_else(|| Self::new(""), Self::new)
     }
 
-    /// Empty for zero, so that what is there stands out.
+    /// An empty field for zero, so that other counts stand out.
     pub(crate) fn count(count: i64) -> Self {
         Self::or_blank((count != 0).then_some(count))
     }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_no_frame_and_no_trailing_blanks() {
+    fn a_table_has_no_borders_and_no_trailing_blanks() {
         let rows = vec![
             vec![Field::new("etl"), Field::count(12)],
             vec![Field::new("default").tone(Tone::Error), Field::count(0)],
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_coloured_off_a_terminal() {
+    fn colours_are_off_without_a_terminal() {
         assert_eq!(Output::plain().paint("failed", Tone::Error), "failed");
     }
 }

@@ -15,15 +15,12 @@ use crate::session::commit_unless_dry_run;
 const HEADINGS: [&str; 6] = ["profile", "allowed", "readers", "pending", "running", "description"];
 
 /// Lists profiles.
-///
-/// # Errors
-/// Database trouble.
 pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     let profiles = profiles(client).await?;
     if out.json {
         out.document(&profiles)?;
     } else if profiles.is_empty() {
-        print_stderr("there is no profile");
+        print_stderr("there are no profiles");
     } else {
         let row = |profile: &Profile| {
             vec![
@@ -40,10 +37,10 @@ pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// Makes a profile, or changes one.
+/// Creates or changes a profile.
 ///
 /// # Errors
-/// A role that does not exist; not the owner of the queue; database trouble.
+/// Fails for a role that does not exist, or without membership in mill_owner.
 pub(crate) async fn set(
     client: &mut Client,
     out: &Output,
@@ -56,7 +53,7 @@ pub(crate) async fn set(
     let profiles = profiles(&transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let Some(now) = profiles.iter().find(|profile| profile.name == *name) else {
-        return Err(Failure::not_found(format!("profile {name} is gone")));
+        return Err(Failure::not_found(format!("profile {name} no longer exists")));
     };
     if out.json {
         out.document(&json!({ "dry_run": args.dry_run, "profile": now }))?;
@@ -64,7 +61,7 @@ pub(crate) async fn set(
     }
     let verb = if args.dry_run { "would be" } else { "is" };
     let allowed = match now.allowed.join(", ") {
-        nobody if nobody.is_empty() => "nobody".to_owned(),
+        none if none.is_empty() => "no role".to_owned(),
         allowed => format!("members of {allowed}"),
     };
     out.text(&format!("profile {name} {verb} open to {allowed}"))?;
@@ -77,7 +74,7 @@ pub(crate) async fn set(
 /// Removes a profile.
 ///
 /// # Errors
-/// No such profile; tasks or jobs use it; not the owner of the queue; database trouble.
+/// Fails if there is no such profile, if tasks or jobs use it, or without membership in mill_owner.
 pub(crate) async fn remove(
     client: &mut Client,
     out: &Output,

@@ -16,15 +16,12 @@ const HEADINGS: [&str; 8] =
     ["queue", "pending", "oldest", "running", "longest", "scheduled", "blocked", ""];
 
 /// Lists queues.
-///
-/// # Errors
-/// Database trouble.
 pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     let queues = queue_status::queues(client).await?;
     if out.json {
         out.document(&queues)?;
     } else if queues.is_empty() {
-        print_stderr("no queue has a live task or a setting");
+        print_stderr("no queue has live tasks or settings");
     } else {
         out.text(&table(out, &queues))?;
     }
@@ -36,7 +33,7 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
         vec![
             Field::new(&status.queue),
             Field::count(status.pending),
-            // A task that is due in a moment may be pending already.
+            // A task can become pending shortly before it is due.
             Field::or_blank(status.oldest_pending_seconds.map(span)),
             Field::count(status.running),
             Field::or_blank(status.longest_running_seconds.map(span)),
@@ -52,10 +49,7 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
     out.table(&HEADINGS, queues.iter().map(row).collect())
 }
 
-/// Stops claims from a queue.
-///
-/// # Errors
-/// A name that is none; database trouble.
+/// Stops claiming from a queue.
 pub(crate) async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
     let found = find(client, &args.name).await?;
     if !args.dry_run {
@@ -67,37 +61,31 @@ pub(crate) async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Re
         return answer(out, args, (was, true));
     }
     let verb = match (was, args.dry_run) {
-        (true, _) => "was paused already",
+        (true, _) => "already paused",
         (false, true) => "would be paused",
         (false, false) => "paused",
     };
     out.text(&format!(
-        "queue {} {verb}: {} not be claimed, {} on",
+        "queue {} {verb}: {} not claimed, {} {}",
         args.name,
-        format_args!("{} will", counted(pending, "pending task")),
-        format_args!(
-            "{} {}",
-            counted(running, "running one"),
-            if running == 1 { "goes" } else { "go" }
-        )
+        counted(pending, "pending task"),
+        counted(running, "running task"),
+        if running == 1 { "continues" } else { "continue" }
     ))?;
     if found.is_none() {
-        print_stderr(format_args!(
-            "no task of queue {} is live, and nothing was set on it before",
-            args.name
-        ));
+        print_stderr(format_args!("queue {} has no live tasks and had no settings", args.name));
     }
     Ok(exit::OK)
 }
 
-/// Lets claims from a queue go on.
+/// Resumes claiming from a queue.
 ///
 /// # Errors
-/// No such queue; database trouble.
+/// Fails if there is no such queue.
 pub(crate) async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
     let Some(found) = find(client, &args.name).await? else {
         return Err(Failure::not_found(format!(
-            "queue {} has no live task and was never paused",
+            "queue {} has no live tasks and no settings",
             args.name
         ))
         .hint("pgmill queue list"));
@@ -111,16 +99,13 @@ pub(crate) async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> R
     let pending = counted(found.pending, "pending task");
     out.text(&match (found.paused, args.dry_run) {
         (false, _) => format!("queue {} was not paused", args.name),
-        (true, true) => format!("queue {} would be resumed, with {pending}", args.name),
-        (true, false) => format!("queue {} resumed, with {pending}", args.name),
+        (true, true) => format!("queue {} would be resumed: {pending}", args.name),
+        (true, false) => format!("queue {} resumed: {pending}", args.name),
     })?;
     Ok(exit::OK)
 }
 
-/// Changes how a queue is served.
-///
-/// # Errors
-/// Database trouble.
+/// Changes the shared commit and the limits of a queue.
 pub(crate) async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
     let was = find(client, &args.name).await?;
     let mut parts = Vec::new();
@@ -128,7 +113,7 @@ pub(crate) async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> R
         if !args.dry_run {
             operate::share_commits(client, &args.name, budget).await?;
         }
-        parts.push(budget.map_or("commit each alone".to_owned(), |budget| {
+        parts.push(budget.map_or("commit separately".to_owned(), |budget| {
             format!("share commits for up to {}", span(budget.as_secs_f64()))
         }));
     }
@@ -146,13 +131,13 @@ pub(crate) async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> R
     Ok(exit::OK)
 }
 
-/// What somebody has set on the queue.
+/// Formats the settings of a queue.
 fn settings(status: &QueueStatus) -> String {
     let paused = status.paused.then(|| "paused".to_owned());
     let shared =
-        status.shared_commit_seconds.map(|budget| format!("shares commits for {}", span(budget)));
+        status.shared_commit_seconds.map(|budget| format!("shared commit {}", span(budget)));
     let most = status.max_running.map(|most| format!("max running {most}"));
-    let starts = status.rate.map(|starts| format!("at most {}", format_rate(starts)));
+    let starts = status.rate.map(|starts| format!("rate {}", format_rate(starts)));
     paused.into_iter().chain(shared).chain(most).chain(starts).collect::<Vec<_>>().join(", ")
 }
 

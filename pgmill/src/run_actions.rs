@@ -9,17 +9,17 @@ use tokio_postgres::Client;
 
 use crate::args::{RunCancel, RunRestart, RunRetry};
 use crate::failure::Failure;
+use crate::format::counted;
 use crate::output::Output;
 use crate::runs::find;
 use crate::session::commit_unless_dry_run;
 
-/// At most so many with `--all`.
+/// Maximum number of runs with `--all`.
 const MAX_RUNS: i64 = 10_000;
 
 /// Cancels runs.
 ///
-/// # Errors
-/// No such run; database trouble.
+/// A missing run is reported in the output and by the exit code.
 pub(crate) async fn cancel(
     client: &mut Client,
     out: &Output,
@@ -52,21 +52,21 @@ pub(crate) async fn cancel(
                 "cancelling" if args.dry_run => format!("run {run} would be cancelled"),
                 "cancelling" => format!("run {run} is being cancelled"),
                 "not found" => format!("there is no run {run}"),
-                state => format!("run {run} has ended: {state}"),
+                state => format!("run {run} has already ended: {state}"),
             })?;
         }
         if answers.is_empty() {
-            out.text("no run goes on")?;
+            out.text("no run is in progress")?;
         }
     }
     let missing = answers.iter().any(|(_, answer)| answer == "not found");
     Ok(if missing { exit::NOT_FOUND } else { exit::OK })
 }
 
-/// Runs a task of a live run again.
+/// Retries a task of a run in progress.
 ///
 /// # Errors
-/// No such run or task; the run does not go on; database trouble.
+/// Fails if there is no such run or task, or if the run has ended.
 pub(crate) async fn retry(
     client: &mut Client,
     out: &Output,
@@ -91,18 +91,18 @@ pub(crate) async fn retry(
         }))?;
     } else {
         out.text(&match answer.as_str() {
-            "retried" if args.dry_run => format!("task {task} would run again"),
-            "retried" => format!("task {task} runs again"),
+            "retried" if args.dry_run => format!("task {task} would be retried"),
+            "retried" => format!("task {task} retried"),
             state => format!("task {task} is {state}: nothing to retry"),
         })?;
     }
     Ok(exit::OK)
 }
 
-/// Runs tasks of a run that has ended again.
+/// Runs tasks of an ended run again.
 ///
 /// # Errors
-/// No such run; it goes on, has not failed, or has no such task; database trouble.
+/// Fails if there is no such run, if it is in progress or has not failed, or if no task matches.
 pub(crate) async fn restart(
     client: &mut Client,
     out: &Output,
@@ -125,12 +125,13 @@ pub(crate) async fn restart(
     if out.json {
         out.document(&json!({ "dry_run": args.dry_run, "run_id": args.run, "tasks": names }))?;
     } else {
-        let verb = if args.dry_run { "would run" } else { "run" };
+        let verb = if args.dry_run { "would restart" } else { "restarted" };
         let shown: Vec<String> = names.iter().take(50).map(|name| visible(name)).collect();
         let more = names.len().saturating_sub(shown.len());
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         let shown = shown.join(", ");
-        out.text(&format!("of run {} {verb} again: {shown}{rest}", args.run))?;
+        let tasks = counted(names.len() as u64, "task");
+        out.text(&format!("{verb} {tasks} of run {}: {shown}{rest}", args.run))?;
     }
     Ok(exit::OK)
 }

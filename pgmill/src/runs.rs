@@ -15,11 +15,11 @@ use tokio_postgres::Client;
 use crate::args::{GraphFormat, RunGraph, RunList, RunShow, RunVerb};
 
 use crate::failure::Failure;
-use crate::format::{local_time, one_line, span};
+use crate::format::{counted, local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
 use crate::{graph_format, run_actions};
 
-/// Rows of a table that somebody reads.
+/// Maximum rows of the table without `--all`.
 const TASKS_SHOWN: usize = 50;
 const RUNNING_SHOWN: i64 = 3;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -41,10 +41,7 @@ const TASK_HEADINGS: [&str; 10] = [
     "message",
 ];
 
-/// What is said about runs.
-///
-/// # Errors
-/// Those of the verb.
+/// Runs a subcommand of `pgmill run`.
 pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Result<u8, Failure> {
     match verb {
         RunVerb::List(args) => list(client, out, args).await,
@@ -57,15 +54,12 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Re
 }
 
 /// Lists runs.
-///
-/// # Errors
-/// Database trouble.
 async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
     let runs = run_queries::runs(client, args.state, args.limit).await?;
     if out.json {
         out.document(&runs)?;
     } else if runs.is_empty() {
-        print_stderr("there is no such run");
+        print_stderr("no matching run");
     } else {
         let row = |run: &Run| {
             vec![
@@ -86,10 +80,10 @@ async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failu
     Ok(exit::OK)
 }
 
-/// Shows one run, or follows it.
+/// Shows one run; with `--watch` follows it first.
 ///
 /// # Errors
-/// No such run; database trouble.
+/// Fails if there is no such run.
 async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failure> {
     if args.watch {
         follow(client, args.run).await?;
@@ -115,19 +109,19 @@ async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failu
     Ok(if unsuccessful { exit::TASK_FAILED } else { exit::OK })
 }
 
-/// The run, which has to be there.
+/// Returns a run.
 ///
 /// # Errors
-/// It is not; database trouble.
+/// Fails if there is no such run.
 pub(crate) async fn find(client: &Client, id: RunId) -> Result<Run, Failure> {
     let found = run_queries::run(client, id).await?;
     found.ok_or_else(|| Failure::not_found(format!("there is no run {id}")).hint("pgmill run list"))
 }
 
-/// Draws one run.
+/// Prints the graph of one run.
 ///
 /// # Errors
-/// No such run; database trouble.
+/// Fails if there is no such run.
 async fn draw_graph(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, Failure> {
     find(client, args.run).await?;
     let tasks = run_queries::tasks(client, args.run).await?;
@@ -163,7 +157,7 @@ async fn draw_graph(client: &Client, out: &Output, args: &RunGraph) -> Result<u8
     Ok(exit::OK)
 }
 
-/// `[a succeeded] >>> [b running]` for each edge, then tasks that have none.
+/// Formats `[a succeeded] >>> [b running]` for each edge, then the tasks without edges.
 fn lines(tasks: &[RunTask], edges: &[Edge]) -> String {
     let by_node: HashMap<i64, String> = tasks
         .iter()
@@ -196,7 +190,7 @@ async fn follow(client: &Client, id: RunId) -> Result<(), Failure> {
         if !bar.is_hidden() {
             let running = run_queries::running(client, id, RUNNING_SHOWN).await?;
             update_run_bar(&bar, &run, &running);
-            // Of a large run at its end only: to read it all again twice a second is too much.
+            // Reading a larger run completely twice a second costs too much.
             if run.count.tasks <= 2000 {
                 let tasks = run_queries::tasks(client, id).await?;
                 if edges.is_empty() {
@@ -224,7 +218,7 @@ fn names(path: &[&RunTask]) -> String {
     format!("{}{rest}", shown.join(" > "))
 }
 
-/// For which instant a schedule has fired the run, and why.
+/// Formats the fire time and the reason of a run that a schedule has fired.
 pub(crate) fn fire(run: &Run) -> Option<String> {
     let (at, reason) = (run.fire_at?, run.reason.as_deref()?);
     Some(format!("fired for {}: {}", local_time(at), visible(reason)))
@@ -244,7 +238,10 @@ fn heading(out: &Output, run: &Run) -> String {
         let _ = write!(text, ", cancelled by {}", visible(role));
     }
     if run.restarts > 0 {
-        let _ = write!(text, ", restarted {} times", run.restarts);
+        let _ = match run.restarts {
+            1 => write!(text, ", restarted once"),
+            restarts => write!(text, ", restarted {restarts} times"),
+        };
     }
     if let Some(fire) = fire(run) {
         let _ = write!(text, "\n{fire}");
@@ -252,8 +249,8 @@ fn heading(out: &Output, run: &Run) -> String {
     let count = &run.count;
     let _ = write!(
         text,
-        "\n{} tasks: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed",
-        count.tasks,
+        "\n{}: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed",
+        counted(count.tasks, "task"),
         count.waiting,
         count.released,
         count.succeeded,
@@ -263,7 +260,8 @@ fn heading(out: &Output, run: &Run) -> String {
         count.upstream_failed
     );
     if !run.dropped.is_empty() {
-        let _ = write!(text, "\nleft out: {}", visible(&run.dropped.join(", ")));
+        let dropped = visible(&run.dropped.join(", "));
+        let _ = write!(text, "\ndropped edges from tasks outside of the run: {dropped}");
     }
     text
 }
@@ -290,12 +288,12 @@ fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
     };
     let mut text = out.table(&TASK_HEADINGS, shown.iter().take(most).map(row).collect());
     if shown.len() > most {
-        let _ = write!(text, "\nand {} more: --all shows them", shown.len() - most);
+        let _ = write!(text, "\nand {} more; use --all", shown.len() - most);
     }
     text
 }
 
-/// What somebody who looks wants to see first.
+/// Sort order of a long table: tasks that need attention first.
 fn display_rank(state: &str) -> u8 {
     match state {
         "running" => 0,

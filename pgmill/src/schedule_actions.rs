@@ -17,10 +17,10 @@ use crate::output::Output;
 use crate::schedules::{missing, parse, print_declaration_error};
 use crate::session::commit_unless_dry_run;
 
-/// Lets a schedule fire, or not.
+/// Enables or disables a schedule.
 ///
 /// # Errors
-/// No such schedule; database trouble.
+/// Fails if there is no such schedule.
 pub(crate) async fn enable(
     client: &mut Client,
     out: &Output,
@@ -55,10 +55,11 @@ fn print_result(
     Ok(exit::OK)
 }
 
-/// Sets what is a person's, or declares a schedule.
+/// Overrides settings of a schedule, or declares a schedule.
 ///
 /// # Errors
-/// No such schedule; a timing that cannot be read; one that is declared elsewhere; database trouble.
+/// Fails if there is no such schedule, if the timing is invalid, or if the schedule is declared in
+/// a file or a comment.
 pub(crate) async fn set(
     client: &mut Client,
     out: &Output,
@@ -66,7 +67,7 @@ pub(crate) async fn set(
 ) -> Result<u8, Failure> {
     let mut declares = declared_fields(args);
     if let Some(timing) = &args.timing {
-        // As files and comments keep it: the same timing in other letters is no change.
+        // Normalized as from files and comments: another spelling of a timing is not a change.
         declares.insert("timing".to_owned(), parse(timing)?.to_string().into());
     }
     let transaction = client.transaction().await.map_err(QueueError::from)?;
@@ -83,17 +84,17 @@ pub(crate) async fn set(
     let words = match put {
         PutResult::New => ("declared", "declare"),
         PutResult::Changed => ("changed", "change"),
-        PutResult::Unchanged => ("is that already", "leave as it is"),
+        PutResult::Unchanged => ("unchanged", "not change"),
     };
     let document = json!({ "schedule": args.name, "result": put, "dry_run": args.dry_run });
     print_result(out, &document, &args.name, args.dry_run, words)
 }
 
-/// What a schedule has of a statement, and loses with it.
+/// Fields of a schedule with a statement; removed when it runs jobs instead.
 const STATEMENT_FIELDS: [&str; 4] = ["statement", "task", "description", "category"];
 const JOB_FIELDS: [&str; 2] = ["jobs", "params"];
 
-/// Puts what is said over what is declared by a call so far.
+/// Declares a schedule: merges the given fields into the existing declaration.
 async fn declare_one(
     transaction: &Transaction<'_>,
     name: &str,
@@ -106,7 +107,8 @@ async fn declare_one(
         Some(known) => known.definition.as_object().cloned().unwrap_or_default(),
         None if runs && fields.contains_key("timing") => Map::new(),
         None => {
-            return Err(missing(name).hint("To declare it: --timing, and --statement or --job."));
+            return Err(missing(name)
+                .hint("To define a schedule, give --timing, and --statement or --job."));
         }
     };
     if fields.contains_key("jobs") {
@@ -117,7 +119,7 @@ async fn declare_one(
     definition.extend(fields);
     if definition.contains_key("jobs") && definition.contains_key("description") {
         return Err(Failure::usage(format!(
-            "schedule \"{name}\" runs jobs, which have their own description"
+            "schedule \"{name}\" runs jobs, and has no description of its own"
         )));
     }
     definition.insert("name".to_owned(), name.into());
@@ -155,10 +157,10 @@ fn override_fields(args: &ScheduleSet) -> Map<String, Value> {
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// Removes a schedule that was declared by a call.
+/// Removes a schedule that was declared by a call or in a file.
 ///
 /// # Errors
-/// No such schedule; it is declared elsewhere; database trouble.
+/// Fails if there is no such schedule, or if it is declared in a comment.
 pub(crate) async fn remove(
     client: &mut Client,
     out: &Output,
@@ -170,7 +172,7 @@ pub(crate) async fn remove(
     if known.ok_or_else(|| missing(&args.name))?.declared_in == DeclaredIn::Comment {
         let message = format!("schedule \"{}\" is declared in a comment", args.name);
         return Err(Failure::new(exit::REFUSED, message).hint(
-            "Remove its annotation there, then: pgmill schedule sync. Or: pgmill schedule disable.",
+            "Remove its annotation and run pgmill schedule sync, or use pgmill schedule disable.",
         ));
     }
     declare::remove(&transaction, std::slice::from_ref(&args.name)).await?;
@@ -182,7 +184,7 @@ pub(crate) async fn remove(
 /// Starts a run of a schedule.
 ///
 /// # Errors
-/// No such schedule; a run goes on; database trouble.
+/// Fails if there is no such schedule, or without `--force` if a run is in progress.
 pub(crate) async fn run_now(
     client: &mut Client,
     out: &Output,
@@ -201,10 +203,7 @@ pub(crate) async fn run_now(
     print_result(out, &document, &args.name, false, (&format!("started run {run}"), ""))
 }
 
-/// Makes schedules what the comments of procedures say.
-///
-/// # Errors
-/// Database trouble.
+/// Synchronizes schedules with the annotations in the comments of procedures.
 pub(crate) async fn sync(client: &mut Client, out: &Output, args: &DryRun) -> Result<u8, Failure> {
     let mut transaction = client.transaction().await.map_err(QueueError::from)?;
     let done = reconcile(&mut transaction).await?;

@@ -12,10 +12,10 @@ use crate::format::{local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::{find, missing};
 
-/// Lists runs that schedules have fired.
+/// Lists runs fired by schedules.
 ///
 /// # Errors
-/// No such schedule; database trouble.
+/// Fails if there is no such schedule.
 pub(crate) async fn history(
     client: &Client,
     out: &Output,
@@ -44,17 +44,17 @@ pub(crate) async fn history(
     if out.json {
         out.document(&fired)?;
     } else if fired.is_empty() {
-        print_stderr("there is no such run");
+        print_stderr("no matching run");
     } else {
         out.text(&runs(out, &fired))?;
     }
     Ok(exit::OK)
 }
 
-/// Lists what happened to schedules.
+/// Lists events of schedules.
 ///
 /// # Errors
-/// No such schedule; database trouble.
+/// Fails if there is no such schedule.
 pub(crate) async fn log(client: &Client, out: &Output, args: &ScheduleLog) -> Result<u8, Failure> {
     let name = args.name.as_deref();
     let logged = queries::log(client, name, args.event, args.before, args.limit).await?;
@@ -62,14 +62,14 @@ pub(crate) async fn log(client: &Client, out: &Output, args: &ScheduleLog) -> Re
     if out.json {
         out.document(&logged)?;
     } else if logged.is_empty() {
-        print_stderr("there is no such event");
+        print_stderr("no matching event");
     } else {
         out.text(&events(out, &logged))?;
     }
     Ok(exit::OK)
 }
 
-/// A table of runs.
+/// Formats a table of runs.
 pub(crate) fn runs(out: &Output, fired: &[FiredRun]) -> String {
     let row = |it: &FiredRun| {
         let tone = match it.state.as_str() {
@@ -91,11 +91,11 @@ pub(crate) fn runs(out: &Output, fired: &[FiredRun]) -> String {
         ]
     };
     const HEADINGS: [&str; 9] =
-        ["run", "schedule", "for", "by", "state", "duration", "attempts", "worker", "message"];
+        ["run", "schedule", "fire", "reason", "state", "duration", "attempts", "worker", "message"];
     out.table(&HEADINGS, fired.iter().map(row).collect())
 }
 
-/// A table of events.
+/// Formats a table of events.
 pub(crate) fn events(out: &Output, logged: &[LogEntry]) -> String {
     let row = |it: &LogEntry| {
         let tone = match (it.event.as_str(), it.outcome.as_deref()) {
@@ -118,6 +118,6 @@ pub(crate) fn events(out: &Output, logged: &[LogEntry]) -> String {
             Field::or_blank(it.message.as_deref().map(|message| one_line(message, 80))),
         ]
     };
-    const HEADINGS: [&str; 7] = ["id", "at", "schedule", "event", "run", "by", "message"];
+    const HEADINGS: [&str; 7] = ["id", "at", "schedule", "event", "run", "reason", "message"];
     out.table(&HEADINGS, logged.iter().map(row).collect())
 }

@@ -19,13 +19,10 @@ use crate::{schedule_actions, schedule_log};
 const HEADINGS: [&str; 7] =
     ["schedule", "status", "when", "next fire", "last fire", "last run", "last success"];
 
-/// Rows of history and log that `show` prints.
+/// Number of rows of history and log that `show` prints.
 const LATEST: i64 = 5;
 
-/// One of the verbs.
-///
-/// # Errors
-/// Those of the verb.
+/// Runs a subcommand of `pgmill schedule`.
 pub(crate) async fn run(
     client: &mut Client,
     out: &Output,
@@ -55,7 +52,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     if schedules.is_empty() {
-        print_stderr("there is no schedule");
+        print_stderr("there are no schedules");
     } else {
         let now = queue::task_queries::now(client).await?;
         let rows = schedules.iter().map(|it| row(it, now)).collect();
@@ -65,7 +62,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// A mistake in a comment, on standard error.
+/// Prints an error in a comment to standard error.
 pub(crate) fn print_declaration_error(error: &AnnotationError) {
     let AnnotationError { declared_as, place, message, hint } = error;
     let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
@@ -98,16 +95,16 @@ fn row(it: &ScheduleStatus, now: Timestamp) -> Vec<Field> {
     ]
 }
 
-/// The schedule, which has to be there.
+/// Returns the status of a schedule.
 ///
 /// # Errors
-/// It is not; database trouble.
+/// Fails if there is no such schedule.
 pub(crate) async fn find(client: &Client, name: &str) -> Result<ScheduleStatus, Failure> {
     let found = queries::status(client, Some(name)).await?.into_iter().next();
     found.ok_or_else(|| missing(name))
 }
 
-/// What to say about a name that no schedule has.
+/// The error for an unknown schedule name.
 pub(crate) fn missing(name: &str) -> Failure {
     Failure::not_found(format!("there is no schedule \"{name}\"")).hint("pgmill schedule list")
 }
@@ -184,7 +181,7 @@ fn heading(it: &ScheduleStatus) -> String {
         ("next fire", it.next_fire_at),
         ("last fire", it.last_fire_at),
         ("last success", it.last_success_at),
-        ("a fire waits for the end of a run, of", it.queued_fire_at),
+        ("queued behind a run: fire of", it.queued_fire_at),
         ("removed", it.removed_at),
     ] {
         if let Some(at) = at {
@@ -192,7 +189,7 @@ fn heading(it: &ScheduleStatus) -> String {
         }
     }
     if let Some(run) = it.running_run_id {
-        let _ = write!(text, "\nrun {run} goes on: pgmill run show {run}");
+        let _ = write!(text, "\nrun {run} is in progress: pgmill run show {run}");
     }
     if let Some(error) = &it.error {
         let _ = write!(text, "\nerror: {error}");
@@ -200,7 +197,7 @@ fn heading(it: &ScheduleStatus) -> String {
     text.lines().map(visible).collect::<Vec<_>>().join("\n")
 }
 
-/// In the cadence's zone, and how long until then.
+/// Formats fires in the time zone of the cadence, in UTC and relative to now.
 fn table_of_fires(out: &Output, cadence: &Cadence, fires: &[Timestamp], now: Timestamp) -> String {
     let row = |at: &Timestamp| {
         let there = at.to_zoned(cadence.zone().clone());
@@ -210,18 +207,18 @@ fn table_of_fires(out: &Output, cadence: &Cadence, fires: &[Timestamp], now: Tim
             Field::new(relative_time(*at, now)),
         ]
     };
-    out.table(&["fires", "utc", "that is"], fires.iter().map(row).collect())
+    out.table(&["fire", "utc", "relative"], fires.iter().map(row).collect())
 }
 
 async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> Result<u8, Failure> {
     let timing = match (&args.timing, &args.name) {
         (Some(timing), _) => timing.clone(),
         (None, Some(name)) => find(client, name).await?.timing,
-        (None, None) => return Err(Failure::usage("neither a schedule nor a timing")),
+        (None, None) => return Err(Failure::usage("expected a schedule or --timing")),
     };
     let parsed = parse(&timing)?;
     let Some(cadence) = parsed.cadence() else {
-        let message = format!("no clock makes it fire: {}", parsed.describe());
+        let message = format!("this timing has no cadence: {}", parsed.describe());
         return Err(Failure::usage(message));
     };
     let now = queue::task_queries::now(client).await?;
@@ -234,17 +231,17 @@ async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> Result<u8, 
     }
     out.text(&visible(&parsed.describe()))?;
     if next.is_empty() {
-        print_stderr("it has no fire left");
+        print_stderr("no more fires");
     } else {
         out.text(&table_of_fires(out, cadence, &next, now))?;
     }
     Ok(exit::OK)
 }
 
-/// The timing, or what is wrong with it and where.
+/// Parses a timing.
 ///
 /// # Errors
-/// It cannot be read.
+/// Returns a usage error with a caret below the position of the error.
 pub(crate) fn parse(timing: &str) -> Result<Timing, Failure> {
     Timing::parse(timing).map_err(|error| {
         let caret = format!("{timing}\n{}^", " ".repeat(error.at));
@@ -256,12 +253,12 @@ pub(crate) fn parse(timing: &str) -> Result<Timing, Failure> {
     })
 }
 
-/// What a tick would do about a schedule now.
+/// Evaluates a schedule as a tick would do now.
 ///
 /// # Errors
-/// No such schedule; what its probe raises; database trouble.
+/// Fails if there is no such schedule, and with the errors of its probe.
 pub(crate) async fn test_schedule(client: &mut Client, name: &str) -> Result<TestResult, Failure> {
-    // A probe is somebody's SQL: it reads only.
+    // A probe is user-defined SQL, so it runs read-only.
     let start = client.build_transaction().read_only(true).start();
     let transaction = start.await.map_err(QueueError::from)?;
     let found = queries::test(&transaction, name).await;

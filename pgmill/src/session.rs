@@ -1,4 +1,4 @@
-//! The connection of one command.
+//! The database connection of one command.
 
 use queue::connect::{self, Target};
 use queue::{QueueError, schema};
@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Transaction};
 use crate::args::Global;
 use crate::failure::Failure;
 
-/// An open connection and the task that drives it.
+/// An open connection, and the tokio task that drives it.
 pub(crate) struct Session {
     pub(crate) client: Client,
     target: Target,
@@ -19,20 +19,21 @@ impl Session {
     /// Connects.
     ///
     /// # Errors
-    /// A malformed connection string or variable; no connection.
+    /// Fails for a malformed connection string or variable, or if the connection fails.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
         let target = terminal::target(global.given.as_ref())?.with_application_name("pgmill");
         let (client, connection) = connect::open(&target).await?;
         let mut driver = JoinSet::new();
-        // Its error reaches whoever waits for an answer.
+        // Queries on the client return the error of the connection.
         driver.spawn(async move { drop(connection.await) });
         Ok(Self { client, target, _driver: driver })
     }
 
-    /// Connects, and refuses a database whose schema this program does not know.
+    /// Connects, and refuses an unsupported schema version.
     ///
     /// # Errors
-    /// As [`Session::open`]; no schema, another version of it, or no right to read it.
+    /// As [`Session::open`]; also without a schema, with an unsupported version, or without the
+    /// privilege to read it.
     pub(crate) async fn open_checked(global: &Global) -> Result<Self, Failure> {
         let session = Self::open(global).await?;
         schema::check_version(&session.client).await.map_err(|error| {
@@ -41,21 +42,18 @@ impl Session {
         Ok(session)
     }
 
-    /// Where the connection goes.
+    /// The target of the connection.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Who is connected.
+    /// The user of the connection.
     pub(crate) fn user(&self) -> &str {
         self.target.user()
     }
 }
 
-/// Ends a transaction: as if it had not been, with `--dry-run`.
-///
-/// # Errors
-/// Database trouble.
+/// Commits a transaction; with `--dry-run` rolls it back.
 pub(crate) async fn commit_unless_dry_run(
     transaction: Transaction<'_>,
     dry_run: bool,

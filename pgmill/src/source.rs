@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// A file that was read.
+/// The path and the text of a file.
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
 
-/// Something wrong in a file.
+/// An error in a file.
 #[derive(Debug)]
 pub(crate) struct ValidationError {
-    /// Byte in the text.
+    /// Byte offset in the text.
     pub(crate) at: usize,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
@@ -33,16 +33,16 @@ impl Source {
     /// Reads a file.
     ///
     /// # Errors
-    /// It is not there or not readable, or is no UTF-8.
+    /// Fails if the file does not exist, cannot be read, or is not UTF-8.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-        // Editors of one system put a byte order mark in front, which is no part of the text.
+        // Windows editors start a file with a byte order mark, which is not part of the text.
         let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// `path:line:column`, both from 1, columns in characters.
+    /// Returns `path:line:column`, both counted from 1, columns in characters.
     pub(crate) fn location(&self, at: usize) -> String {
         let before = self.text.get(..at).unwrap_or(&self.text);
         let line = before.matches('\n').count() + 1;
@@ -50,14 +50,14 @@ impl Source {
         format!("{}:{line}:{}", self.path.display(), before[start..].chars().count() + 1)
     }
 
-    /// The same of a character counted from 1, as the server counts.
+    /// As [`Self::location`], for a character position of the server, counted from 1.
     pub(crate) fn location_of_character(&self, position: u32) -> String {
         let skipped = usize::try_from(position.saturating_sub(1)).unwrap_or(usize::MAX);
         let at = self.text.char_indices().nth(skipped).map_or(self.text.len(), |(at, _)| at);
         self.location(at)
     }
 
-    /// What to tell about it: the file is wrong.
+    /// Converts an error in this file to a usage error with its location.
     pub(crate) fn to_failure(&self, error: ValidationError) -> Failure {
         let failure = Failure::usage(error.message).at(&self.location(error.at));
         match error.hint {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_lines_and_characters_from_one() {
+    fn locations_count_lines_and_characters_from_one() {
         let source = Source { path: "a.sql".into(), text: "ä\nöü x\n".to_owned() };
         assert_eq!(source.location(0), "a.sql:1:1");
         assert_eq!(source.location("ä\nöü ".len()), "a.sql:2:4");

@@ -1,4 +1,4 @@
-//! `pgmill status`: one screen, the oldest problem first.
+//! `pgmill status`: an overview on one screen, oldest problem first.
 
 use std::time::Duration;
 
@@ -21,31 +21,31 @@ use crate::format::{counted, outcome_tone, span};
 use crate::output::{Field, Output, Tone};
 use crate::{queues, worker};
 
-/// Of this much time the ends of tasks are counted.
+/// Period of the outcome counts.
 pub(crate) const LAST: Duration = Duration::from_secs(60 * 60);
 
-/// Something that somebody should look at.
+/// A problem that needs attention.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Problem {
-    /// How long it has lasted.
+    /// Duration of the problem.
     pub(crate) age_seconds: f64,
     pub(crate) message: String,
-    /// A command that shows more or mends it.
+    /// A command that shows details or fixes the problem.
     next: String,
 }
 
-/// What the screen is made of.
+/// The data of the screen.
 pub(crate) struct FleetStatus {
     pub(crate) now: Timestamp,
     pub(crate) queues: Vec<QueueStatus>,
     pub(crate) workers: Vec<Worker>,
     pub(crate) running: Vec<Running>,
-    /// Within [`LAST`].
+    /// Outcomes within [`LAST`].
     pub(crate) ended: Vec<OutcomeCount>,
     pub(crate) sources: ProblemSources,
 }
 
-/// What is asked beside the lists of the screen.
+/// Data for problems that the lists of the screen do not include.
 #[derive(Default)]
 pub(crate) struct ProblemSources {
     runs: Vec<FailedRuns>,
@@ -54,10 +54,7 @@ pub(crate) struct ProblemSources {
 }
 
 impl FleetStatus {
-    /// Looks at everything but how tasks ended, which takes longest.
-    ///
-    /// # Errors
-    /// Database trouble.
+    /// Queries everything except `ended`, whose query takes longest.
     pub(crate) async fn query(
         client: &Client,
         ended: Vec<OutcomeCount>,
@@ -77,10 +74,7 @@ impl FleetStatus {
     }
 }
 
-/// Prints the screen. What it finds does not change the exit code: `pgmill doctor` is for that.
-///
-/// # Errors
-/// Database trouble.
+/// Prints the screen. Problems do not change the exit code; `pgmill doctor` does that.
 pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     let status = FleetStatus::query(client, history::outcomes(client, LAST).await?).await?;
     let problems = problems(&status);
@@ -95,7 +89,7 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// What somebody should look at, the oldest first, and the command to go on with.
+/// Returns the problems, oldest first, each with a command for the next step.
 pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
     let found = problems::find_problems(&FleetFacts {
         now: status.now,
@@ -125,7 +119,7 @@ fn waiting(status: &QueueStatus) -> Option<QueueBacklog<'_>> {
     })
 }
 
-/// A command that shows more or mends it.
+/// Returns a command that shows details or fixes the problem.
 fn next(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::Paused(queue) => format!("pgmill queue resume {queue}"),
@@ -145,7 +139,7 @@ fn next(about: &ProblemSubject) -> String {
 fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     let mut parts = Vec::new();
     if problems.is_empty() {
-        parts.push(out.paint("no problem", Tone::Success));
+        parts.push(out.paint("no problems", Tone::Success));
     } else {
         let row = |problem: &Problem| {
             vec![
@@ -163,7 +157,7 @@ fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
         queues::table(out, &status.queues)
     });
     parts.push(if status.workers.is_empty() {
-        "no worker is registered".to_owned()
+        "no workers registered".to_owned()
     } else {
         format!("{}\n\n{}", fleet(&status.workers), worker::table(out, &status.workers))
     });
@@ -171,7 +165,7 @@ fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     parts.join("\n\n")
 }
 
-/// How many workers there are, and how many of their readers are busy.
+/// Counts the live workers and their busy readers.
 pub(crate) fn fleet(workers: &[Worker]) -> String {
     let alive: Vec<&Worker> = workers.iter().filter(|worker| worker.alive).collect();
     let readers: i64 = alive.iter().map(|worker| i64::from(worker.readers)).sum();
@@ -183,10 +177,10 @@ pub(crate) fn fleet(workers: &[Worker]) -> String {
     )
 }
 
-/// How the tasks of the last hour ended.
+/// Formats the task outcomes of the last hour.
 pub(crate) fn ended(out: &Output, ended: &[OutcomeCount]) -> String {
     if ended.is_empty() {
-        return "no task ended in the last hour".to_owned();
+        return "no tasks ended in the last hour".to_owned();
     }
     let counts: Vec<String> = ended
         .iter()

@@ -1,4 +1,4 @@
-//! `pgmill task cancel` and `pgmill task retry`: one task, or many by a filter.
+//! `pgmill task cancel` and `pgmill task retry`: act on tasks by id or by filter.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -16,8 +16,9 @@ use crate::failure::Failure;
 use crate::format::counted;
 use crate::history::DEFAULT_SINCE;
 use crate::output::Output;
+use crate::task_list::nothing_since;
 
-/// What is done, and the condition that is looked at again for each task.
+/// The action, and the condition that is checked again for each task.
 #[derive(Clone, Copy, Debug)]
 enum Verb {
     Cancel(Option<State>),
@@ -32,7 +33,7 @@ impl Verb {
         }
     }
 
-    /// The word the database would answer.
+    /// Predicts the result that the database would return.
     fn predicted_result(self, standing: &CurrentState) -> &'static str {
         match (self, standing.state, standing.outcome) {
             (Self::Cancel(_), Some(State::Running), _) => "requested",
@@ -63,7 +64,7 @@ impl Verb {
     }
 }
 
-/// What a verb did, or would do.
+/// The results of an action, or of its dry run.
 #[derive(Debug, Serialize)]
 struct Report {
     dry_run: bool,
@@ -74,7 +75,7 @@ struct Report {
 /// Cancels tasks by id or filter.
 ///
 /// # Errors
-/// Nobody said yes; nothing matched; database trouble.
+/// Fails if nothing matches, or if confirmation is needed without a terminal.
 pub(crate) async fn cancel(
     client: &Client,
     out: &Output,
@@ -99,7 +100,7 @@ pub(crate) async fn cancel(
 /// # Errors
 /// As [`cancel`].
 pub(crate) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> Result<u8, Failure> {
-    // What has succeeded meanwhile is not to be run again.
+    // A task that has succeeded in the meantime must not run again.
     let outcome = args.outcome.or(args.sqlstate.as_ref().map(|_| Outcome::Failed));
     let verb = Verb::Retry(outcome);
     if !args.ids.is_empty() {
@@ -116,7 +117,7 @@ pub(crate) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> Re
     };
     let ids = history::finished_ids(client, &filter, None).await?;
     if ids.is_empty() && args.since.is_none() {
-        print_stderr("looked at the last day; --since looks further back");
+        print_stderr(nothing_since("no matching task ended"));
     }
     by_filter(client, out, verb, (&ids, &args.flags)).await
 }
@@ -131,18 +132,20 @@ async fn by_filter(
         return Err(Failure::not_found("no task matches"));
     }
     if !flags.dry_run && !flags.yes && !confirm(verb, ids)? {
-        print_stderr("nothing was changed");
+        print_stderr("cancelled, nothing was changed");
         return Ok(exit::FAILURE);
     }
     run(client, out, verb, (ids, flags.dry_run)).await
 }
 
-/// Asks on a terminal; elsewhere there is nobody to ask.
+/// Asks for confirmation on a terminal; fails without one.
 fn confirm(verb: Verb, ids: &[TaskId]) -> Result<bool, Failure> {
     let question = format!("{} {}", verb.as_str(), counted(ids.len() as u64, "task"));
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::usage(format!("would {question}, and there is nobody to ask"))
-            .hint("--yes does it, --dry-run says what would happen"));
+        return Err(Failure::usage(format!(
+            "would {question}, but there is no terminal to confirm"
+        ))
+        .hint("Use --yes to do it without confirmation, or --dry-run to preview the changes."));
     }
     let range = match ids {
         [first, .., last] => format!(" (ids {first} to {last})"),
@@ -170,7 +173,7 @@ async fn run(
             Ok(answers) => tasks.extend(answers),
             Err(failure) if tasks.is_empty() => return Err(failure),
             Err(failure) => {
-                // What is done is done, and has to be told.
+                // Report the tasks of earlier chunks: their changes are committed.
                 print(out, dry_run, tasks)?;
                 return Err(failure);
             }
@@ -204,7 +207,7 @@ fn exit_code(counts: &BTreeMap<String, usize>) -> u8 {
     }
 }
 
-/// Each task if there are a few, and the counts.
+/// Formats each task if there are few, and the counts.
 fn summary(report: &Report) -> String {
     const MOST_LINES: usize = 20;
     let mut lines = Vec::new();
@@ -229,7 +232,7 @@ fn summary(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// What became of one task.
+/// Formats the result of one task.
 pub(crate) fn result_line(answer: &BulkResult) -> String {
     match &answer.message {
         Some(message) => format!("task {}: refused: {}", answer.id, visible(message)),
@@ -239,11 +242,11 @@ pub(crate) fn result_line(answer: &BulkResult) -> String {
 
 fn result_text(result: &str) -> String {
     match result {
-        "requested" => "requested: it runs, its worker stops it".to_owned(),
-        "finished" => "finished already".to_owned(),
-        "changed" => "changed meanwhile, and left alone".to_owned(),
+        "requested" => "cancellation requested, its worker stops it".to_owned(),
+        "finished" => "already finished".to_owned(),
+        "changed" => "skipped, its state has changed".to_owned(),
         "not found" => "not found".to_owned(),
-        "pending" | "running" | "blocked" => format!("{result} already"),
+        "pending" | "running" | "blocked" => format!("already {result}"),
         other => other.to_owned(),
     }
 }
@@ -273,13 +276,13 @@ mod tests {
         let report = report(&[("cancelled", None), ("requested", None), ("cancelled", None)], true);
         assert_eq!(
             summary(&report),
-            "task 1: cancelled\ntask 2: requested: it runs, its worker stops it\n\
+            "task 1: cancelled\ntask 2: cancellation requested, its worker stops it\n\
              task 3: cancelled\n3 tasks: 2 cancelled, 1 requested\ndry run: nothing was changed"
         );
     }
 
     #[test]
-    fn of_many_tasks_only_the_refused_are_listed() {
+    fn only_refused_tasks_of_many_are_listed() {
         let mut results = vec![("retried", None); 30];
         results.push(("refused", Some("another live task has the key")));
         let report = report(&results, false);

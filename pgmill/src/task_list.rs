@@ -14,13 +14,10 @@ use crate::format::{counted, one_line, relative_time, state_tone};
 use crate::history::{ATTEMPT_HEADINGS, DEFAULT_SINCE, attempt_row};
 use crate::output::{Field, Output};
 
-/// Characters of a statement in a list.
+/// Maximum characters of a statement in a list.
 pub(crate) const HEAD_CHARS: usize = 60;
 
 /// Lists live or finished tasks.
-///
-/// # Errors
-/// Database trouble.
 pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Result<u8, Failure> {
     if args.finished || args.outcome.is_some() {
         let filter = HistoryFilter {
@@ -31,7 +28,7 @@ pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Resu
             since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
             ..HistoryFilter::default()
         };
-        // One more than shown, to know whether there are more.
+        // One more row than shown, to detect further rows.
         let tasks = history::finished_tasks(client, &filter, args.limit + 1).await?;
         return finished(client, out, tasks, args).await;
     }
@@ -62,7 +59,7 @@ async fn live(
             rows,
         ))?;
     }
-    close(out, tasks.len(), more, "no such live task")
+    close(out, tasks.len(), more, "no matching live task")
 }
 
 async fn finished(
@@ -80,13 +77,19 @@ async fn finished(
         out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
     }
     let nothing = match args.since {
-        Some(_) => "no such task has ended in that time",
-        None => "no such task has ended in the last day; --since looks further back",
+        Some(_) => "no matching task ended in this period".to_owned(),
+        None => nothing_since("no matching task ended"),
     };
-    close(out, tasks.len(), more, nothing)
+    close(out, tasks.len(), more, &nothing)
 }
 
-/// Keeps `limit` items, and says whether there were more.
+/// Message of an empty list that goes back [`DEFAULT_SINCE`].
+pub(crate) fn nothing_since(what: &str) -> String {
+    let hours = DEFAULT_SINCE.as_secs() / 3600;
+    format!("{what} in the last {hours}h; use --since for a longer period")
+}
+
+/// Truncates a list to `limit` items, and returns whether there were more.
 pub(crate) fn cut<T>(items: &mut Vec<T>, limit: i64) -> bool {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = items.len() > limit;
@@ -94,10 +97,10 @@ pub(crate) fn cut<T>(items: &mut Vec<T>, limit: i64) -> bool {
     more
 }
 
-/// The end of a list: a line if there is nothing, or more. An empty list is an answer, not an error.
+/// Prints a note after a list that is empty or truncated. An empty list is not an error.
 pub(crate) fn close(out: &Output, shown: usize, more: bool, nothing: &str) -> Result<u8, Failure> {
     if shown == 0 {
-        // A document was printed already: an empty one.
+        // The empty document is already printed.
         if !out.json {
             print_stderr(nothing);
         }
@@ -105,7 +108,7 @@ pub(crate) fn close(out: &Output, shown: usize, more: bool, nothing: &str) -> Re
     }
     if more {
         print_stderr(format_args!(
-            "{} shown, there are more: --limit",
+            "{} shown, more exist; use --limit",
             counted(shown as u64, "row")
         ));
     }
@@ -122,7 +125,7 @@ fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
             )
         }
         State::Pending | State::Blocked => {
-            format!("waits {}", relative_time(task.due_at, now).replace(" ago", ""))
+            format!("waiting {}", relative_time(task.due_at, now).replace(" ago", ""))
         }
     };
     let worker = worker_label(task.host.as_deref(), task.worker_pid, task.worker_id);
@@ -138,7 +141,7 @@ fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
     ]
 }
 
-/// A task's name and the beginning of its statement.
+/// Formats a task's name and the beginning of its statement.
 pub(crate) fn label(name: Option<&str>, statement: Option<&str>) -> String {
     let statement = statement.unwrap_or(HIDDEN);
     match name {
@@ -152,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_knows_that_there_is_more() {
+    fn truncation_is_detected() {
         let mut items = vec![1, 2, 3];
         assert!(!cut(&mut items, 3));
         assert!(cut(&mut items, 2));

@@ -1,4 +1,4 @@
-//! `pgmill task show --plan`: a plan as a tree, and whether it is another one than before.
+//! `pgmill task show --plan`: prints a saved plan as a tree, and compares it with the previous one.
 
 use queue::insight::{self, SavedPlan};
 use queue::{TaskId, exit, task_queries};
@@ -7,20 +7,20 @@ use terminal::{PlanNode, plan_changes, plan_nodes, plan_shape, plan_totals, visi
 use tokio_postgres::Client;
 
 use crate::failure::Failure;
-use crate::format::{relative_time, span};
+use crate::format::{counted, relative_time, span};
 use crate::output::{Field, Output, Tone};
 
 /// Prints the plan of the last attempt that has one.
 ///
 /// # Errors
-/// No such task, or no plan of it; database trouble.
+/// Fails if there is no such task, or no saved plan of it.
 pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
     let Some(kept) = insight::saved_plan(client, id).await? else {
         if task_queries::task(client, id).await?.is_none() {
             return Err(Failure::not_found(format!("no task {id}, live or in the history")));
         }
-        return Err(Failure::not_found(format!("no plan of task {id} was kept, or it is hidden"))
-            .hint("enqueue --explain keeps the plan of a task, once it has run"));
+        return Err(Failure::not_found(format!("no saved plan of task {id}, or it is hidden"))
+            .hint("The plan of a task enqueued with --explain is saved when it has run."));
     };
     let before = insight::previous_plan(client, &kept).await?;
     let shape_of = |kept: &SavedPlan| plan_shape(&kept.plan);
@@ -44,11 +44,11 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8,
     if let Some(before) = &before {
         let ago = relative_time(before.finished_at, task_queries::now(client).await?);
         let (change, tone) = match changed {
-            Some(true) => ("another plan than", Tone::Warning),
-            _ => ("the same plan as", Tone::Success),
+            Some(true) => ("plan changed since", Tone::Warning),
+            _ => ("same plan as", Tone::Success),
         };
         let change = out.paint(change, tone);
-        text.push_str(&format!("\n{change} the one before, of task {}, {ago}", before.task_id));
+        text.push_str(&format!("\n{change} the previous one, of task {}, {ago}", before.task_id));
         if changed == Some(true) {
             for (sign, line) in plan_changes(&before.plan, &kept.plan) {
                 text.push_str(&format!("\n  {sign} {}", visible(&line)));
@@ -59,18 +59,19 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8,
     Ok(exit::OK)
 }
 
-/// What the whole took.
+/// Formats the totals: times, WAL and triggers.
 fn totals(kept: &SavedPlan) -> String {
     let totals = plan_totals(&kept.plan);
     let mut parts = Vec::new();
     parts.extend(totals.planning_seconds.map(|time| format!("planned in {}", span(time))));
-    parts.extend(totals.execution_seconds.map(|time| format!("ran in {}", span(time))));
+    parts.extend(totals.execution_seconds.map(|time| format!("executed in {}", span(time))));
     parts.extend(totals.wal_bytes.map(|bytes| format!("{bytes} bytes of WAL")));
     parts.extend(totals.triggers.iter().map(|it| {
-        format!("trigger {} {} in {} calls", visible(&it.name), span(it.seconds), it.calls)
+        let calls = counted(it.calls, "call");
+        format!("trigger {} {} in {calls}", visible(&it.name), span(it.seconds))
     }));
     if totals.truncated {
-        parts.push("too long to be kept whole".to_owned());
+        parts.push("truncated".to_owned());
     }
     format!("task {}, attempt {}: {}", kept.task_id, kept.attempt, parts.join(", "))
 }
@@ -83,7 +84,7 @@ fn row(node: &PlanNode) -> Vec<Field> {
     };
     vec![
         Field::new(format!("{arrow}{}", node.operation)),
-        if node.executed { Field::new(node.rows).tone(tone) } else { Field::new("never run") },
+        if node.executed { Field::new(node.rows).tone(tone) } else { Field::new("never executed") },
         Field::new(node.expected_rows),
         Field::new(node.loops),
         Field::new(span(node.self_seconds)),

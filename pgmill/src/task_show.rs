@@ -22,10 +22,10 @@ use crate::output::{Field, Output};
 use crate::runs::fire;
 use crate::schedules::test_schedule;
 
-/// Prints one sentence about a task.
+/// Prints one sentence that explains the state of a task or a schedule.
 ///
 /// # Errors
-/// No such task; database trouble.
+/// Fails if there is no such task or schedule.
 pub(crate) async fn why(client: &mut Client, out: &Output, task: &Subject) -> Result<u8, Failure> {
     let (sentence, document) = match task {
         Subject::Task(id) => {
@@ -36,7 +36,7 @@ pub(crate) async fn why(client: &mut Client, out: &Output, task: &Subject) -> Re
         Subject::RunTask(run, name) => {
             let sentence = queue::run::why(client, *run, name).await?;
             let sentence = sentence.ok_or_else(|| {
-                Failure::not_found(format!("run {run} has no task {name}, or there is no such run"))
+                Failure::not_found(format!("no task {name} in run {run}, or no such run"))
                     .hint(format!("pgmill run show {run}"))
             })?;
             let document = json!({ "run_id": run, "task": name, "why": &sentence });
@@ -56,7 +56,7 @@ pub(crate) async fn why(client: &mut Client, out: &Output, task: &Subject) -> Re
     Ok(exit::OK)
 }
 
-/// What is known of a task.
+/// Everything about a task.
 #[derive(Serialize)]
 struct TaskDetails {
     task: Task,
@@ -72,7 +72,7 @@ struct TaskDetails {
 /// Prints everything about a task.
 ///
 /// # Errors
-/// No such task; database trouble.
+/// Fails if there is no such task.
 pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
     let Some(known) = load(client, id).await? else { return Err(unknown(id)) };
     if out.json {
@@ -83,10 +83,7 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8,
     Ok(exit::OK)
 }
 
-/// Everything about a task, as it is printed. `None`: there is no such task.
-///
-/// # Errors
-/// Database trouble.
+/// Formats everything about a task. `None`: there is no such task.
 pub(crate) async fn text(
     client: &Client,
     out: &Output,
@@ -142,7 +139,7 @@ fn render(out: &Output, known: &TaskDetails) -> String {
 }
 
 fn unknown(id: TaskId) -> Failure {
-    Failure::not_found(format!("no task {id}, live or in the history"))
+    Failure::not_found(format!("no live or finished task {id}"))
 }
 
 fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String {
@@ -177,7 +174,7 @@ fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String 
     lines.join("\n")
 }
 
-/// Which run it belongs to, and what made that start.
+/// Formats the run of a task, and the fire that started the run.
 fn run_line(run: &Run) -> String {
     let fire = fire(run).map(|fire| format!(", {fire}")).unwrap_or_default();
     format!("{:<10}{} of {}{fire}", "run", run.id, visible(&run.title()))
@@ -189,14 +186,14 @@ fn mode(task: &Task) -> String {
         text.push_str(", at most once");
     }
     if task.external {
-        text.push_str(", with effects outside the cluster");
+        text.push_str(", with external effects");
     }
     text
 }
 
 fn retry(task: &Task) -> String {
     format!(
-        "{} back-off from {}{}",
+        "{} backoff from {}{}",
         task.backoff,
         span(task.retry_interval_seconds),
         if task.jitter { ", with jitter" } else { "" }
@@ -206,19 +203,19 @@ fn retry(task: &Task) -> String {
 fn backend(running: &Running, now: Timestamp) -> String {
     let worker = worker_label(running.host.as_deref(), running.worker_pid, Some(running.worker_id));
     let mut text = format!(
-        "runs as attempt {} since {} on {}, backend {}",
+        "attempt {} running for {} on {}, backend {}",
         running.attempt,
         relative_time(running.started_at, now).replace(" ago", ""),
         visible(&worker.unwrap_or_default()),
         running.backend_pid
     );
     match (&running.backend_state, &running.wait_event_type, &running.wait_event) {
-        (None, ..) => text.push_str(", which is gone or may not be looked at"),
+        (None, ..) => text.push_str(" (gone or not visible)"),
         (Some(_), Some(kind), Some(event)) => {
-            let _ = write!(text, ", which waits for {kind}: {event}");
+            let _ = write!(text, " (waiting for {kind}: {event})");
         }
         (Some(state), ..) => {
-            let _ = write!(text, ", which is {state}");
+            let _ = write!(text, " ({state})");
         }
     }
     for blocker in running.blockers.iter().filter_map(Value::as_array).flatten() {
@@ -236,11 +233,11 @@ fn backend(running: &Running, now: Timestamp) -> String {
     text
 }
 
-/// How far it is, in words and percent.
+/// Formats the progress of a task: text and percent.
 pub(crate) fn progress(running: &Running) -> Option<String> {
     let percent = running.percent.map(|percent| format!("{:.0} %", percent.floor()));
     match (&running.progress, percent) {
-        // What the server says has its number in it.
+        // The progress views of the server already include the percentage.
         (Some(words), Some(percent)) if !words.contains(&percent) => {
             Some(format!("{percent} {words}"))
         }
@@ -249,7 +246,7 @@ pub(crate) fn progress(running: &Running) -> Option<String> {
     }
 }
 
-/// One attempt: facts, error with its place, notices, first rows.
+/// Formats one attempt: facts, error with its position, notices, first rows.
 fn format_attempt(out: &Output, attempt: &Attempt) -> String {
     let outcome = out.paint(attempt.outcome.as_str(), outcome_tone(attempt.outcome));
     let mut text = match attempt.attempt {
@@ -283,7 +280,7 @@ fn format_attempt(out: &Output, attempt: &Attempt) -> String {
     text
 }
 
-/// The first rows, and how many there are; `None` if the task returned none, not even columns.
+/// Formats the first rows and their count; `None` if the result has no columns.
 fn first_rows(out: &Output, result: &Value) -> Option<String> {
     let columns = result.get("columns")?.as_array().filter(|columns| !columns.is_empty())?;
     let columns: Vec<String> = columns.iter().map(value).collect();

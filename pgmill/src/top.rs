@@ -1,14 +1,14 @@
-//! `pgmill top`: the fleet on a terminal, looked at again and again.
+//! `pgmill top`: a live view of the fleet on a terminal.
 //!
 //! | part | file |
 //! |---|---|
-//! | the session: looks, carries out what was ordered, connects again | `fetch` |
-//! | what a look found | `snapshot` |
-//! | what the keys mean: which pane, which row, which question | `state` |
-//! | what all this looks like | `draw`, its tables `panes` |
+//! | session: refreshes, executes actions, reconnects | `fetch` |
+//! | data of one refresh | `snapshot` |
+//! | key bindings, selection, confirmation | `state` |
+//! | drawing | `draw`, its tables `panes` |
 //!
-//! The session and the screen are two futures that only exchange messages, so a key is answered while the
-//! database is not.
+//! The session and the screen are two futures that only exchange messages, so keys work while the
+//! database does not answer.
 
 mod draw;
 mod fetch;
@@ -35,10 +35,10 @@ use crate::session::Session;
 use fetch::{Action, View};
 use state::{State, Step};
 
-/// Shows the fleet until somebody leaves.
+/// Shows the fleet until the user quits.
 ///
 /// # Errors
-/// No terminal; the session could not be used even once.
+/// Fails without a terminal.
 pub(crate) async fn run(
     session: Session,
     global: &Global,
@@ -46,13 +46,14 @@ pub(crate) async fn run(
     args: &TopArgs,
 ) -> Result<u8, Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(Failure::usage("top needs a terminal").hint("pgmill status, or --json of it"));
+        return Err(Failure::usage("top requires a terminal")
+            .hint("Use pgmill status, or pgmill status --json."));
     }
     let (actions, ordered) = mpsc::channel(8);
     let (views, seen) = watch::channel(View::default());
     let fetching = fetch::serve(session, global, (args.interval, ordered, views));
     let mut terminal = ratatui::try_init().map_err(Failure::from)?;
-    // Whatever ends it, the terminal is given back as it was.
+    // The terminal is restored below, whatever ends the loop.
     let shown = tokio::select! {
         shown = show(&mut terminal, out.colour(), (seen, actions)) => shown,
         never = fetching => match never {},
@@ -61,7 +62,7 @@ pub(crate) async fn run(
     shown.map(|()| exit::OK).map_err(Failure::from)
 }
 
-/// Draws after each key and each look.
+/// Draws after each key and each refresh.
 async fn show(
     terminal: &mut DefaultTerminal,
     colour: bool,
@@ -88,19 +89,19 @@ async fn show(
                     let step = pressed(key).map(|key| state.key(key, &seen.borrow()));
                     match step {
                         Some(Step::Leave) => return Ok(()),
-                        // The session that would take it is gone only when this ends.
+                        // The receiver lives as long as this future.
                         Some(Step::Action(action)) => drop(actions.send(action).await),
                         Some(Step::Stay) | None => {}
                     }
                 }
-                // A new size: draw again.
+                // A resize event: draw again.
                 Some(Ok(_)) => {}
             },
         }
     }
 }
 
-/// Control-C leaves, as everywhere; other chords mean nothing.
+/// Maps Control-C to `q`, and ignores other key combinations.
 fn pressed(key: KeyEvent) -> Option<KeyCode> {
     let chord = key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
     match key.code {

@@ -1,12 +1,12 @@
-//! Orders of graphs.
+//! Topological levels of graphs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The level of each node: 0 for those that wait for none, else one more than the highest level of
-/// what it waits for. Edges are (parent, child); those that lead elsewhere do not count.
+/// Returns the level of each node: 0 without parents, else one more than the highest level of its
+/// parents. Edges are (parent, child); edges to other nodes are ignored.
 ///
 /// # Errors
-/// A path that comes round: `a > b > a`.
+/// Returns the path of a cycle: `a > b > a`.
 pub(crate) fn levels<'a>(
     nodes: impl IntoIterator<Item = &'a str>,
     edges: &[(&'a str, &'a str)],
@@ -51,13 +51,13 @@ pub(crate) fn levels<'a>(
     Err(cycle_path(&around))
 }
 
-/// A path through edges of which each has another one before it.
+/// Returns the path of a cycle in edges that each have a preceding edge.
 fn cycle_path(edges: &[(&str, &str)]) -> String {
     let mut parent_of: BTreeMap<&str, &str> = BTreeMap::new();
     for (parent, child) in edges {
         parent_of.entry(child).or_insert(parent);
     }
-    // From any of them back: after enough steps the walk is in the circle.
+    // Walk from any child to its parents: after enough steps the walk is in the cycle.
     let Some(mut node) = edges.first().map(|(_, child)| *child) else { return String::new() };
     for _ in 0..parent_of.len() {
         node = parent_of.get(node).copied().unwrap_or(node);
@@ -68,7 +68,7 @@ fn cycle_path(edges: &[(&str, &str)]) -> String {
         path.push(before);
         before = parent_of.get(before).copied().unwrap_or(node);
     }
-    // It begins with the first by name, so that it reads the same wherever the walk began.
+    // Start with the smallest name, so that the path does not depend on the start of the walk.
     path.reverse();
     let first =
         path.iter().enumerate().min_by_key(|(_, name)| **name).map_or(0, |(place, _)| place);
@@ -82,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_stands_below_all_that_it_waits_for() {
+    fn a_node_is_one_level_above_its_highest_parent() {
         let edges = [("a", "b"), ("b", "d"), ("a", "d"), ("c", "d"), ("x", "a"), ("a", "b")];
         let found = levels(["a", "b", "c", "d"], &edges).unwrap();
         assert_eq!(found, BTreeMap::from([("a", 0), ("b", 1), ("c", 0), ("d", 2)]));
     }
 
     #[test]
-    fn a_circle_is_shown_from_parent_to_child() {
+    fn a_cycle_is_shown_from_parent_to_child() {
         let edges = [("s", "b"), ("c", "a"), ("a", "b"), ("b", "c"), ("c", "z")];
         let nodes = ["a", "b", "c", "s", "z"];
         assert_eq!(levels(nodes, &edges), Err("a > b > c > a".to_owned()));

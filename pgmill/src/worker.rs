@@ -26,15 +26,12 @@ const HEADINGS: [&str; 11] = [
 ];
 
 /// Lists workers.
-///
-/// # Errors
-/// Database trouble.
 pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     let workers = workers::workers(client).await?;
     if out.json {
         out.document(&workers)?;
     } else if workers.is_empty() {
-        print_stderr("no worker is registered");
+        print_stderr("no workers registered");
     } else {
         out.text(&table(out, &workers))?;
     }
@@ -69,7 +66,8 @@ pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
     out.table(&HEADINGS, workers.iter().map(row).collect())
 }
 
-/// A worker whose control session is gone, but whose beat is young, may be about to connect again.
+/// Returns the displayed state. A worker with a recent heartbeat but without a control session may
+/// be reconnecting.
 pub(crate) fn state(worker: &Worker) -> (&'static str, Tone) {
     match (worker.alive, worker.session_alive, worker.draining) {
         (false, false, _) => ("dead", Tone::Error),
@@ -80,10 +78,10 @@ pub(crate) fn state(worker: &Worker) -> (&'static str, Tone) {
     }
 }
 
-/// Makes workers stop claiming, or go on.
+/// Makes workers stop claiming, or claim again.
 ///
 /// # Errors
-/// No such worker; an id that several have; database trouble.
+/// Fails if no worker matches, or if an id prefix matches several workers.
 pub(crate) async fn drain(client: &Client, out: &Output, args: &DrainArgs) -> Result<u8, Failure> {
     let workers = workers::workers(client).await?;
     let chosen = match (&args.id, &args.host) {
@@ -95,7 +93,7 @@ pub(crate) async fn drain(client: &Client, out: &Output, args: &DrainArgs) -> Re
     };
     if chosen.is_empty() {
         return Err(
-            Failure::not_found("no worker is registered for that host").hint("pgmill worker list")
+            Failure::not_found("no worker registered on this host").hint("pgmill worker list")
         );
     }
     let mut results = Vec::new();
@@ -127,10 +125,10 @@ fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Result
         .map(|(worker, result)| {
             let runs = counted(worker.running, "task");
             let what = match *result {
-                "draining" => format!("claims no more; it runs {runs} to the end"),
+                "draining" => format!("draining, {runs} running"),
                 "unchanged" if args.undo => "was not draining".to_owned(),
-                "unchanged" => format!("was draining already; it runs {runs}"),
-                "not found" => "has left meanwhile".to_owned(),
+                "unchanged" => format!("already draining, {runs} running"),
+                "not found" => "no longer registered".to_owned(),
                 other => other.to_owned(),
             };
             format!("worker {} on {}: {what}", &worker.id.to_string()[..8], worker.label())
@@ -142,11 +140,11 @@ fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Result
     out.text(&lines.join("\n"))
 }
 
-/// The one worker whose id begins so; dashes and case do not matter.
+/// Returns the only worker whose id has this prefix, ignoring dashes and case.
 fn by_prefix<'a>(workers: &'a [Worker], prefix: &str) -> Result<&'a Worker, Failure> {
     let wanted = prefix.replace('-', "").to_lowercase();
     if wanted.is_empty() || !wanted.chars().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(Failure::usage(format!("\"{prefix}\" is not the beginning of a worker's id"))
+        return Err(Failure::usage(format!("\"{prefix}\" is not a worker id prefix"))
             .hint("pgmill worker list"));
     }
     let matching: Vec<&Worker> = workers
@@ -154,7 +152,7 @@ fn by_prefix<'a>(workers: &'a [Worker], prefix: &str) -> Result<&'a Worker, Fail
         .filter(|worker| worker.id.0.simple().to_string().starts_with(&wanted))
         .collect();
     match matching.as_slice() {
-        [] => Err(Failure::not_found(format!("no worker's id begins with {prefix}"))
+        [] => Err(Failure::not_found(format!("no worker id starts with {prefix}"))
             .hint("pgmill worker list")),
         [worker] => Ok(*worker),
         several => {
@@ -162,8 +160,8 @@ fn by_prefix<'a>(workers: &'a [Worker], prefix: &str) -> Result<&'a Worker, Fail
                 .iter()
                 .map(|worker| format!("{} on {}", worker.id, worker.label()))
                 .collect();
-            Err(Failure::usage(format!("several workers' ids begin with {prefix}"))
-                .hint(format!("one of {}", ids.join(", "))))
+            Err(Failure::usage(format!("several worker ids start with {prefix}"))
+                .hint(format!("Use a longer prefix of one of {}.", ids.join(", "))))
         }
     }
 }

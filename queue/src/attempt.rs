@@ -1,4 +1,4 @@
-//! How a task ended: attempts as `mill.history` tells them, and whether the task is still live.
+//! Attempts of a task as `mill.history` shows them, and the state of a live task.
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ use crate::error::QueueError;
 use crate::run::RunId;
 use crate::task::{Mode, Outcome, Priority, State, TaskId, WorkerId};
 
-/// A statement that reads [`Attempt`]s; `$rest` picks the rows.
+/// A SELECT over `mill.history` that returns [`Attempt`]s; `$rest` filters the rows.
 macro_rules! history {
     ($name:literal, $rest:literal) => {
         concat!(
@@ -31,8 +31,8 @@ FROM mill.history h ",
     };
 }
 
-/// `mill.retry` makes a finished task live again: its earlier final attempt is final no more. The
-/// subquery names no column of the view, so that the planner answers it first and looks into no
+/// `mill.retry` makes a finished task live again; the earlier final attempt then no longer counts.
+/// The subquery refers to no column of the view, so the planner evaluates it first and reads no
 /// partition while the task is live.
 const FINAL_ATTEMPT: &str = history!(
     "queue.final_attempt",
@@ -46,18 +46,18 @@ const ATTEMPTS: &str =
 const LIVE_STATE: &str =
     "/* queue.live_state */ SELECT t.state::text FROM mill.tasks t WHERE t.id = $1";
 
-/// One attempt that ended.
+/// An attempt that ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Attempt {
-    /// Whose.
+    /// The task's id.
     pub task_id: TaskId,
-    /// The run, if the task is of one.
+    /// The run, if the task belongs to one.
     pub run_id: Option<RunId>,
-    /// Its number, from 1; 0 if the task ended without being claimed.
+    /// Attempt number, from 1; 0 if the task ended without being claimed.
     pub attempt: u32,
-    /// Whether the task ended with it.
+    /// Whether the task ended with this attempt.
     pub r#final: bool,
-    /// How it ended.
+    /// Outcome of the attempt.
     pub outcome: Outcome,
     /// The task's queue.
     pub queue: String,
@@ -65,56 +65,57 @@ pub struct Attempt {
     pub name: Option<String>,
     /// The task's priority.
     pub priority: Priority,
-    /// How the statement was run.
+    /// Execution mode of the statement.
     pub mode: Mode,
-    /// When the task was submitted.
+    /// Time of submission.
     pub enqueued_at: Timestamp,
-    /// When it was due.
+    /// Due time of the task.
     pub due_at: Timestamp,
-    /// When it was claimed; none if the task ended without being claimed.
+    /// Time of the claim; `None` if it ended without being claimed.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// End of the attempt.
     pub finished_at: Timestamp,
-    /// From due to claimed, or to the end of a task that was never claimed.
+    /// Seconds from due to claimed, or to the end of a task that was never claimed.
     pub wait_seconds: f64,
-    /// From claimed to ended.
+    /// Seconds from claimed to ended.
     pub duration_seconds: Option<f64>,
     /// Rows returned or affected, over all statements.
     pub rows: Option<i64>,
-    /// Five characters; none if there was no error, or it did not come from the server.
+    /// Five characters; `None` if there was no error or the error did not come from the server.
     pub sqlstate: Option<String>,
-    /// The error.
+    /// The error's primary message.
     pub message: Option<String>,
-    /// More about it.
+    /// The error's detail.
     pub detail: Option<String>,
-    /// What to do about it.
+    /// The error's hint.
     pub hint: Option<String>,
-    /// Where it happened.
+    /// The error's context.
     pub context: Option<String>,
-    /// Character of the statement at which the error stands, from 1.
+    /// Position of the error in the statement, in characters from 1.
     pub position: Option<u32>,
-    /// `[{"severity", "message", …}]`; a last element `{"dropped": n}` counts those not kept.
+    /// `[{"severity", "message", …}]`; a last element `{"dropped": n}` counts the notices that were
+    /// not kept.
     pub notices: Option<Value>,
     /// First rows returned: `{"columns", "rows", "truncated"}`.
     pub result: Option<Value>,
-    /// Who ran it.
+    /// The worker that ran the attempt.
     pub worker_id: Option<WorkerId>,
-    /// The worker's host.
+    /// Host name of the worker.
     pub worker_host: Option<String>,
-    /// The worker's process on that host.
+    /// Process id of the worker on that host.
     pub worker_pid: Option<i32>,
-    /// The backend that ran the statement.
+    /// Process id of the backend that ran the statement.
     pub session_pid: Option<i32>,
-    /// The SQL; `None`: hidden from who may only view.
+    /// The SQL; `None` if the role may view tasks but not their statements.
     pub statement: Option<String>,
     /// Values of $1, $2, …
     pub params: Option<Value>,
 }
 
-/// The attempt with which the task ended; `None` while it is live, and if there is no such task.
+/// Returns the attempt with which the task ended; `None` if the task is live or does not exist.
 ///
 /// # Errors
-/// Database trouble; no right to read the history.
+/// Fails if the role may not read the history.
 pub async fn final_attempt(
     client: &impl GenericClient,
     id: TaskId,
@@ -123,19 +124,20 @@ pub async fn final_attempt(
     rows.first().map(from_row).transpose()
 }
 
-/// Every attempt of the task that ended, the oldest first.
+/// Returns every ended attempt of the task, oldest first.
 ///
 /// # Errors
-/// Database trouble; no right to read the history.
+/// Fails if the role may not read the history.
 pub async fn attempts(client: &impl GenericClient, id: TaskId) -> Result<Vec<Attempt>, QueueError> {
     let rows = client.query_typed(ATTEMPTS, &[(&id.0, Type::INT8)]).await?;
     rows.iter().map(from_row).collect()
 }
 
-/// The state of a live task; `None` if it has ended or never was. One look at the primary key.
+/// Returns the state of a live task; `None` if it has ended or never existed. Reads one entry of
+/// the primary key.
 ///
 /// # Errors
-/// Database trouble; no right to read the tasks.
+/// Fails if the role may not read the tasks.
 pub async fn live_state(
     client: &impl GenericClient,
     id: TaskId,

@@ -1,4 +1,4 @@
-//! Who did what. The functions of the schema write it; here it is read.
+//! Reads the audit log, which the functions of the schema write.
 
 use std::time::Duration;
 
@@ -20,48 +20,48 @@ ORDER BY a.id DESC LIMIT $6";
 
 const SET_ACTOR: &str = "/* queue.set_actor */ SELECT set_config('mill.actor', $1, true)";
 
-/// Which acts. Nothing set means all of them.
+/// A filter on audit entries. The default matches all of them.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// Done to this: `task 42`, `queue etl`, …
+    /// The object acted on: `task 42`, `queue etl`, …
     pub subject: Option<String>,
-    /// By this login, or on behalf of this person.
+    /// The login, or the person on whose behalf the login acted.
     pub login: Option<String>,
-    /// Name of the function.
+    /// Name of the schema function.
     pub action: Option<String>,
-    /// At most this long ago.
+    /// Maximum age.
     pub since: Option<Duration>,
-    /// Before the one with this id.
+    /// Only entries older than the one with this id.
     pub before: Option<i64>,
 }
 
-/// What somebody did.
+/// One recorded action.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditEntry {
-    /// In the order of time, nearly.
+    /// Entry id, in nearly chronological order.
     pub id: i64,
-    /// When.
+    /// Time of the action.
     pub at: Timestamp,
     /// The session's login.
     pub login: String,
-    /// The role that it had taken.
+    /// The role that the session had set, if any.
     pub role: Option<String>,
-    /// Who the program said that it acted for.
+    /// The person on whose behalf the program acted, as reported by the program.
     pub actor: Option<String>,
-    /// The program.
+    /// The session's `application_name`.
     pub application: Option<String>,
-    /// The function of the schema.
+    /// Name of the schema function.
     pub action: String,
-    /// What it was done to.
+    /// The object acted on.
     pub subject: String,
-    /// With what arguments, or to what effect.
+    /// Arguments or effect of the action.
     pub detail: Option<Value>,
 }
 
-/// What was done, the last first.
+/// Returns audit entries, newest first.
 ///
 /// # Errors
-/// Database trouble; no right to read it.
+/// Fails if the role may not read the audit log.
 pub async fn entries(
     client: &impl GenericClient,
     filter: &AuditFilter,
@@ -79,11 +79,8 @@ pub async fn entries(
     client.query_typed(ENTRIES, &values).await?.iter().map(entry_from_row).collect()
 }
 
-/// Until the end of the transaction what is done is done for this person, as far as the caller
-/// knows. Outside of a transaction it is forgotten at once.
-///
-/// # Errors
-/// Database trouble.
+/// Attributes all actions until the end of the transaction to this person, as reported by the
+/// caller. Outside a transaction the setting has no effect.
 pub async fn set_actor(client: &impl GenericClient, actor: &str) -> Result<(), QueueError> {
     client.query_typed(SET_ACTOR, &[(&actor, Type::TEXT)]).await?;
     Ok(())

@@ -1,8 +1,8 @@
-//! Cancel and retry for many tasks at once: a transaction per chunk, every task looked at again.
+//! Cancels and retries many tasks: one transaction per chunk, with every task checked again.
 //!
-//! The list of ids is a snapshot, and old by the time somebody has said yes to it. So each
-//! statement asks again whether the task is still what the filter said, and the function it calls
-//! locks the row.
+//! The list of ids is a snapshot, which is out of date by the time an operator confirms it. So each
+//! statement checks again that the task still matches the filter's state or outcome, and the
+//! function it calls locks the row.
 
 use std::str::FromStr;
 
@@ -14,7 +14,8 @@ use crate::error::QueueError;
 use crate::pg_enum::enum_column;
 use crate::task::{Outcome, State, TaskId};
 
-/// Row locks of a chunk last until its commit, and a finish of one of these tasks waits for them.
+/// Maximum number of tasks per chunk. Row locks of a chunk last until its commit, and the finish of
+/// a locked task waits for them.
 pub const CHUNK: usize = 500;
 
 const CANCEL_MANY: &str = "/* queue.cancel_many */
@@ -23,8 +24,8 @@ SELECT c.id, CASE WHEN $2 IS NULL
     THEN mill.cancel(c.id) ELSE 'changed' END
 FROM unnest($1) AS c (id)";
 
-/// The last ends of the chunk as one set: a subquery per task takes ten times as long, because each
-/// looks into every day of history.
+/// Reads the last outcomes of the chunk as one set: a subquery per task takes ten times as long,
+/// because each one searches every day of history.
 macro_rules! last_outcomes {
     ($head:literal) => {
         concat!(
@@ -50,33 +51,31 @@ SELECT c.id, t.state::text, ended.outcome::text
 FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
 );
 
-/// Where a task stands, for a verb that is only tried.
+/// State of a task, for a dry run.
 #[derive(Clone, Copy, Debug)]
 pub struct CurrentState {
     /// The task.
     pub id: TaskId,
-    /// Its state; `None` = not live.
+    /// Its state; `None` if it is not live.
     pub state: Option<State>,
-    /// How it ended last; `None` = it never has.
+    /// Its last outcome; `None` if it has never ended.
     pub outcome: Option<Outcome>,
 }
 
-/// What became of one task.
+/// Result for one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BulkResult {
     /// The task.
     pub id: TaskId,
-    /// The word of [`cancel`](crate::cancel::cancel) or [`retry`](crate::cancel::retry); `changed` = no longer what was asked
-    /// for, and left alone; `refused` = see `message`.
+    /// The result of [`cancel`](crate::cancel::cancel) or [`retry`](crate::cancel::retry);
+    /// `changed`: the task no longer matches the filter and was left alone; `refused`: see
+    /// `message`.
     pub result: String,
-    /// Why it was refused.
+    /// Reason for the refusal.
     pub message: Option<String>,
 }
 
-/// Where these tasks stand.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the current states of these tasks.
 pub async fn current_states(
     client: &impl GenericClient,
     ids: &[TaskId],
@@ -94,10 +93,10 @@ pub async fn current_states(
         .collect()
 }
 
-/// Cancels these tasks in one transaction. With a state, only those that are still in it.
+/// Cancels these tasks in one transaction. With a state, cancels only tasks that are still in it.
 ///
 /// # Errors
-/// Database trouble; then none of them was cancelled.
+/// If the statement fails, none of the tasks is cancelled.
 pub async fn cancel_chunk(
     client: &impl GenericClient,
     ids: &[TaskId],
@@ -106,11 +105,12 @@ pub async fn cancel_chunk(
     run_chunk(client, CANCEL_MANY, ids, state.map(State::as_str)).await
 }
 
-/// Retries these tasks in one transaction. With an outcome, only those that are still finished with
-/// it. If one is refused, because its key belongs to another live task, all are tried one by one.
+/// Retries these tasks in one transaction. With an outcome, retries only tasks that are still
+/// finished with it. If one task is refused because another live task has its key, the tasks are
+/// retried one by one.
 ///
 /// # Errors
-/// Database trouble; then none of them was retried, or only the first ones.
+/// If a statement fails, none of the tasks is retried, or only the first ones.
 pub async fn retry_chunk(
     client: &impl GenericClient,
     ids: &[TaskId],
@@ -131,10 +131,10 @@ pub async fn retry_chunk(
     Ok(answers)
 }
 
-/// Retries these tasks, or none of them: for who has a transaction open, which a refusal ends.
+/// Retries all of these tasks or none, for a caller whose open transaction a refusal aborts.
 ///
 /// # Errors
-/// Database trouble; one of them is refused, because its key belongs to another live task.
+/// Fails if a task is refused because another live task has its key.
 pub async fn retry_all_or_none(
     client: &impl GenericClient,
     ids: &[TaskId],
@@ -144,7 +144,7 @@ pub async fn retry_all_or_none(
 }
 
 impl BulkResult {
-    /// What became of a task that was refused.
+    /// The result for a refused task.
     #[must_use]
     pub fn refused(id: TaskId, error: &QueueError) -> Self {
         Self { id, result: "refused".to_owned(), message: Some(error.to_string()) }

@@ -10,18 +10,15 @@ const CANCEL: &str = "/* queue.cancel */ SELECT mill.cancel($1)";
 const RETRY: &str = "/* queue.retry */ SELECT mill.retry($1)";
 
 /// Cancels a task. Returns `cancelled`, `requested`, `finished` or `not found`.
-///
-/// # Errors
-/// Database trouble.
 pub async fn cancel(client: &impl GenericClient, id: TaskId) -> Result<String, QueueError> {
     Ok(client.query_typed(CANCEL, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
 }
 
-/// Runs a task again: a finished one under its id (`retried`), a scheduled one now (`brought
-/// forward`). Otherwise returns its live state, or `not found`.
+/// Runs a task again: a finished task under its old id (`retried`), a scheduled task now (`brought
+/// forward`). Otherwise returns the live state, or `not found`.
 ///
 /// # Errors
-/// Database trouble; a deduplication key that another live task has.
+/// Fails if another live task has the same deduplication key.
 pub async fn retry(client: &impl GenericClient, id: TaskId) -> Result<String, QueueError> {
     Ok(client.query_typed(RETRY, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
 }

@@ -1,8 +1,9 @@
 //! pending → running.
 //!
-//! Relies on the index `tasks_pending (queue, priority, run_as, id) WHERE state = 'pending'`: each lane is
-//! one range of it, read from the watermark on. Invariants: a task is claimed by one reader at a
-//! time; no more tasks are claimed than readers were named; each claim has a token of its own.
+//! Relies on the index `tasks_pending (queue, priority, run_as, id) WHERE state = 'pending'`: each
+//! lane is one range of it, read from the watermark upwards. Invariants: a task is claimed by one
+//! reader at a time; a claim takes at most as many tasks as it names readers; each claim has its
+//! own token.
 
 use std::time::Duration;
 
@@ -15,18 +16,19 @@ use crate::pg_enum::enum_column;
 use crate::run::RunId;
 use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
 
-/// Everything in the index predicate is a literal: a generic plan cannot prove a partial index from
-/// a parameter and falls back to reading the whole table. The common table expression is what keeps
-/// LIMIT a limit: as a subquery in FROM or IN, a nested loop would run it once per outer row and
-/// skip, each time, what it took before. `now()` and not the volatile clock, which no index
-/// condition can use; but a claim is recorded as of the moment that it has the row, so that in
-/// history it comes after whatever it had to wait for. The order of RETURNING is nobody's promise,
-/// so the row's number comes along: it says which reader's session the task was promised to.
+/// Everything in the index predicate is a literal: a generic plan cannot prove that a parameter
+/// matches a partial index, and falls back to a sequential scan. The common table expression
+/// enforces LIMIT: as a subquery in FROM or IN, a nested loop would run it once per outer row and
+/// skip the rows it took before. The statement uses `now()` because no index condition can use
+/// the volatile clock; `claimed_at` is taken when the claim has locked the row, so that in history
+/// the claim comes after everything it waited for. The order of RETURNING is not guaranteed, so the
+/// row's number is returned as well: it identifies the reader session that the claim assigned to
+/// the task.
 ///
-/// Row comparisons, and an array in place of a join: where statistics know of no row (a drained table
+/// Row comparisons and an array instead of a join: where statistics count no rows (a drained table
 /// after its vacuum), the primary key looks as cheap as the pending index for `id > after`, and a
-/// walk over all of it as cheap as a lookup, and the plan outlives the moment. These conditions only
-/// the right index can serve. Public for EXPLAIN.
+/// full scan of it as cheap as a lookup, and the plan stays cached after the table grows. Only the
+/// pending index can serve these conditions. Public for EXPLAIN.
 pub const CLAIM: &str = "/* queue.claim */
 WITH picked AS MATERIALIZED (
     SELECT head.id
@@ -41,7 +43,7 @@ WITH picked AS MATERIALIZED (
             AND (t.queue, t.priority, t.run_as)
                 <= (lane.queue, lane.priority::mill.priority, lane.run_as)
             AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
-            -- Pending since before its queue or its group got a limit: not without a permit.
+            -- Pending since before its queue or group got a limit: requires a permit.
             AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
                 WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0 AND l.requires_permit), '{}')
                 <@ coalesce(t.limits, '{}')
@@ -72,15 +74,16 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.t
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
     CASE WHEN t.node IS NOT NULL THEN t.run_id END, t.run_as, t.explain";
 
-/// The session that claims. A plan made while the table was small or empty reads the whole table and
-/// sorts it, and stays in the cache while the table grows: here only index ranges are left to choose
-/// from, and one plan for any parameters. Public for EXPLAIN.
+/// Settings of the claiming session. A plan made while the table is small or empty reads and sorts
+/// the whole table, and stays cached while the table grows; with these settings only index scans
+/// remain, and one plan serves all parameters. Public for EXPLAIN.
 pub const SESSION_SETTINGS: &str = "SET synchronous_commit = off; SET lock_timeout = '500ms';
 SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
 SET enable_hashjoin = off; SET enable_mergejoin = off";
 
-/// A walk over the distinct (queue, priority, run_as) of the pending index, one probe each.
+/// A loose index scan over the distinct (queue, priority, run_as) of the pending index, one probe
+/// each.
 const LANES: &str = "/* queue.lanes */
 WITH RECURSIVE lane AS (
     (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
@@ -107,62 +110,62 @@ LEFT JOIN mill.queues q ON q.name = served.queue
 WHERE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending'
     AND (t.queue, t.priority, t.run_as) = (served.queue, p.priority, login.run_as))";
 
-/// A commit that waits for the disk takes every commit before it along.
+/// A commit that waits for the disk also makes every earlier commit durable.
 const FLUSH: &str = "/* queue.flush */
 SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'mill', '')";
 
-/// One queue at one priority, for one login.
+/// A queue, a priority and a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lane {
     /// Name of the queue.
     pub queue: String,
-    /// Priority inside it.
+    /// Priority within the queue.
     pub priority: Priority,
-    /// Profile whose login the tasks run as; empty: the one of tasks that name none.
+    /// Profile whose login the tasks run as; empty for tasks without a profile.
     pub run_as: String,
 }
 
-/// What to take from one lane.
+/// The part of a lane from which to claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneRange {
-    /// Where.
+    /// The lane.
     pub lane: Lane,
-    /// Tasks with higher ids only.
+    /// Claims only tasks with higher ids.
     pub after: TaskId,
-    /// At most so many.
+    /// Maximum number of tasks.
     pub limit: usize,
 }
 
 impl LaneRange {
-    /// Everything that the lane has.
+    /// The whole lane, without a watermark or limit.
     #[must_use]
     pub fn whole(lane: Lane) -> Self {
         Self { lane, after: TaskId(0), limit: usize::MAX }
     }
 }
 
-/// The session of an idle reader, by which the reclaimer can end what it runs.
+/// The session of an idle reader, by which the reclaimer can end the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionIdentity {
     /// Backend pid.
     pub pid: i32,
-    /// When that backend started.
+    /// Start time of that backend.
     pub started_at: Timestamp,
 }
 
-/// A claim, which of the named sessions it is for, and the lane it came from.
+/// A claim, the session it is for, and the lane it came from.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
 pub struct Claimed {
     /// Index into the sessions given to [`Claimer::claim`].
     pub session: usize,
-    /// Where it was found.
+    /// The lane in which the task was found.
     pub lane: Lane,
-    /// What was claimed.
+    /// The claimed task.
     pub claim: Claim,
 }
 
-/// The claim, prepared on the one connection of a worker that claims.
+/// The prepared claim statement on the worker's claiming connection.
 #[derive(Debug)]
 pub struct Claimer {
     client: Client,
@@ -172,10 +175,7 @@ pub struct Claimer {
 
 impl Claimer {
     /// Prepares the claim on a connection of its own, whose commits do not wait for the disk: WAL
-    /// is one ordered stream, so an effect that survives a crash has its claim before it.
-    ///
-    /// # Errors
-    /// Database trouble.
+    /// is one ordered stream, so the claim of every effect that survives a crash survives too.
     pub async fn new(client: Client, worker: WorkerId) -> Result<Self, QueueError> {
         client.batch_execute(SESSION_SETTINGS).await?;
         let types = [
@@ -193,17 +193,17 @@ impl Claimer {
         Ok(Self { client, statement, worker })
     }
 
-    /// Whether the connection is gone.
+    /// Whether the connection is closed.
     #[must_use]
     pub fn closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// Claims at most one task per named session (which may be named more than once), from the lanes
-    /// in their order, of each its oldest.
+    /// Claims up to one task for each entry of `sessions` (a session may be listed several times),
+    /// from the lanes in the given order, and from each lane the oldest tasks first.
     ///
     /// # Errors
-    /// Database trouble. Then the claim may have happened all the same: see
+    /// After an error the claim may have happened nevertheless; see
     /// [`crate::release::release_unknown_claims`].
     pub async fn claim(
         &self,
@@ -243,11 +243,8 @@ impl Claimer {
         Ok(claimed)
     }
 
-    /// Every lane of these profiles that has a pending task, of the given queues or of all; each with
-    /// the budget of its queue's shared commits, if it has one.
-    ///
-    /// # Errors
-    /// Database trouble.
+    /// Returns every lane of these profiles that has a pending task, of the given queues or of all,
+    /// each with the shared-commit budget of its queue, if it has one.
     pub async fn lanes(
         &self,
         queues: Option<&[String]>,

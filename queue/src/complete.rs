@@ -1,7 +1,8 @@
 //! running → finished, with success.
 //!
-//! Sent on the tasks' own session, in the tasks' own transaction: effects and completion commit
-//! together or not at all. Never prepared by name: the reset between tasks drops prepared statements.
+//! Sent on the task's own session, in the task's own transaction: effects and completion commit
+//! together or not at all. Never prepared by name, because the reset between tasks drops prepared
+//! statements.
 
 use std::time::Duration;
 
@@ -15,37 +16,38 @@ use crate::task::Claim;
 const COMPLETE: &str =
     "/* queue.complete */ SELECT mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
 
-/// SQLSTATE: another worker has the task, or it is finished.
+/// SQLSTATE: another worker has claimed the task, or the task is finished.
 pub const LOST: &str = "MT001";
 /// SQLSTATE: the statement ended the transaction that was begun for it.
 pub const TRANSACTION_ENDED: &str = "MT002";
 
-/// One task that did what it should.
+/// A task whose statement succeeded.
 #[derive(Clone, Copy, Debug)]
 pub struct Success<'a> {
-    /// Whose.
+    /// The task's claim.
     pub claim: &'a Claim,
-    /// From the begin of the transaction to the end of its statement; `None`: it ended just now.
+    /// From the start of the transaction to the end of the task's statement; `None` if it ended
+    /// just now.
     pub ran_until: Option<Duration>,
-    /// What it leaves in history; an error has no place in it.
+    /// Report to record in history; its error is ignored.
     pub report: &'a Report,
 }
 
 impl<'a> Success<'a> {
-    /// Of a task that ended just now.
+    /// A task that ended just now.
     pub fn now(claim: &'a Claim, report: &'a Report) -> Self {
         Self { claim, ran_until: None, report }
     }
 }
 
-/// Completes the tasks, all or none, in whatever transaction the session is in. `xact` is what
-/// `pg_current_xact_id()` said right after BEGIN; `None` in autocommit mode.
+/// Completes all of the tasks or none, in the session's current transaction. `xact` is the result
+/// of `pg_current_xact_id()` right after BEGIN; `None` in autocommit mode.
 ///
-/// The claims stay with the caller until COMMIT has been answered.
+/// The caller keeps the claims until COMMIT has been acknowledged.
 ///
 /// # Errors
-/// SQLSTATE [`LOST`] or [`TRANSACTION_ENDED`], or whatever the tasks did to their transaction; in each
-/// case the transaction is aborted.
+/// SQLSTATE [`LOST`] or [`TRANSACTION_ENDED`], or an error that the tasks caused in their
+/// transaction; in each case the transaction is aborted.
 pub async fn complete(
     client: &Client,
     successes: &[Success<'_>],
@@ -78,7 +80,7 @@ fn rows(report: &Report) -> Option<i64> {
     report.rows.map(|rows| i64::try_from(rows).unwrap_or(i64::MAX))
 }
 
-/// Notices, first rows, plan; most tasks have none of them.
+/// Notices, first rows and plan; most tasks have none of them.
 fn report_json(report: &Report) -> Option<Value> {
     let mut object = Map::new();
     let parts = [("notices", &report.notices), ("result", &report.result), ("plan", &report.plan)];

@@ -1,28 +1,28 @@
-//! From what a `psql` user writes to an open connection.
+//! Resolves connection strings as `psql` does, and opens connections.
 //!
-//! The way of a connection string, one file per step:
+//! The steps from a connection string to a connection, one file per step:
 //!
 //! | step | file |
 //! |---|---|
 //! | the process environment as a value | `environment` |
-//! | the string itself, or the file that holds it | `source` |
-//! | text → settings: URI, `key=value` or a bare database name | `conninfo`, `uri` |
-//! | which settings exist, which are refused | `keyword` |
-//! | the gaps filled from service file, then `PG*` variables | `service`, `settings` |
-//! | settings → hosts, ports and typed values | `endpoint`, `resolve` |
+//! | the string itself, or the file that contains it | `source` |
+//! | parse a URI, `key=value` pairs or a bare database name | `conninfo`, `uri` |
+//! | the known settings, and the refused ones | `keyword` |
+//! | defaults from the service file, then from `PG*` variables | `service`, `settings` |
+//! | hosts, ports and typed values | `endpoint`, `resolve` |
 //! | a password for each host | `passfile` |
-//! | the result, safe to print | `target` |
+//! | the resolved target, safe to print | `target` |
 //! | the TLS rules of `sslmode` | `tls`, `verify` |
-//! | host by host, with and without TLS, until one answers | `open`, `attempt`, `target_session_attrs` |
+//! | try the hosts, with and without TLS, in order | `open`, `attempt`, `target_session_attrs` |
 //! | the same for a pool | `pool` |
 //!
-//! The rules are those of libpq; `tests/psql_agrees.rs` and `tests/tls_ladder` hold them against
+//! The rules are those of libpq; `tests/psql_agrees.rs` and `tests/tls_ladder` compare them with
 //! the installed `psql`.
 //!
 //! Invariant: no password and no `options` text appears in `Debug`, in `Display`, in an error or in
-//! a log line. For that reason errors about the syntax of a string name places, not contents.
+//! a log line. For that reason syntax errors report positions, not contents.
 //!
-//! Invariant: nothing here reads the process environment but `Environment::from_process`.
+//! Invariant: only `Environment::from_process` reads the process environment.
 //!
 //! Invariant: a password leaves this process only as an answer to the server's request for it, over
 //! a channel that libpq would have used under the same settings.

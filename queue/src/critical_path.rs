@@ -1,14 +1,14 @@
-//! The chain of tasks that a run's duration comes from. Pure.
+//! Critical path of a run: the chain of tasks that determines its duration. Pure.
 
 use std::collections::HashMap;
 
 use crate::run_queries::{Edge, RunTask};
 
-/// The chain of parents and children with the greatest sum of durations, in the order in which they
-/// ran, and that sum in seconds. Only tasks that have started count; edges to a task that did not
+/// Returns the chain of parents and children with the greatest sum of durations, in execution
+/// order, and that sum in seconds. Only tasks that have started count; edges to a task that did not
 /// wait for that parent (`any`) count as well.
 ///
-/// The edges hold no circle. Time and space grow with their number (Kelley and Walker,
+/// The edges must be acyclic. Time and space grow with their number (Kelley and Walker,
 /// Critical-path planning and scheduling, 1959).
 #[must_use]
 pub fn critical_path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> (Vec<&'a RunTask>, f64) {
@@ -45,7 +45,7 @@ pub fn critical_path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> (Vec<&'a RunTa
     let mut path = Vec::new();
     let mut at = Some(last);
     while let Some(n) = at {
-        // A parent that has not started took no time, and is no part of the chain.
+        // A parent that has not started took no time and is not part of the chain.
         if tasks[n].duration.is_some() {
             path.push(&tasks[n]);
         }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_way_of_a_diamond_is_taken() {
+    fn the_longer_branch_of_a_diamond_is_taken() {
         let tasks = [task(1, Some(1)), task(2, Some(5)), task(3, Some(9)), task(4, Some(2))];
         let (nodes, seconds) = path(&tasks, &[(1, 2), (1, 3), (2, 4), (3, 4)]);
         assert_eq!(nodes, [1, 3, 4]);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_started_is_no_part_of_it() {
+    fn tasks_that_have_not_started_are_excluded() {
         let tasks = [task(1, Some(3)), task(2, None), task(3, Some(1)), task(4, None)];
         assert_eq!(path(&tasks, &[(1, 2), (3, 4)]).0, [1]);
         assert_eq!(path(&[task(1, None)], &[]), (vec![], 0.0));

@@ -1,6 +1,6 @@
-//! What the health of the fleet depends on outside its own tables: the server and its settings,
-//! roles, sessions, and whoever keeps dead rows from being removed. Facts only; `pgmill doctor`
-//! judges them.
+//! Facts on which the fleet's health depends outside its own tables: the server and its settings,
+//! roles, sessions, and transactions that prevent the removal of dead rows. `pgmill doctor`
+//! evaluates them.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -19,7 +19,8 @@ SELECT s.name, s.setting FROM pg_settings s WHERE s.name IN ('fsync', 'synchrono
     'full_page_writes', 'autovacuum', 'track_activities', 'track_counts',
     'client_connection_check_interval')";
 
-/// A superuser is a member of every role; what is set for one counts only if it is not inherited.
+/// A superuser is a member of every role; settings of a superuser count only if its membership is
+/// inherited.
 const OVERRIDES: &str = "/* queue.doctor_overrides */
 SELECT split_part(c.setting, '=', 1), substr(c.setting, strpos(c.setting, '=') + 1),
     CASE WHEN d.setdatabase = 0 THEN NULL ELSE current_database()::text END,
@@ -43,8 +44,8 @@ SELECT wanted.role, wanted.granted, CASE WHEN to_regrole(wanted.role) IS NULL TH
 FROM (VALUES ('mill_worker', 'pg_read_all_stats'), ('mill_worker', 'pg_signal_backend'),
     ('mill_owner', 'pg_read_all_stats')) AS wanted (role, granted)";
 
-/// The control session of a worker is found by the lock it holds, a task session by its task. Pid
-/// and user of a session are shown to everybody.
+/// Finds the control session of a worker by its advisory lock, and a task session by its task. Pid
+/// and user of a session are visible to everybody.
 const SESSION_ROLES: &str = "/* queue.doctor_session_roles */
 SELECT a.usename::text, bool_or(s.running), count(*), r.rolsuper,
     pg_has_role(a.usesysid, to_regrole('mill_owner'), 'MEMBER'),
@@ -60,7 +61,7 @@ FROM (
 WHERE a.datname = current_database()
 GROUP BY a.usename, a.usesysid, r.rolsuper ORDER BY a.usename";
 
-/// The oldest transaction ids that anything still needs. A vacuum and a session of another database
+/// The oldest transaction ids that are still needed. A vacuum and a session of another database
 /// hold nothing back here; a standby's feedback and a prepared transaction do.
 const HORIZON: &str = "/* queue.doctor_horizon */
 SELECT * FROM (
@@ -99,112 +100,109 @@ FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 /// The server.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// As in 150018.
+    /// Version number such as 150018.
     pub version_number: i32,
-    /// As in `15.18 (Debian …)`.
+    /// Version text such as `15.18 (Debian …)`.
     pub version: String,
-    /// It is a standby.
+    /// Whether the server is a standby.
     pub in_recovery: bool,
-    /// Who asks.
+    /// The current role.
     pub role: String,
-    /// Connections that roles without superuser may open.
+    /// Maximum number of connections of roles without superuser.
     pub connections_allowed: i32,
-    /// Connections there are.
+    /// Current number of connections.
     pub connections: i64,
 }
 
 /// A setting and its value.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Its name.
+    /// Name of the setting.
     pub name: String,
     /// Its value, in the unit of `pg_settings`.
     pub value: String,
 }
 
-/// A setting that somebody has changed for a database, a role or the whole server.
+/// A setting changed for a database, a role or the whole server.
 #[derive(Clone, Debug)]
 pub struct Override {
-    /// Which and to what.
+    /// The setting and its value.
     pub setting: Setting,
-    /// For this database only.
+    /// The only database it applies to.
     pub database: Option<String>,
-    /// For this role only; it belongs to `mill_worker`.
+    /// The only role it applies to; the role is a member of `mill_worker`.
     pub role: Option<String>,
 }
 
-/// A membership the fleet wants.
+/// A role membership that the fleet requires.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// Who is to be a member.
+    /// The member.
     pub role: String,
-    /// Of which role.
+    /// The role of which it must be a member.
     pub granted: String,
-    /// It is.
+    /// Whether the membership exists.
     pub present: bool,
 }
 
-/// A role that sessions of the fleet run as.
+/// A role under which sessions of the fleet run.
 #[derive(Clone, Debug)]
 pub struct SessionRole {
-    /// Its name.
+    /// Name of the role.
     pub name: String,
-    /// Tasks run as it, not only control sessions.
+    /// Whether tasks run under it, in addition to control sessions.
     pub runs_tasks: bool,
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: i64,
-    /// It may do everything.
+    /// Whether the role is a superuser.
     pub superuser: bool,
-    /// It may change the schema.
+    /// Whether the role may change the schema.
     pub owner: bool,
-    /// It may do a worker's work.
+    /// Whether the role has the privileges of a worker.
     pub worker: bool,
 }
 
-/// Something that keeps dead rows from being removed.
+/// A holder of the xmin horizon: prevents the removal of dead rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct HorizonHolder {
     /// `session`, `standby`, `prepared transaction` or `replication slot`.
     pub kind: String,
     /// Its pid or name.
     pub name: String,
-    /// Whose it is.
+    /// The login, if there is one.
     pub user: Option<String>,
-    /// What it calls itself; a slot's plugin.
+    /// Its `application_name`; for a slot, the plugin.
     pub application: Option<String>,
-    /// How many transaction ids old its horizon is.
+    /// Age of its horizon, in transaction ids.
     pub age_xids: Option<i32>,
-    /// Since when its transaction is open; `None` also if this role may not see it.
+    /// Start of its transaction; `None` also if the current role may not see it.
     pub since: Option<Timestamp>,
-    /// How long that is.
+    /// Age of its transaction, in seconds.
     pub age_seconds: Option<f64>,
-    /// What it does.
+    /// Its state, as in `pg_stat_activity`.
     pub state: Option<String>,
-    /// Its last statement, the first 200 characters.
+    /// The first 200 characters of its last statement.
     pub query: Option<String>,
 }
 
 /// The tables of tasks and attempts.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    /// Tasks, as the statistics know.
+    /// Number of tasks, by the statistics.
     pub live_rows: i64,
-    /// Dead rows among them.
+    /// Number of dead rows, by the statistics.
     pub dead_rows: i64,
-    /// Size with indexes.
+    /// Size with indexes, in bytes.
     pub bytes: i64,
-    /// When it was last vacuumed.
+    /// Time of the last vacuum.
     pub vacuumed_at: Option<Timestamp>,
-    /// Of today and tomorrow (UTC), the days that history has no partition for.
+    /// The days, of today and tomorrow (UTC), for which history has no partition.
     pub missing_days: Vec<String>,
-    /// Partitions of days to come.
+    /// Number of partitions for future days.
     pub days_ahead: i64,
 }
 
-/// The server's version and connections.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the server's version and connections.
 pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
     let row = &client.query_typed(SERVER, &[]).await?[0];
     Ok(Server {
@@ -217,19 +215,13 @@ pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
     })
 }
 
-/// Settings of the server that durability and upkeep depend on.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the server settings on which durability and maintenance depend.
 pub async fn settings(client: &impl GenericClient) -> Result<Vec<Setting>, QueueError> {
     read(client, SETTINGS, |row| Ok(Setting { name: row.try_get(0)?, value: row.try_get(1)? }))
         .await
 }
 
-/// Settings that sessions of workers would start with.
-///
-/// # Errors
-/// Database trouble.
+/// Returns settings with which sessions of workers would start.
 pub async fn overrides(client: &impl GenericClient) -> Result<Vec<Override>, QueueError> {
     read(client, OVERRIDES, |row| {
         Ok(Override {
@@ -241,10 +233,7 @@ pub async fn overrides(client: &impl GenericClient) -> Result<Vec<Override>, Que
     .await
 }
 
-/// The memberships the roles of pgmill need.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the memberships that the roles of pgmill require.
 pub async fn memberships(client: &impl GenericClient) -> Result<Vec<Membership>, QueueError> {
     read(client, GRANTS, |row| {
         Ok(Membership { role: row.try_get(0)?, granted: row.try_get(1)?, present: row.try_get(2)? })
@@ -252,10 +241,7 @@ pub async fn memberships(client: &impl GenericClient) -> Result<Vec<Membership>,
     .await
 }
 
-/// The roles that the fleet's sessions run as now.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the roles under which the fleet's sessions currently run.
 pub async fn session_roles(client: &impl GenericClient) -> Result<Vec<SessionRole>, QueueError> {
     read(client, SESSION_ROLES, |row| {
         Ok(SessionRole {
@@ -270,10 +256,7 @@ pub async fn session_roles(client: &impl GenericClient) -> Result<Vec<SessionRol
     .await
 }
 
-/// Who holds the oldest transaction ids, the oldest first, five of them.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the five holders of the oldest transaction ids, oldest first.
 pub async fn horizon(client: &impl GenericClient) -> Result<Vec<HorizonHolder>, QueueError> {
     read(client, HORIZON, |row| {
         Ok(HorizonHolder {
@@ -291,10 +274,10 @@ pub async fn horizon(client: &impl GenericClient) -> Result<Vec<HorizonHolder>, 
     .await
 }
 
-/// The state of the tasks table and of history's partitions.
+/// Returns the state of the tasks table and of history's partitions.
 ///
 /// # Errors
-/// Database trouble; no schema.
+/// Fails if the schema does not exist.
 pub async fn tables(client: &impl GenericClient) -> Result<Option<Tables>, QueueError> {
     let tables = read(client, TABLES, |row| {
         Ok(Tables {

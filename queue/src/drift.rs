@@ -1,9 +1,9 @@
-//! Whether the schema in the database is the one this program was built with.
+//! Compares the schema in the database with the one this program was built with.
 //!
 //! `schema.sql` is applied a second time under another name, inside a transaction that is rolled
 //! back, and both copies are read from the catalogs. So nothing has to be parsed, and no list of
 //! expected objects can go stale. The copy takes no lock on the live schema; the transaction holds
-//! the two advisory locks of schema.sql, for which an `init` and the making of partitions wait.
+//! the two advisory locks of schema.sql, for which `init` and partition maintenance wait.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ const MAY_COPY: &str = "/* queue.may_copy_schema */
 SELECT has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
     AND pg_has_role(to_regrole('mill_owner'), 'MEMBER') AND NOT pg_is_in_recovery()";
 
-/// Nobody waits long for a doctor, and a doctor waits long for nobody.
+/// Bounds the time that other sessions wait for this check, and that this check waits for them.
 const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '60s'";
 
-/// Everything schema.sql decides, one row per decision. Partitions of attempts are left out: they
-/// come and go. So are grants to roles that are not pgmill's.
+/// Everything that schema.sql defines, one row per fact. Excludes partitions of attempts, which
+/// come and go, and grants to roles other than pgmill's.
 const FACTS: &str = "/* queue.schema_facts */
 WITH relation AS (
     SELECT c.* FROM pg_class c WHERE c.relnamespace = to_regnamespace($1) AND NOT c.relispartition
@@ -97,25 +97,25 @@ FROM (
 ) AS g (object, grantee, privilege_type) LEFT JOIN pg_roles r ON r.oid = g.grantee
 WHERE g.grantee = 0 OR r.rolname LIKE 'mill\\_%' GROUP BY g.object, r.rolname";
 
-/// Kind and name of a thing in the schema, and what is said about it.
+/// Kind and name of an object in the schema → its definition.
 type Facts = BTreeMap<(String, String), String>;
 
-/// One thing that is not as schema.sql says.
+/// An object that differs from schema.sql.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// `table`, `column`, `constraint`, `index`, `trigger`, `view`, `function`, `type`, `comment`
     /// or `grant`.
     pub kind: String,
-    /// Its name without the schema's.
+    /// Its name without the schema.
     pub name: String,
-    /// What schema.sql says; `None`: nothing of that name.
+    /// The definition in schema.sql; `None` if schema.sql does not define the object.
     pub expected: Option<String>,
-    /// What stands in the database; `None`: it is missing.
+    /// The definition in the database; `None` if the object is missing.
     pub found: Option<String>,
 }
 
 impl Difference {
-    /// Whether the fleet may run into it: everything but comments, and things that were added.
+    /// Whether the difference may affect the fleet: everything except comments and added objects.
     #[must_use]
     pub fn harmful(&self) -> bool {
         let added = self.expected.is_none();
@@ -124,14 +124,11 @@ impl Difference {
     }
 }
 
-/// Compares the schema in the database with [`SCHEMA`]. `None`: this role may not make the copy,
-/// which needs CREATE on the database and membership in `mill_owner`, and a server that is not a
-/// standby.
+/// Compares the schema in the database with [`SCHEMA`]. Returns `None` if the role may not create
+/// the copy, which requires CREATE on the database, membership in `mill_owner`, and a server that
+/// is not a standby.
 ///
 /// Takes the whole client, which must not be in a transaction.
-///
-/// # Errors
-/// Database trouble.
 pub async fn differences(client: &Client) -> Result<Option<Vec<Difference>>, QueueError> {
     let may: bool = client.query_typed(MAY_COPY, &[]).await?[0].try_get(0)?;
     if !may {
@@ -162,8 +159,8 @@ async fn facts(client: &impl GenericClient, schema: &str) -> Result<Facts, Queue
         .collect()
 }
 
-/// The script for another schema: without its transaction, and with the name replaced where it is
-/// a whole word. `mill_owner` and `pgmill` are other words.
+/// Returns the script for another schema: without its transaction, and with the name replaced where
+/// it is a whole word. `mill_owner` and `pgmill` are other words.
 fn with_schema_name(script: &str, schema: &str) -> String {
     let open: String = script
         .lines()
@@ -173,8 +170,8 @@ fn with_schema_name(script: &str, schema: &str) -> String {
     replace_word(&open, "mill", schema)
 }
 
-/// A definition as if it stood in the schema `mill`, with every run of blanks as one: the server
-/// breaks the lines of a view by the length of its names.
+/// Returns a definition as if it were in the schema `mill`, with every run of white space
+/// collapsed: the server breaks the lines of a view by the length of its names.
 fn normalized(text: &str, schema: &str) -> String {
     replace_word(text, schema, "mill").split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -259,12 +256,12 @@ mod tests {
         let expected = facts(&[("index", "a", "x"), ("index", "b", "x"), ("comment", "c", "x")]);
         let found = facts(&[("index", "b", "y"), ("index", "d", "z"), ("trigger", "e", "z")]);
         let all = compare(&expected, found);
-        let shown: Vec<_> = all
+        let differences: Vec<_> = all
             .iter()
             .map(|d| (d.name.as_str(), d.expected.is_some(), d.found.is_some(), d.harmful()))
             .collect();
         assert_eq!(
-            shown,
+            differences,
             [
                 ("c", true, false, false),
                 ("a", true, false, true),

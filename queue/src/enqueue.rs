@@ -1,8 +1,8 @@
-//! → scheduled | pending.
+//! → scheduled | blocked | pending.
 //!
-//! Through `mill.submit` and `mill.enqueue_many`, so that a producer needs no right on any table.
-//! The caller brings the transaction, and rings after its commit: a NOTIFY inside a transaction
-//! that writes holds a cluster-wide lock until its WAL is on disk.
+//! Calls `mill.submit` and `mill.enqueue_many`, so that a producer needs no privilege on any table.
+//! The caller provides the transaction, and calls [`notify`] after its commit: a NOTIFY inside a
+//! writing transaction holds a cluster-wide lock until its WAL is on disk.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ const SUBMIT: &str = "/* queue.submit */ SELECT s.id, s.created FROM mill.submit
 
 const ENQUEUE_MANY: &str = "/* queue.enqueue_many */ SELECT s FROM mill.enqueue_many";
 
-/// Folded by the server when several are pending; a lost bell costs one poll interval.
+/// The server merges notifications that are pending at the same time; a lost one costs one poll
+/// interval.
 const NOTIFY: &str = "/* queue.notify */ SELECT pg_notify('mill', 'work')";
 
 const LIMIT: &str =
@@ -27,52 +28,53 @@ const LIMIT: &str =
 
 const NOW: &str = "/* queue.now */ SELECT clock_timestamp()";
 
-/// When a task is due.
+/// Due time of a new task.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Due {
     /// At once.
     #[default]
     Now,
-    /// At this instant; in the past means at once.
+    /// At this instant; an instant in the past means at once.
     At(Timestamp),
-    /// This long after the enqueue, by the database's clock.
+    /// This long after the enqueue, by the database clock.
     In(Duration),
 }
 
-/// How tasks are run. `None` and the defaults are the schema's.
+/// Options of a task. For `None`, the schema's default applies.
 #[derive(Clone, Debug, Default)]
 pub struct TaskOptions {
-    /// `default` if none.
+    /// Defaults to `default`.
     pub queue: Option<String>,
-    /// Normal if none.
+    /// Defaults to normal.
     pub priority: Option<Priority>,
-    /// When.
+    /// Due time.
     pub due: Due,
-    /// Attempts that may fail, in all: 3 if none.
+    /// Maximum number of failed attempts in total; defaults to 3.
     pub max_attempts: Option<i32>,
-    /// Wait before a retry: 10 s if none.
+    /// Wait before a retry; defaults to 10 s.
     pub retry_interval: Option<Duration>,
-    /// Exponential if none.
+    /// Defaults to exponential.
     pub backoff: Option<Backoff>,
-    /// On if none.
+    /// Defaults to on.
     pub jitter: Option<bool>,
-    /// The longest an attempt may run: any time if none.
+    /// Maximum run time of an attempt; unlimited by default.
     pub timeout: Option<Duration>,
-    /// Transaction if none.
+    /// Defaults to transaction.
     pub mode: Option<Mode>,
-    /// Autocommit only: never start it twice.
+    /// Never starts the statement twice; autocommit only.
     pub at_most_once: bool,
-    /// Has effects outside the cluster.
+    /// The statement has effects outside the cluster.
     pub external: bool,
-    /// The group it belongs to.
+    /// The task's group.
     pub group: Option<String>,
-    /// Tasks with the same key run one at a time, or as many as `concurrency` says.
+    /// Tasks with the same key run one at a time, or up to `concurrency` at a time.
     pub concurrency_key: Option<String>,
-    /// How many with that key at once, where the key has no limit yet: 1 if none.
+    /// Maximum number of concurrent tasks with that key, if the key has no limit yet; defaults to
+    /// 1.
     pub concurrency: Option<i32>,
-    /// Profile whose login it runs as: the one of all tasks if none.
+    /// Profile whose login the task runs as; defaults to the common task login.
     pub run_as: Option<String>,
-    /// Run it as EXPLAIN (ANALYZE), and keep the plan in place of its rows.
+    /// Runs the statement under EXPLAIN (ANALYZE), and keeps the plan instead of the rows.
     pub explain: bool,
 }
 
@@ -83,23 +85,23 @@ pub struct NewTask {
     pub statement: String,
     /// Values of $1, $2, …
     pub params: Option<Vec<Value>>,
-    /// What people call it.
+    /// Free-text name.
     pub name: Option<String>,
 }
 
-/// The answer to an enqueue.
+/// Result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueued {
     /// The task.
     pub id: TaskId,
-    /// `false`: a live task with this key was there already, and this is its id.
+    /// `false` if a live task with this key existed already; `id` is then the id of that task.
     pub created: bool,
 }
 
 /// Submits one task, under a deduplication key if one is given.
 ///
 /// # Errors
-/// A value the schema refuses (see [`QueueError::refused`]); database trouble.
+/// Fails if the schema refuses a value (see [`QueueError::refused`]).
 pub async fn enqueue(
     client: &impl GenericClient,
     task: &NewTask,
@@ -120,7 +122,7 @@ pub async fn enqueue(
 /// Submits many tasks in one statement; returns their ids in order.
 ///
 /// # Errors
-/// As [`enqueue`]; then none of them was submitted.
+/// Same as [`enqueue`]; none of the tasks is then submitted.
 pub async fn enqueue_many(
     client: &impl GenericClient,
     tasks: &[NewTask],
@@ -145,45 +147,42 @@ pub async fn enqueue_many(
     rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
 }
 
-/// The schema looks at the first word only.
+/// The schema checks the first keyword only.
 fn check_explain(task: &NewTask, options: &TaskOptions) -> Result<(), QueueError> {
     if !options.explain || scan::explainable(&task.statement) {
         return Ok(());
     }
     Err(QueueError::Refused {
-        message: "there is no plan to keep of this SQL".to_owned(),
+        message: "EXPLAIN does not support this statement".to_owned(),
         hint: Some(scan::EXPLAINABLE.to_owned()),
     })
 }
 
-/// Rings the doorbell of the fleet. Call it after the enqueue has committed.
+/// Notifies the fleet that there is work. Call it after the enqueue has committed.
 ///
 /// # Errors
-/// Database trouble; the tasks are enqueued all the same.
+/// The tasks remain enqueued if the notification fails.
 pub async fn notify(client: &impl GenericClient) -> Result<(), QueueError> {
     client.query_typed(NOTIFY, &[]).await?;
     Ok(())
 }
 
-/// The longest statement this database accepts, in bytes.
+/// Returns the maximum size of a statement, in bytes.
 ///
 /// # Errors
-/// Database trouble; no right to read the settings.
+/// Fails if the role may not read the settings.
 pub async fn statement_limit(client: &impl GenericClient) -> Result<u64, QueueError> {
     let limit: i32 = client.query_typed(LIMIT, &[]).await?[0].try_get(0)?;
     Ok(u64::from(limit.cast_unsigned()))
 }
 
-/// The only clock there is: the database's.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the time of the database clock, which is the only clock.
 pub async fn database_now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
     Ok(client.query_typed(NOW, &[]).await?[0].try_get(0)?)
 }
 
-/// A call of a function in the schema that names only what it is given: for the rest the function's
-/// defaults hold, and the server has a fifth less to do than with an argument for each.
+/// A function call that passes only the arguments that are given: the function's defaults apply to
+/// the rest, and the server spends a fifth less than with every argument.
 #[derive(Default)]
 struct FunctionCall<'a> {
     arguments: Vec<String>,
@@ -191,7 +190,7 @@ struct FunctionCall<'a> {
 }
 
 impl<'a> FunctionCall<'a> {
-    /// `expression`: what the argument is, with `$` where the value stands.
+    /// Adds an argument; `expression` contains `$` in place of the value.
     fn arg(
         &mut self,
         name: &'static str,
@@ -247,7 +246,7 @@ impl<'a> FunctionCall<'a> {
         self.optional_arg("profile", "mill.profile($)", options.run_as.as_deref(), Type::TEXT);
     }
 
-    /// Runs `select`, which ends with the function's name.
+    /// Runs `select`, which must end with the function's name.
     async fn query(
         &self,
         client: &impl GenericClient,

@@ -1,46 +1,46 @@
-//! Trouble with the database, told in full.
+//! Errors of the queue, with the database's message, code and hint.
 
 use std::error::Error;
 use std::fmt::Write as _;
 
 use tokio_postgres::error::{DbError, SqlState};
 
-/// Why a statement of the queue did not do its work.
+/// Failure of a queue statement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// The server refused or the connection broke: back off and try again.
+    /// The server returned an error or the connection broke: back off and try again.
     #[error("{}", database_message(.0))]
     Database(#[from] tokio_postgres::Error),
-    /// There is no connection to be had: back off and try again.
+    /// No connection is available: back off and try again.
     #[error("{}", chain(.0))]
     Unreachable(#[from] crate::connect::ConnectError),
-    /// The request itself is wrong: another try gives the same answer.
+    /// The request is invalid: trying again gives the same result.
     #[error("{message}")]
     Refused {
-        /// What is wrong.
+        /// The problem.
         message: String,
-        /// What to do about it.
+        /// Suggested fix.
         hint: Option<String>,
     },
-    /// The server said nothing in time: nobody knows whether the statement was carried out.
+    /// The server did not answer in time: whether the statement was carried out is unknown.
     #[error("no answer from the server within {within:?}")]
     NoAnswer {
-        /// How long it was waited for.
+        /// Time that the client waited.
         within: std::time::Duration,
     },
-    /// The row does not hold what this version of pgmill expects there.
+    /// The row contains a value that this version of pgmill does not expect.
     #[error("unexpected value in column {column}: {value}")]
     Unexpected {
         /// Name in the statement's result.
         column: &'static str,
-        /// What stands there.
+        /// The value found.
         value: String,
     },
 }
 
 impl QueueError {
-    /// What to do about it, if that is known.
+    /// Suggested fix, if known.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -64,7 +64,7 @@ impl QueueError {
         }
     }
 
-    /// The server's code for the error.
+    /// The error's SQLSTATE, if the server reported one.
     #[must_use]
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match self {
@@ -76,7 +76,7 @@ impl QueueError {
         }
     }
 
-    /// Whether the connection is gone or the server asks for another try.
+    /// Whether the connection is lost or the server asks for another try.
     #[must_use]
     pub fn temporary(&self) -> bool {
         match self {
@@ -94,8 +94,8 @@ impl QueueError {
         }
     }
 
-    /// Whether the request was wrong rather than the database in trouble: SQLSTATE classes 22
-    /// (data), 23 (constraint) and 54 (limit), and 55000 (not in this state).
+    /// Whether the request is invalid rather than the database unavailable: SQLSTATE classes 22
+    /// (data), 23 (constraint) and 54 (limit), and 55000 (not in prerequisite state).
     #[must_use]
     pub fn refused(&self) -> bool {
         match self {
@@ -111,12 +111,12 @@ impl QueueError {
 const READ_ONLY_HINT: &str = "this server is a standby or read-only: connect to the primary, for \
                               example with target_session_attrs=read-write";
 
-/// SQLSTATE classes after which the same request may work later: connection trouble, aborted
-/// transactions, no resources, operator intervention.
+/// SQLSTATE classes after which the same request may succeed later: connection errors, aborted
+/// transactions, insufficient resources, operator intervention.
 const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
 
-/// The server's message with its code, or the client's with its causes: the client library's own
-/// text for a server error is only "db error".
+/// Returns the server's message with its code, or the client's with its causes: the client
+/// library's own text for a server error is only "db error".
 #[must_use]
 pub fn database_message(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
@@ -125,17 +125,17 @@ pub fn database_message(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// An error and its causes on one line.
+/// Returns an error and its causes on one line.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        let shown = next
+        let message = next
             .downcast_ref::<DbError>()
             .map_or_else(|| next.to_string(), |db| db.message().to_owned());
-        if !text.contains(&shown) {
-            let _ = write!(text, ": {shown}");
+        if !text.contains(&message) {
+            let _ = write!(text, ": {message}");
         }
         cause = next.source();
     }

@@ -1,25 +1,26 @@
-//! Exit codes of every program, and which error has which. README.md holds the same table.
+//! Exit codes of all programs, and the mapping from errors. README.md contains the same table.
 
 use tokio_postgres::error::SqlState;
 
 use crate::connect::ConnectError;
 use crate::error::QueueError;
 
-/// It worked.
+/// Success.
 pub const OK: u8 = 0;
-/// Something failed that has no code of its own.
+/// A failure without a code of its own.
 pub const FAILURE: u8 = 1;
 /// The command line or a configuration file is wrong.
 pub const USAGE: u8 = 2;
-/// `enqueue --wait`: the task ended, and did not succeed.
+/// `enqueue --wait`: the task ended without success.
 pub const TASK_FAILED: u8 = 3;
-/// No such task, queue or worker; or nothing matched.
+/// The task, queue or worker does not exist, or nothing matched.
 pub const NOT_FOUND: u8 = 4;
-/// The request is understood and refused: bad value, limit, missing right, unknown schema version.
+/// The request was refused: bad value, limit, missing privilege, unknown schema version.
 pub const REFUSED: u8 = 5;
-/// The database cannot be reached: try again later (EX_TEMPFAIL of sysexits.h).
+/// The database is unreachable: try again later (EX_TEMPFAIL of sysexits.h).
 pub const UNREACHABLE: u8 = 75;
-/// `enqueue --wait=DURATION`: the time ran out, the task goes on (as timeout(1) has it).
+/// `enqueue --wait=DURATION`: the time ran out and the task is still in progress (as in
+/// timeout(1)).
 pub const TIMED_OUT: u8 = 124;
 
 /// SQLSTATE classes of a connection that the server refuses however often it is tried: authorization,

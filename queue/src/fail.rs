@@ -1,4 +1,4 @@
-//! running → scheduled | pending | finished, without success.
+//! running → scheduled | blocked | pending | finished, without success.
 //!
 //! Runs on a control session after the task's transaction is over. Relies on the primary key only.
 
@@ -15,7 +15,7 @@ use crate::task::{Claim, Outcome};
 const FAIL: &str = "/* queue.fail */
 SELECT mill.fail($1, $2, $3::text::mill.outcome, $4, make_interval(secs => $5), $6)";
 
-/// What an attempt leaves in history besides its outcome. Whoever fills it keeps it small.
+/// Data that an attempt records in history in addition to its outcome. The caller keeps it small.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Rows returned or affected, over all statements.
@@ -24,31 +24,31 @@ pub struct Report {
     pub notices: Option<Value>,
     /// `{"columns", "rows", "truncated"}`.
     pub result: Option<Value>,
-    /// As EXPLAIN tells it.
+    /// In the format of EXPLAIN (FORMAT JSON).
     pub plan: Option<Value>,
     /// The error, if there was one.
     pub error: Option<DatabaseError>,
 }
 
-/// An error as PostgreSQL tells it, or as the worker does in its place.
+/// An error reported by PostgreSQL or by the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseError {
     /// Five characters; none if the error did not come from the server.
     pub sqlstate: Option<String>,
-    /// What went wrong.
+    /// The primary message.
     pub message: String,
-    /// More about it.
+    /// The detail.
     pub detail: Option<String>,
-    /// What to do about it.
+    /// The hint.
     pub hint: Option<String>,
-    /// Where it happened.
+    /// The context.
     pub context: Option<String>,
-    /// Character of the statement, from 1.
+    /// Position in the statement, in characters from 1.
     pub position: Option<u32>,
 }
 
 impl Report {
-    /// As `mill.record_attempt` reads it; `null` when there is nothing to tell.
+    /// Returns the report in the format of `mill.record_attempt`; `None` if the report is empty.
     #[must_use]
     pub fn to_json(&self) -> Option<Value> {
         let mut object = Map::new();
@@ -72,10 +72,11 @@ impl Report {
     }
 }
 
-/// Longest text of an error field that history keeps, in bytes.
+/// Maximum size of an error field in history, in bytes.
 const FIELD_LIMIT: usize = 16 * 1024;
 
-/// JSON in PostgreSQL has no NUL, and an error may quote megabytes of data.
+/// Truncates the text and replaces NUL: JSON in PostgreSQL cannot contain NUL, and an error may
+/// quote megabytes of data.
 fn storable(text: &str) -> Value {
     let mut end = text.len().min(FIELD_LIMIT);
     while !text.is_char_boundary(end) {
@@ -88,22 +89,22 @@ fn storable(text: &str) -> Value {
     Value::from(kept)
 }
 
-/// What became of the task.
+/// Result of [`fail`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// It will be attempted again.
+    /// The task will be attempted again.
     Retried,
-    /// It has ended.
+    /// The task has ended.
     Finished,
-    /// It was no longer this worker's to fail: nothing was changed.
+    /// The claim no longer belonged to this worker: nothing was changed.
     Lost,
 }
 
-/// Ends the attempt and the claim as the verdict says. A task with a cancel request ends as
-/// cancelled whatever the verdict.
+/// Ends the attempt and the claim according to the decision. A task with a cancel request ends as
+/// cancelled regardless of the decision.
 ///
 /// # Errors
-/// Database trouble: the attempt may be recorded all the same. Then another try answers `Lost`.
+/// The attempt may have been recorded in spite of an error. Another call then returns `Lost`.
 pub async fn fail(
     client: &impl GenericClient,
     claim: &Claim,
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_history_cannot_hold_is_replaced() {
+    fn unstorable_text_is_replaced_or_truncated() {
         assert_eq!(storable("a\0b"), Value::from("a\u{fffd}b"));
         let long = storable(&"ä".repeat(FIELD_LIMIT));
         assert_eq!(long.as_str().map(|text| text.chars().count()), Some(FIELD_LIMIT / 2 + 1));

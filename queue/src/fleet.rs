@@ -1,14 +1,14 @@
-//! The fleet as a whole and what it stands on, for the gauges of one worker. Every part of the
-//! statement reads a catalog, shared memory or an index of live rows: its cost does not grow with
-//! what is queued or was ever done (3.5 ms on 2 cores beside a million tasks as beside none; counting
-//! those for `mill.queue_status` takes 65 ms).
+//! State of the fleet and its server, for the gauges of one worker. Every part of the statement
+//! reads a catalog, shared memory or an index of live rows: its cost does not grow with the number
+//! of queued or finished tasks (3.5 ms on 2 cores with a million tasks as with none; counting those
+//! for `mill.queue_status` takes 65 ms).
 
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 
-/// Who holds the oldest snapshot is found as `doctor.rs` finds it; a slot and a standby have no
-/// time, only the age of a transaction id. A partition dropped meanwhile has the size NULL.
+/// Finds the holder of the oldest snapshot as `doctor.rs` does; a slot and a standby have no time,
+/// only the age of a transaction id. The size of a concurrently dropped partition is NULL.
 const FLEET: &str = "/* queue.fleet */
 WITH holder (kind, transactions, seconds) AS (
     SELECT CASE a.backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END,
@@ -60,53 +60,50 @@ FROM wal, (SELECT count(*) FILTER (WHERE now() - w.heartbeat_at < w.orphan_timeo
 /// The fleet, its tables and its server.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    /// Workers that beat.
+    /// Workers with a current heartbeat.
     pub alive: i64,
-    /// Workers that do not, and have not been reclaimed yet.
+    /// Workers without a current heartbeat that have not been reclaimed yet.
     pub stale: i64,
-    /// Size of the tasks table with indexes and out-of-row data, in bytes.
+    /// Size of the tasks table with indexes and TOAST, in bytes.
     pub table_bytes: i64,
-    /// Dead rows in it, as the statistics know.
+    /// Dead rows in the tasks table, by the statistics.
     pub dead_tuples: i64,
     /// Version of the schema.
     pub schema_version: i32,
-    /// Runs that go on.
+    /// Runs in progress.
     pub runs_running: i64,
-    /// Runs that somebody has cancelled and that have tasks left.
+    /// Runs that were cancelled and still have unfinished tasks.
     pub runs_cancelling: i64,
     /// Size of history with its indexes, in bytes.
     pub attempts_bytes: i64,
-    /// Until the first day (UTC) that history has no partition for, in seconds; at most 8 days.
+    /// Seconds until the first day (UTC) for which history has no partition; at most 8 days.
     pub history_seconds: f64,
     /// Client connections to the server.
     pub connections: i64,
-    /// Connections that roles without superuser may open.
+    /// Maximum number of connections of roles without superuser.
     pub connections_max: i64,
-    /// Age of the oldest row of the database that is not frozen, in transaction ids.
+    /// Age of the oldest unfrozen row of the database, in transaction ids.
     pub frozen_age: i64,
-    /// WAL that the standby which is furthest behind has not replayed, in bytes.
+    /// WAL that the most lagging standby has not replayed, in bytes.
     pub replication_lag_bytes: i64,
-    /// WAL that the replication slot which is furthest behind keeps, in bytes.
+    /// WAL that the most lagging replication slot retains, in bytes.
     pub slot_bytes: i64,
-    /// What keeps dead rows from being removed, one of each kind.
+    /// The oldest holder of the xmin horizon of each kind.
     pub horizon: Vec<OldestHolder>,
 }
 
-/// The oldest of one kind of holders; all zero: there is none.
+/// The oldest holder of one kind; all zero if there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OldestHolder {
     /// `session`, `prepared`, `standby` or `slot`.
     pub kind: String,
-    /// For how long its transaction is open, in seconds; a standby and a slot have none.
+    /// Age of its transaction, in seconds; 0 for a standby or a slot.
     pub seconds: f64,
-    /// How many transaction ids old its horizon is.
+    /// Age of its horizon, in transaction ids.
     pub transactions: i64,
 }
 
-/// The fleet as a whole.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the state of the fleet.
 pub async fn fleet(client: &impl GenericClient) -> Result<Fleet, QueueError> {
     let row = &client.query_typed(FLEET, &[]).await?[0];
     Ok(Fleet {

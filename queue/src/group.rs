@@ -1,5 +1,5 @@
-//! Groups: tasks that belong together, with a default priority, a concurrency within each run, and
-//! the time of day in which they may start.
+//! Groups: tasks that share a default priority, a concurrency limit within each run, and the time
+//! of day in which they may start.
 
 use jiff::civil::Time;
 use serde::Serialize;
@@ -23,57 +23,58 @@ SELECT s.name, s.description, s.priority::text, s.max_running, s.opens, s.closes
     s.next_change_at, s.pending, s.running, s.blocked
 FROM mill.group_status s ORDER BY s.name";
 
-/// What to set on a group; `None` leaves it as it is.
+/// Changes to a group; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct GroupChange {
-    /// For people.
+    /// Free-text description.
     pub description: Option<String>,
-    /// Of tasks that name none themselves.
+    /// Default priority of the group's tasks.
     pub priority: Option<Priority>,
-    /// Tasks of one run at once; 0: no task starts. [`crate::limit::set_max_running`] removes the limit.
+    /// Maximum number of concurrent tasks in one run; 0 starts none.
+    /// [`crate::limit::set_max_running`] removes the limit.
     pub max_running: Option<i32>,
 }
 
 /// A time of day in which tasks may start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ActivePeriod {
-    /// From.
+    /// Start of the period.
     pub opens: Time,
-    /// Until; before `opens`: over midnight.
+    /// End of the period; earlier than `opens` if the period spans midnight.
     pub closes: Time,
-    /// IANA name of the zone whose clocks count.
+    /// IANA name of the time zone.
     pub zone: String,
 }
 
-/// A group and its live tasks.
+/// A group and the number of its live tasks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// For people.
+    /// Free-text description.
     pub description: Option<String>,
-    /// Of tasks that name none themselves.
+    /// Default priority of the group's tasks.
     pub priority: Option<Priority>,
-    /// Tasks of one run at once; 0: no task starts; `None`: no limit.
+    /// Maximum number of concurrent tasks in one run; 0 starts none, `None` means no limit.
     pub max_running: Option<i32>,
-    /// When tasks may start; `None`: at any time.
+    /// Period in which tasks may start; `None` means at any time.
     pub active_period: Option<ActivePeriod>,
-    /// Whether that is now.
+    /// Whether the active period is open now.
     pub open: bool,
-    /// When that changes.
+    /// Time at which the active period next opens or closes.
     pub next_change_at: Option<jiff::Timestamp>,
     /// Tasks that wait for a reader.
     pub pending: i64,
-    /// Tasks that run.
+    /// Running tasks.
     pub running: i64,
     /// Tasks that wait for a permit.
     pub blocked: i64,
 }
 
-/// Makes a group, or changes it.
+/// Creates or changes a group.
 ///
 /// # Errors
-/// A `max_running` below 0; a name that is none; database trouble.
+/// Fails if `max_running` is below 0 or the name is invalid.
 pub async fn set_group(
     client: &impl GenericClient,
     name: &str,
@@ -90,10 +91,10 @@ pub async fn set_group(
     Ok(())
 }
 
-/// Sets when tasks of a group may start; `None`: at any time.
+/// Sets when tasks of a group may start; `None` means at any time.
 ///
 /// # Errors
-/// No such group; a period of no length; an unknown zone; database trouble.
+/// Fails if the group does not exist, the period is empty or the time zone is unknown.
 pub async fn set_active_period(
     client: &impl GenericClient,
     name: &str,
@@ -108,23 +109,20 @@ pub async fn set_active_period(
     Ok(())
 }
 
-/// Removes a group. `false`: there was none of that name.
+/// Removes a group. Returns `false` if it does not exist.
 ///
 /// # Errors
-/// Live tasks belong to it; database trouble.
+/// Fails if live tasks belong to the group.
 pub async fn drop_group(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
     Ok(client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
 }
 
-/// Every group.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every group.
 pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
     client.query_typed(GROUPS, &[]).await?.iter().map(group).collect()
 }
 
-/// Of a row with these columns, in this order.
+/// Reads a group from a row with these columns, in this order.
 pub(crate) fn group(row: &Row) -> Result<Group, QueueError> {
     let times = (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
     let active_period = match times {

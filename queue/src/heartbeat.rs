@@ -1,7 +1,7 @@
-//! A worker's sign of life, and what the fleet has to say to it.
+//! Worker heartbeats, and the requests that the fleet returns in response.
 //!
-//! A beat writes one unlogged row. It never touches a task: a write to a running task's row would
-//! fail the finish of a REPEATABLE READ task.
+//! A heartbeat writes one row of an unlogged table. It never touches a task: a write to a running
+//! task's row would fail the finish of a REPEATABLE READ task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use tokio_postgres::types::{Json, Type};
 use crate::error::QueueError;
 use crate::task::{TaskId, Token, WorkerId};
 
-/// Shared, so that a worker whose control session broke can take the lock again while the server
-/// still keeps the old session.
+/// The lock is shared, so that a worker whose control session broke can take it again while the
+/// server still keeps the old session.
 const REGISTER: &str = "/* queue.register */
 WITH started AS (
     INSERT INTO mill.worker_starts (id, pid, host, version, schema_version) VALUES ($1, $2, $3, $4, $11)
@@ -36,10 +36,10 @@ RETURNING w.draining,
 
 const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHERE w.id = $1";
 
-/// How a worker introduces itself.
+/// Registration data of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerRegistration {
-    /// Its id.
+    /// The worker's id.
     pub worker: WorkerId,
     /// Process id on its host.
     pub pid: u32,
@@ -47,37 +47,35 @@ pub struct WorkerRegistration {
     pub host: String,
     /// Version of pgmill.
     pub version: &'static str,
-    /// How many tasks it runs at once.
+    /// Number of tasks it runs at once.
     pub readers: u32,
-    /// How many of them run tasks of each profile; the empty name: tasks that name none.
+    /// Number of readers per profile; the empty name stands for tasks without a profile.
     pub profiles: BTreeMap<String, u32>,
-    /// Queues it serves; `None` = every queue.
+    /// The queues it serves; `None` means every queue.
     pub queues: Option<Vec<String>>,
-    /// Time between beats.
+    /// Time between heartbeats.
     pub heartbeat_interval: Duration,
-    /// Without a beat for this long it is dead.
+    /// Time without a heartbeat after which the worker is considered dead.
     pub orphan_timeout: Duration,
 }
 
-/// What a beat brings back.
+/// The response to a heartbeat.
 #[derive(Debug, Default)]
 pub struct HeartbeatResponse {
-    /// Claim no more.
+    /// Whether the worker must stop claiming.
     pub draining: bool,
-    /// Held tasks that somebody wants cancelled.
+    /// In-flight tasks with a cancel request.
     pub cancel: Vec<TaskId>,
-    /// Claims that are no longer good: reclaimed, or finished a moment ago. Tokens and not tasks:
-    /// the same task may be held again under a new one by the time the answer is read.
+    /// Claims that are no longer valid: reclaimed, or finished a moment ago. Tokens instead of task
+    /// ids, because the same task may be claimed again under a new token before the worker reads
+    /// the response.
     pub lost: Vec<Token>,
-    /// So many of its readers serve reserved tasks only.
+    /// Number of readers that serve reserved tasks only.
     pub reserved: u32,
 }
 
-/// Registers the worker, and takes the advisory lock that shows its control session to live. The
+/// Registers the worker, and takes the advisory lock that marks its control session as alive. The
 /// session of `client` becomes that control session.
-///
-/// # Errors
-/// Database trouble.
 pub async fn register(
     client: &impl GenericClient,
     registration: &WorkerRegistration,
@@ -103,11 +101,8 @@ pub async fn register(
     Ok(())
 }
 
-/// One beat of a worker with so many busy readers. `None`: the fleet does not know this worker (any
-/// more), it has to register.
-///
-/// # Errors
-/// Database trouble.
+/// Sends a heartbeat with the number of busy readers. Returns `None` if the worker is not
+/// registered (any more) and must register again.
 pub async fn heartbeat(
     client: &impl GenericClient,
     worker: WorkerId,
@@ -139,10 +134,7 @@ pub async fn heartbeat(
     }))
 }
 
-/// Takes the worker off the list: a graceful end, not a death.
-///
-/// # Errors
-/// Database trouble.
+/// Removes the worker from the list of live workers at a graceful shutdown.
 pub async fn deregister(client: &impl GenericClient, worker: WorkerId) -> Result<(), QueueError> {
     client.execute_typed(DEREGISTER, &[(&worker.0, Type::UUID)]).await?;
     Ok(())

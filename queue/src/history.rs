@@ -1,7 +1,7 @@
-//! Attempts and finished tasks as a list: who failed, when and why.
+//! Lists of attempts and finished tasks.
 //!
-//! History has a partition per day and no index on time. So every list here names a time it goes
-//! back to, and reads only the days since; except for one task, which has an index.
+//! History has a partition per day and no index on time. So every list here specifies a start time
+//! and reads only the days since then, except for a list of one task, which has an index.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::run::RunId;
 use crate::task::{Outcome, TaskId, WorkerId};
 use crate::task_queries::like_pattern;
 
-/// A statement over history; `$rest` goes on after the filter.
+/// A statement over history; `$rest` follows the filter.
 macro_rules! history_query {
     ($head:expr, $rest:literal) => {
         concat!(
@@ -56,8 +56,8 @@ const ATTEMPTS: &str = attempt_summaries!(
     "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
 );
 
-/// `mill.retry` looks at the last final attempt, so an earlier one says nothing about the task. The
-/// last condition follows from the others; with it the planner leaves out the same days again.
+/// `mill.retry` uses the last final attempt, so an earlier one is irrelevant. The last condition
+/// follows from the others; with it the planner prunes the same days again.
 const FINISHED: &str = attempt_summaries!(
     "/* queue.finished_tasks */",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
@@ -87,83 +87,85 @@ WHERE a.final AND a.finished_at > now() - make_interval(secs => $1)
             AND later.finished_at > now() - make_interval(secs => $1))
 GROUP BY a.outcome ORDER BY a.outcome";
 
-/// Which attempts. Nothing set means all that history holds, which may be long to read.
+/// A filter on attempts. The default matches all of history, which may take long to read.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryFilter {
-    /// Of this task.
+    /// Task id.
     pub task: Option<TaskId>,
-    /// That ended so.
+    /// Outcome.
     pub outcome: Option<Outcome>,
-    /// Of this queue.
+    /// Queue name.
     pub queue: Option<String>,
-    /// With a name like this: `*` stands for any characters, `?` for one.
+    /// Name pattern: `*` matches any characters, `?` exactly one.
     pub name: Option<String>,
-    /// That ended at most this long ago.
+    /// Maximum time since the end of the attempt.
     pub since: Option<Duration>,
-    /// With this SQLSTATE.
+    /// SQLSTATE.
     pub sqlstate: Option<String>,
-    /// With a message of this pattern, as [`crate::insight::failures`] tells it.
+    /// Message pattern, as returned by [`crate::insight::failures`].
     pub message: Option<String>,
 }
 
-/// An attempt that ended, in a list. [`crate::attempt::Attempt`] is the whole of it.
+/// An ended attempt in a list. [`crate::attempt::Attempt`] has all fields.
 #[derive(Clone, Debug, Serialize)]
 pub struct AttemptSummary {
-    /// Whose.
+    /// The task's id.
     pub task_id: TaskId,
-    /// The run, if the task is of one.
+    /// The run, if the task belongs to one.
     pub run_id: Option<RunId>,
-    /// Its number; 0 if the task ended without being claimed.
+    /// Attempt number; 0 if the task ended without being claimed.
     pub attempt: i32,
-    /// The task ended with it.
+    /// Whether the task ended with this attempt.
     pub r#final: bool,
-    /// How it ended.
+    /// Outcome of the attempt.
     pub outcome: Outcome,
     /// The task's queue.
     pub queue: String,
     /// The task's name.
     pub name: Option<String>,
-    /// When it was claimed.
+    /// Time of the claim.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// End of the attempt.
     pub finished_at: Timestamp,
-    /// From due to claimed.
+    /// Seconds from due to claimed.
     pub wait_seconds: Option<f64>,
-    /// From claimed to ended.
+    /// Seconds from claimed to ended.
     pub duration_seconds: Option<f64>,
     /// Rows returned or affected.
     pub rows: Option<i64>,
-    /// The server's code for the error.
+    /// The error's SQLSTATE.
     pub sqlstate: Option<String>,
-    /// The error.
+    /// The error's message.
     pub message: Option<String>,
-    /// Who ran it.
+    /// The worker that ran the attempt.
     pub worker_id: Option<WorkerId>,
-    /// That worker's host.
+    /// Host name of the worker.
     pub host: Option<String>,
-    /// That worker's process.
+    /// Process id of the worker.
     pub worker_pid: Option<i32>,
-    /// The first 200 characters of the SQL; `None`: hidden from who may only view.
+    /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
+    /// statements.
     pub statement_head: Option<String>,
 }
 
-/// How many tasks ended so.
+/// Number of tasks with one outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutcomeCount {
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How many.
+    /// Number of tasks.
     pub tasks: i64,
-    /// The last of them.
+    /// End of the last of them.
     pub last_at: Timestamp,
-    /// 95th percentile of their last attempts' run time; `None` if none was claimed.
+    /// 95th percentile of the run time of their last attempts, in seconds; `None` if none was
+    /// claimed.
     pub duration_p95_seconds: Option<f64>,
 }
 
-/// Attempts that ended, the newest first.
+/// Returns ended attempts, newest first.
 ///
 /// # Errors
-/// Database trouble; no right to read the history.
+/// Fails if the role may not read the history.
 pub async fn attempts(
     client: &impl GenericClient,
     filter: &HistoryFilter,
@@ -172,11 +174,11 @@ pub async fn attempts(
     filtered(client, ATTEMPTS, filter, Some(limit)).await?.iter().map(summary_from_row).collect()
 }
 
-/// Finished tasks by their last attempt, the newest first. A task that was retried is not among
-/// them until it has ended again.
+/// Returns finished tasks by their last attempt, newest first. Excludes retried tasks until they
+/// have ended again.
 ///
 /// # Errors
-/// Database trouble; no right to read the history.
+/// Fails if the role may not read the history.
 pub async fn finished_tasks(
     client: &impl GenericClient,
     filter: &HistoryFilter,
@@ -185,10 +187,10 @@ pub async fn finished_tasks(
     filtered(client, FINISHED, filter, Some(limit)).await?.iter().map(summary_from_row).collect()
 }
 
-/// The ids of [`finished_tasks`], the oldest end first.
+/// Returns the ids of [`finished_tasks`], in order of their end, oldest first.
 ///
 /// # Errors
-/// Database trouble; no right to read the history.
+/// Fails if the role may not read the history.
 pub async fn finished_ids(
     client: &impl GenericClient,
     filter: &HistoryFilter,
@@ -198,10 +200,10 @@ pub async fn finished_ids(
     rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
 }
 
-/// How the tasks ended that ended at most this long ago and were not retried since.
+/// Counts by outcome the tasks that ended within this time and were not retried since.
 ///
 /// # Errors
-/// Database trouble; no right to read the history.
+/// Fails if the role may not read the history.
 pub async fn outcomes(
     client: &impl GenericClient,
     since: Duration,

@@ -1,21 +1,22 @@
-//! What the console shows. Every statement here is bounded: it reads a number of rows that does not
-//! grow with what is live or was ever done, or a span of history that its caller chose.
+//! Queries of the console. Every statement here is bounded: the number of rows it reads does not
+//! grow with the number of live or finished tasks, or it reads a span of history that the caller
+//! chose.
 //!
-//! | what | file |
+//! | content | file |
 //! |---|---|
-//! | who looks, and what they may do | `viewer` |
-//! | what waits in each queue and priority | `lanes` |
-//! | what each group has | `groups` |
+//! | the session's login and its privileges | `viewer` |
+//! | counts per queue and priority | `lanes` |
+//! | counts per group | `groups` |
 //! | lists of tasks by a filter, page by page | `tasks`, `condition` |
-//! | lists of runs, one run as far as a page can show it, its tasks beside those of earlier runs | `runs` |
+//! | lists of runs, bounded queries on one run, its tasks compared with earlier runs | `runs` |
 //! | lists of jobs | `jobs` |
-//! | how attempts ended, minute by minute | `throughput` |
-//! | how many tasks waited, minute by minute | `backlog_history` |
-//! | how long the tasks of one name take; what fails, by kind | `statistics` |
-//! | the last attempts of one name | `recent_attempts` |
-//! | plans that were kept | `saved_plan` |
-//! | tables, locks that are waited for, connections | `storage` |
-//! | backends that hold up a task; schedules that were missed | `problems` |
+//! | ended attempts per minute | `throughput` |
+//! | waiting tasks per minute | `backlog_history` |
+//! | durations by task name; failures by cause | `statistics` |
+//! | the last attempts of one task name | `recent_attempts` |
+//! | saved plans | `saved_plan` |
+//! | tables, lock waits, connections | `storage` |
+//! | backends that block a task; missed schedules; failed runs | `problems` |
 
 pub mod backlog_history;
 mod condition;

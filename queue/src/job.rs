@@ -1,4 +1,4 @@
-//! Jobs and dependencies: what waits for what, before any run of it.
+//! Jobs and the dependencies between tasks, as defined before any run.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -49,30 +49,30 @@ SELECT l.child, l.parent, l.expected::text, l.job FROM mill.lineage l
 WHERE l.child IN (SELECT a.task FROM around a) AND l.parent IN (SELECT a.task FROM around a)
 ORDER BY l.parent, l.child, l.job NULLS FIRST";
 
-/// A job, and its newest run.
+/// A job and its newest run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Job {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// For people.
+    /// Free-text description.
     pub description: Option<String>,
-    /// How often people mean to run it.
+    /// Free-text frequency.
     pub frequency: Option<String>,
-    /// Whether it may be run.
+    /// Whether the job may be run.
     pub enabled: bool,
-    /// How often it was changed, from 1.
+    /// Version number, from 1; increases with each change.
     pub version: i32,
-    /// When last.
+    /// Time of the last change.
     pub changed_at: Timestamp,
-    /// By which role.
+    /// The role that last changed the job.
     pub changed_by: String,
-    /// How many tasks it has.
+    /// Number of tasks.
     pub tasks: i64,
-    /// `None`: it was never run, or that is forgotten.
+    /// The newest run; `None` if the job never ran or its runs are past retention.
     pub last_run_id: Option<i64>,
-    /// Of that run.
+    /// State of that run.
     pub last_state: Option<String>,
-    /// Of that run.
+    /// Start of that run.
     pub last_started_at: Option<Timestamp>,
 }
 
@@ -94,41 +94,38 @@ impl Job {
     }
 }
 
-/// That one task waits for another.
+/// A dependency of one task on another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Dependency {
-    /// Who waits.
+    /// The task that waits.
     pub child: String,
-    /// For whom.
+    /// The task it waits for.
     pub parent: String,
-    /// For what.
+    /// The expected outcome of the parent.
     pub expected: Expected,
-    /// In which job only; `None`: everywhere.
+    /// The only job to which the dependency applies; `None` means every job.
     pub job: Option<String>,
 }
 
-/// Makes a job what the document says: that of [`definition`]. Whether that changed anything.
+/// Creates or changes a job according to a document in the format of [`definition`]. Returns
+/// whether anything changed.
 ///
 /// # Errors
-/// What the job cannot be; the error's table is then the job, its column the task. Database trouble.
+/// Fails if the document is invalid; the error's table field then names the job, its column field
+/// the task.
 pub async fn set(client: &impl GenericClient, job: &Value) -> Result<bool, QueueError> {
     Ok(client.query_typed(SET, &[(&Json(job), Type::JSONB)]).await?[0].try_get(0)?)
 }
 
-/// Every job as a document, also disabled ones; but for those that schedules made of a statement.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every job as a document, including disabled ones, without those that schedules created
+/// from a statement.
 pub async fn definitions(client: &impl GenericClient) -> Result<Vec<Value>, QueueError> {
     let rows = client.query_typed(DEFINITIONS, &[]).await?;
     let document = |row: &Row| Ok(row.try_get::<_, Json<Value>>(0)?.0);
     rows.iter().map(document).collect()
 }
 
-/// One job as a document; `None`: there is none.
-///
-/// # Errors
-/// Database trouble.
+/// Returns a job as a document; `None` if it does not exist.
 pub async fn definition(
     client: &impl GenericClient,
     job: &str,
@@ -137,19 +134,16 @@ pub async fn definition(
     Ok(rows[0].try_get::<_, Option<Json<Value>>>(0)?.map(|Json(value)| value))
 }
 
-/// Every job, by name.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every job, by name.
 pub async fn jobs(client: &impl GenericClient) -> Result<Vec<Job>, QueueError> {
     let rows = client.query_typed(JOBS, &[]).await?;
     rows.iter().map(Job::from_row).collect()
 }
 
-/// Lets a job start runs, or not; `false`: there is none of that name.
+/// Enables or disables a job. Returns `false` if it does not exist.
 ///
 /// # Errors
-/// Database trouble; a missing right.
+/// Fails if the role lacks the privilege.
 pub async fn enable(
     client: &impl GenericClient,
     job: &str,
@@ -159,10 +153,11 @@ pub async fn enable(
     Ok(client.query_typed(ENABLE, &params).await?[0].try_get(0)?)
 }
 
-/// In every run that has both, the child waits for the parent. Whether that is new.
+/// Makes the child wait for the parent in every run that contains both. Returns whether the
+/// dependency is new.
 ///
 /// # Errors
-/// They would wait for each other; database trouble; a missing right.
+/// Fails if the tasks would wait for each other, or the role lacks the privilege.
 pub async fn set_dependency(
     client: &impl GenericClient,
     child: &str,
@@ -175,10 +170,10 @@ pub async fn set_dependency(
     Ok(client.query_typed(SET_DEPENDENCY, &params).await?[0].try_get(0)?)
 }
 
-/// Disables a dependency; `false`: there is none.
+/// Disables a dependency. Returns `false` if it does not exist.
 ///
 /// # Errors
-/// Database trouble; a missing right.
+/// Fails if the role lacks the privilege.
 pub async fn drop_dependency(
     client: &impl GenericClient,
     child: &str,
@@ -188,18 +183,12 @@ pub async fn drop_dependency(
     Ok(client.query_typed(DROP_DEPENDENCY, &params).await?[0].try_get(0)?)
 }
 
-/// What holds everywhere.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the dependencies that apply to every job.
 pub async fn dependencies(client: &impl GenericClient) -> Result<Vec<Dependency>, QueueError> {
     client.query_typed(DEPENDENCIES, &[]).await?.iter().map(dependency).collect()
 }
 
-/// Everything that leads to a task, if `up`, and from it, if `down`.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the upstream dependencies of a task, if `up`, and the downstream ones, if `down`.
 pub async fn lineage(
     client: &impl GenericClient,
     task: &str,

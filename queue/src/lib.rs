@@ -1,7 +1,7 @@
-//! The task queue: everything that touches the tasks table, one file per transition.
+//! The task queue: all SQL on the tasks table, one file per transition.
 //!
-//! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Statements
-//! carry a comment with their name, which survives into `pg_stat_statements`.
+//! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Each
+//! statement contains a comment with its name, which remains visible in `pg_stat_statements`.
 
 pub mod attempt;
 pub mod audit;

@@ -1,9 +1,10 @@
-//! blocked → pending, and back: by permits.
+//! blocked → pending and back, by permits.
 //!
 //! A task that a limit applies to is blocked until it holds a permit of each of its limits. Permits
-//! are handed out under a lock on the limit's row, so that there are never too many; they end with
-//! the task's time as pending or running, in that transaction. Whoever ended one asks here for it to
-//! be handed on; what nobody asked for, a look of some worker finds.
+//! are handed out under a lock on the limit's row, so that there are never too many; a permit ends
+//! when the task leaves pending or running, in the same transaction. The process that ended a
+//! permit calls [`grant`] to pass it on; the next poll of any worker finds permits that were not
+//! passed on.
 
 use std::time::Duration;
 
@@ -37,36 +38,28 @@ FROM mill.limit_status l ORDER BY l.kind, l.name, l.run_id";
 /// `mill.limits.id`.
 pub type LimitId = i64;
 
-/// What handing out permits came to.
+/// Result of handing out permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Granted {
-    /// Tasks that became pending.
+    /// Number of tasks that became pending.
     pub tasks: u64,
-    /// Until a clock alone frees more: a rate, an active period.
+    /// Time until the clock alone frees more permits: a rate, an active period.
     pub next_in: Option<Duration>,
 }
 
-/// Hands out what is free of these limits.
-///
-/// # Errors
-/// Database trouble.
+/// Hands out the free permits of these limits.
 pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Granted, QueueError> {
     granted(&client.query_typed(GRANT, &[(&limits, Type::INT8_ARRAY)]).await?[0])
 }
 
-/// Hands out what is free of every limit that a task waits for.
-///
-/// # Errors
-/// Database trouble.
+/// Hands out the free permits of every limit that a task waits for.
 pub async fn grant_waiting_permits(client: &impl GenericClient) -> Result<Granted, QueueError> {
     granted(&client.query_typed(GRANT_WAITING, &[]).await?[0])
 }
 
-/// Looks after what no task's end tells of: tasks that slipped in while a limit was set, periods that
-/// have closed. `false`: some worker did a moment ago.
-///
-/// # Errors
-/// Database trouble.
+/// Reconciles tasks with limits in the cases that the end of a task does not cover: tasks that were
+/// enqueued while a limit was set, and active periods that have closed. Returns `false` if another
+/// worker did so a moment ago.
 pub async fn reconcile_limits(client: &impl GenericClient) -> Result<bool, QueueError> {
     Ok(client.query_typed(RECONCILE_LIMITS, &[]).await?[0].try_get(0)?)
 }
@@ -79,11 +72,11 @@ fn granted(row: &Row) -> Result<Granted, QueueError> {
     })
 }
 
-/// Sets how many tasks of a queue, a concurrency key or each run of a group may run at once; 0: no task
-/// starts; `None`: no limit. Running tasks finish.
+/// Sets the maximum number of concurrent tasks of a queue, of a concurrency key or of each run of a
+/// group; 0 starts none, `None` means no limit. Running tasks finish.
 ///
 /// # Errors
-/// A number below 0; no such group; database trouble.
+/// Fails if the number is below 0 or the group does not exist.
 pub async fn set_max_running(
     client: &impl GenericClient,
     kind: LimitKind,
@@ -97,12 +90,12 @@ pub async fn set_max_running(
     Ok(())
 }
 
-/// At most so many starts of tasks of a queue or a concurrency key in any period.
+/// Maximum number of starts of tasks of a queue or a concurrency key in any period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rate {
-    /// At most.
+    /// Maximum number of starts.
     pub starts: i32,
-    /// In any period of this length; in JSON as seconds, as every span.
+    /// Length of the period; serialized as seconds, like every duration.
     #[serde(rename = "period_seconds", serialize_with = "in_seconds")]
     pub period: Duration,
 }
@@ -112,7 +105,7 @@ fn in_seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S:
 }
 
 impl Rate {
-    /// Of a column with the number and the next one with the seconds.
+    /// Reads the rate from a column with the number of starts and the next column with the seconds.
     pub(crate) fn from_columns(row: &Row, first: usize) -> Result<Option<Self>, QueueError> {
         let columns = (row.try_get(first)?, row.try_get::<_, Option<f64>>(first + 1)?);
         let (Some(starts), Some(seconds)) = columns else { return Ok(None) };
@@ -120,10 +113,10 @@ impl Rate {
     }
 }
 
-/// Sets a rate; `None`: any number of starts.
+/// Sets a rate; `None` means unlimited.
 ///
 /// # Errors
-/// A rate outside 1 to 1,000,000 starts in 1 s to 365 days; database trouble.
+/// Fails if the rate is outside 1 to 1,000,000 starts in 1 s to 365 days.
 pub async fn set_rate(
     client: &impl GenericClient,
     kind: LimitKind,
@@ -139,31 +132,28 @@ pub async fn set_rate(
     Ok(())
 }
 
-/// A limit and how it stands.
+/// A limit and its current use.
 #[derive(Clone, Debug, Serialize)]
 pub struct Limit {
-    /// What it is set on.
+    /// Object that the limit applies to.
     pub kind: LimitKind,
     /// Name of the queue, the key or the group.
     pub name: String,
-    /// Groups: the run; 0 = tasks outside any run.
+    /// For groups, the run; 0 for tasks outside any run.
     pub run_id: i64,
-    /// Tasks that may run at once; `None`: no limit.
+    /// Maximum number of concurrent tasks; `None` means unlimited.
     pub max_running: Option<i32>,
     /// Whether `max_running` is 0.
     pub paused: bool,
-    /// Starts in any period.
+    /// Maximum rate of starts.
     pub rate: Option<Rate>,
-    /// Permits given out: tasks that run or are about to.
+    /// Permits in use: tasks that run or are about to.
     pub running: i64,
-    /// Tasks that wait for one.
+    /// Tasks that wait for a permit.
     pub waiting: i64,
 }
 
-/// Every limit that says anything or that a task waits for.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every limit that is set or that a task waits for.
 pub async fn limits(client: &impl GenericClient) -> Result<Vec<Limit>, QueueError> {
     let rows = client.query_typed(LIMITS, &[]).await?;
     let limit = |row: &Row| {

@@ -1,4 +1,4 @@
-//! What leads to a task and what follows from it, over all jobs.
+//! Upstream and downstream tasks of a task, over all jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,22 +19,22 @@ SELECT t.name FROM (SELECT DISTINCT n.name FROM mill.lineage l
     CROSS JOIN LATERAL (VALUES (l.child::text), (l.parent::text)) AS n(name)) AS t
 WHERE t.name > $1 ORDER BY t.name LIMIT $2";
 
-/// One edge, whoever says it.
+/// A dependency, merged over all jobs that define it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LineageEdge {
-    /// Who is waited for.
+    /// The task that is waited for.
     pub parent: String,
-    /// Who waits.
+    /// The task that waits.
     pub child: String,
-    /// For what.
+    /// The expected outcome of the parent.
     pub expected: Expected,
-    /// It holds in every run that has both.
+    /// Whether the dependency applies to every run that contains both tasks.
     pub everywhere: bool,
-    /// And in these jobs.
+    /// Additional jobs that define it.
     pub jobs: Vec<String>,
 }
 
-/// The same edges, each once, by parent and child.
+/// Merges equal dependencies, sorted by parent and child.
 #[must_use]
 pub fn merge_edges(edges: &[Dependency]) -> Vec<LineageEdge> {
     let mut found: BTreeMap<(&str, &str, Expected), (bool, Vec<String>)> = BTreeMap::new();
@@ -56,25 +56,19 @@ pub fn merge_edges(edges: &[Dependency]) -> Vec<LineageEdge> {
     found.into_iter().map(link).collect()
 }
 
-/// The task itself and both ends of every link.
+/// Returns the names of the task itself and of both ends of every link.
 #[must_use]
 pub fn task_names<'a>(name: &'a str, links: &'a [LineageEdge]) -> BTreeSet<&'a str> {
     let ends = links.iter().flat_map(|it| [it.parent.as_str(), it.child.as_str()]);
     ends.chain([name]).collect()
 }
 
-/// Whether a job or a dependency has a task of this name.
-///
-/// # Errors
-/// Database trouble.
+/// Whether a job or a dependency contains a task of this name.
 pub async fn task_exists(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
     Ok(client.query_typed(TASK_EXISTS, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
 }
 
-/// Tasks that wait or are waited for, by name, behind this one, at most so many.
-///
-/// # Errors
-/// Database trouble.
+/// Returns tasks with dependencies, sorted by name, after the given name, up to the given number.
 pub async fn tasks(
     client: &impl GenericClient,
     behind: &str,

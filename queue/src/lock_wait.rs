@@ -1,4 +1,4 @@
-//! What a session of an operator waits for, asked by another session.
+//! Reports what an operator's session waits for, queried from another session.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -7,8 +7,8 @@ use crate::error::QueueError;
 
 const BACKEND_PID: &str = "/* queue.backend_pid */ SELECT pg_backend_pid()";
 
-/// Of the sessions in its way only the first: those behind it wait for the same. What a login may not
-/// see of it is left out.
+/// Reads only the first blocking session, because those behind it wait for the same. Columns that
+/// the role may not see are null.
 const LOCK_WAIT: &str = "/* queue.lock_wait */
 SELECT a.wait_event = 'SyncRep', b.pid, b.usename::text,
     b.wait_event = 'SyncRep', extract(epoch FROM now() - b.xact_start)::float8
@@ -17,36 +17,30 @@ LEFT JOIN LATERAL (SELECT s.* FROM unnest(pg_blocking_pids(a.pid)) AS blocking (
     JOIN pg_stat_activity s ON s.pid = blocking.pid ORDER BY s.xact_start LIMIT 1) AS b ON true
 WHERE a.pid = $1 AND a.state = 'active' AND (a.wait_event_type = 'Lock' OR a.wait_event = 'SyncRep')";
 
-/// What a statement waits for.
+/// The reason why a statement waits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LockWait {
-    /// Its commit is done here and waits for a synchronous standby.
+    /// Its commit is complete locally and waits for a synchronous standby.
     Standby,
     /// Another session holds a lock.
     Session {
-        /// Its process id; none: it has just ended.
+        /// Process id of that session; `None` if it has just ended.
         pid: Option<i32>,
-        /// Whose session it is.
+        /// Login of that session.
         login: Option<String>,
-        /// It waits for a synchronous standby itself.
+        /// Whether that session itself waits for a synchronous standby.
         for_standby: bool,
-        /// Age of its transaction.
+        /// Age of its transaction, in seconds.
         seconds: Option<f64>,
     },
 }
 
-/// Process id of the session's backend.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the process id of the session's backend.
 pub async fn backend_pid(client: &impl GenericClient) -> Result<i32, QueueError> {
     Ok(client.query_typed(BACKEND_PID, &[]).await?[0].try_get(0)?)
 }
 
-/// What that backend waits for now, if for anything but the server's own work.
-///
-/// # Errors
-/// Database trouble.
+/// Returns what that backend waits for, or `None` if it is not blocked.
 pub async fn lock_wait(
     client: &impl GenericClient,
     backend: i32,

@@ -1,4 +1,4 @@
-//! What an operator says about queues and workers.
+//! Operator settings of queues and workers.
 
 use std::time::Duration;
 
@@ -23,25 +23,25 @@ SELECT current_user::text, r.rolsuper,
 FROM pg_namespace n, pg_roles r
 WHERE n.nspname = 'mill' AND r.rolname = current_user";
 
-/// What a login may do to the queue.
+/// Privileges of a login on the queue.
 #[derive(Clone, Debug)]
 pub struct LoginRights {
-    /// Its name.
+    /// Name of the login.
     pub login: String,
-    /// Everything.
+    /// Superuser: may do everything.
     pub superuser: bool,
-    /// Change or drop the queue's own tables.
+    /// May change or drop the queue's own tables.
     pub owner: bool,
-    /// Change tasks directly, as a worker does.
+    /// May change tasks directly, as a worker does.
     pub worker: bool,
-    /// See and end the backends of other logins.
+    /// May see and terminate backends of other logins.
     pub sees_backends: bool,
 }
 
-/// The rights of the session's login.
+/// Returns the privileges of the session's login.
 ///
 /// # Errors
-/// Database trouble; a database without the schema.
+/// Fails if the database does not contain the schema.
 pub async fn login_rights(client: &impl GenericClient) -> Result<LoginRights, QueueError> {
     let rows = client.query_typed(RIGHTS, &[]).await?;
     let Some(row) = rows.first() else { return Err(schema::missing()) };
@@ -54,29 +54,26 @@ pub async fn login_rights(client: &impl GenericClient) -> Result<LoginRights, Qu
     })
 }
 
-/// Stops claims from a queue; running tasks go on.
+/// Stops claims from a queue; running tasks continue.
 ///
 /// # Errors
-/// Database trouble; a name that is none.
+/// Fails if the name is invalid.
 pub async fn pause(client: &impl GenericClient, queue: &str) -> Result<(), QueueError> {
     client.query_typed(PAUSE, &[(&queue, Type::TEXT)]).await?;
     Ok(())
 }
 
-/// Lets claims from a paused queue go on.
-///
-/// # Errors
-/// Database trouble.
+/// Resumes claims from a paused queue.
 pub async fn resume(client: &impl GenericClient, queue: &str) -> Result<(), QueueError> {
     client.query_typed(RESUME, &[(&queue, Type::TEXT)]).await?;
     Ok(())
 }
 
-/// Lets readers run short tasks of the queue in one transaction for up to `budget`; `None`: each task
-/// commits alone.
+/// Allows readers to run short tasks of the queue in one transaction for up to `budget`; `None`
+/// means that each task commits alone.
 ///
 /// # Errors
-/// A budget outside 1 to 100 ms; database trouble.
+/// Fails if the budget is outside 1 to 100 ms.
 pub async fn share_commits(
     client: &impl GenericClient,
     queue: &str,
@@ -87,10 +84,7 @@ pub async fn share_commits(
     Ok(())
 }
 
-/// Makes a worker stop claiming, or go on. `false`: there is no such worker.
-///
-/// # Errors
-/// Database trouble.
+/// Makes a worker stop or resume claiming. Returns `false` if it does not exist.
 pub async fn drain(
     client: &impl GenericClient,
     worker: WorkerId,

@@ -1,10 +1,10 @@
-//! Closed sets of words, each an enum here and an enum of the same labels in the schema.
+//! Enums whose values equal the labels of an enum in the schema.
 
 use tokio_postgres::Row;
 
 use crate::error::QueueError;
 
-/// A closed set of words that stands in the schema as an enum of the same labels.
+/// Defines an enum whose labels equal those of an enum in the schema.
 #[macro_export]
 macro_rules! pg_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -17,7 +17,7 @@ macro_rules! pg_enum {
             /// Every value, in the schema's order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The word as it stands in the schema.
+            /// The label in the schema.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
@@ -36,17 +36,17 @@ macro_rules! pg_enum {
             fn from_str(word: &str) -> Result<Self, String> {
                 match word {
                     $($word => Ok(Self::$variant),)+
-                    _ => Err(format!("\"{word}\" is none of {}", [$($word),+].join(", "))),
+                    _ => Err(format!("\"{word}\" is not one of {}", [$($word),+].join(", "))),
                 }
             }
         }
     };
 }
 
-/// The word in a column of a row.
+/// Parses a label from a column of a row.
 ///
 /// # Errors
-/// Another version's word, or no text.
+/// Fails on a label of another schema version, or if the column is not text.
 pub fn enum_column<T: std::str::FromStr>(
     row: &Row,
     index: usize,

@@ -1,5 +1,5 @@
-//! What a worker with nothing to do has to know, in one statement: whether there is work, when the
-//! next task or schedule is due, which runs have something to take in, and how the other workers are.
+//! Polls for an idle worker in one statement: whether there is work, when the next task or schedule
+//! is due, which runs have pending events, and the state of the other workers.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,8 +11,8 @@ use crate::reclaim::Peer;
 use crate::run::RunId;
 use crate::task::WorkerId;
 
-/// Peers: registered workers, and those that hold claims without being registered (a loose walk over
-/// `tasks_running`): after a crash of the server nobody is registered.
+/// Peers are registered workers, and workers that hold claims without being registered (a loose
+/// index scan over `tasks_running`): after a crash of the server no worker is registered.
 const POLL: &str = "/* queue.poll */
 WITH RECURSIVE holder (id) AS (
     (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $5
@@ -52,44 +52,42 @@ FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat)
         coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats
     FROM peer) AS p";
 
-/// How things stand.
+/// Result of a poll.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PollResult {
-    /// Whether a task is pending in the queues asked for, if only in a paused one.
+    /// Whether a task is pending in the requested queues, possibly only in a paused one.
     pub pending: bool,
-    /// Until the next scheduled task is due, if there is one; zero: it is.
+    /// Time until the next scheduled task is due, if there is one; zero if it is due.
     pub next_due_in: Option<Duration>,
-    /// Until a schedule has to be looked at, if there is one; zero: it has.
+    /// Time until the next tick of a schedule, if there is one; zero if it is due.
     pub next_tick_in: Option<Duration>,
     /// Whether a task waits for a permit.
     pub blocked: bool,
-    /// Whether there are limits at all.
+    /// Whether any limits exist.
     pub limits: bool,
-    /// Of the priorities, lowest first.
+    /// Weights of the priorities, lowest first.
     pub weights: Vec<f64>,
-    /// Runs that have something to take in, up to 100.
+    /// Runs with pending events, up to 100.
     pub runs: Vec<RunId>,
-    /// Every other worker that is registered or, if asked for, holds claims; `None`: not asked for.
+    /// Every other worker that is registered or, if requested, holds claims; `None` if not
+    /// requested.
     pub peers: Option<Vec<Peer>>,
 }
 
-/// What a look costs more for.
+/// The optional parts of a poll, which cost extra.
 #[derive(Clone, Copy, Debug)]
 pub struct PollOptions {
-    /// The other workers: in proportion to their number.
+    /// Reads the other workers; the cost is proportional to their number.
     pub peers: bool,
-    /// With them those that hold claims without being registered: in proportion to all that hold claims, and
-    /// thrice as much.
+    /// Also reads workers that hold claims without being registered; the cost is proportional to
+    /// the number of workers that hold claims, and three times as high. Only with `peers`.
     pub unregistered: bool,
-    /// Whether a task is pending: behind an old snapshot, in proportion to what died since. Without
-    /// it, the answer is yes.
+    /// Checks whether a task is pending; with an old snapshot, the cost is proportional to the
+    /// number of entries that died since. Without the check, `pending` is true.
     pub pending: bool,
 }
 
-/// Looks on behalf of a worker that serves these queues; `None`: all.
-///
-/// # Errors
-/// Database trouble.
+/// Polls on behalf of a worker that serves these queues; `None` means all.
 pub async fn poll(
     client: &impl GenericClient,
     me: WorkerId,

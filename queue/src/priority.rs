@@ -1,4 +1,4 @@
-//! Weights of the priorities, and the readers that are reserved.
+//! Weights of the priorities, and the share of reserved readers.
 
 use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
@@ -26,31 +26,28 @@ FROM mill.priority_status s ORDER BY s.priority DESC";
 /// A priority: its weight and its live tasks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PriorityStatus {
-    /// Which.
+    /// The priority.
     pub priority: Priority,
-    /// Its share of the picks while all have work, relative to the others.
+    /// Share of claims while all priorities have pending tasks, relative to the other weights.
     pub weight: f64,
     /// Tasks that wait for a reader.
     pub pending: i64,
-    /// Tasks that run.
+    /// Running tasks.
     pub running: i64,
-    /// Seconds since the oldest pending one was due.
+    /// Seconds since the oldest pending task was due.
     pub oldest_pending_age: Option<f64>,
 }
 
 /// A priority and its weight.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Weight {
-    /// Which.
+    /// The priority.
     pub priority: Priority,
-    /// Its share of the picks while all have work, relative to the others.
+    /// Share of claims while all priorities have pending tasks, relative to the other weights.
     pub weight: f64,
 }
 
-/// The weights alone, without counting tasks; lowest priority first.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the weights without counting tasks, lowest priority first.
 pub async fn weights(client: &impl GenericClient) -> Result<Vec<Weight>, QueueError> {
     let weight = |row: &Row| {
         Ok(Weight { priority: enum_column(row, 0, "priority")?, weight: row.try_get(1)? })
@@ -61,7 +58,7 @@ pub async fn weights(client: &impl GenericClient) -> Result<Vec<Weight>, QueueEr
 /// Sets the weights that are given, in the order of [`Priority::ALL`].
 ///
 /// # Errors
-/// A weight outside 0 to 1,000,000, or all of them 0; database trouble.
+/// Fails if a weight is outside 0 to 1,000,000, or all of them are 0.
 pub async fn set_weights(
     client: &impl GenericClient,
     weights: &[Option<f64>; 5],
@@ -71,10 +68,7 @@ pub async fn set_weights(
     Ok(())
 }
 
-/// Sets which share of the fleet's readers serves reserved tasks only.
-///
-/// # Errors
-/// Database trouble.
+/// Sets the share of the fleet's readers that serves reserved tasks only.
 pub async fn set_reserved_capacity(
     client: &impl GenericClient,
     capacity: ReservedCapacity,
@@ -83,20 +77,14 @@ pub async fn set_reserved_capacity(
     Ok(())
 }
 
-/// Which share of the fleet's readers serves reserved tasks only.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the share of the fleet's readers that serves reserved tasks only.
 pub async fn reserved_capacity(
     client: &impl GenericClient,
 ) -> Result<ReservedCapacity, QueueError> {
     enum_column(&client.query_typed(CAPACITY, &[]).await?[0], 0, "reserved_capacity")
 }
 
-/// Every priority, highest first.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every priority, highest first.
 pub async fn priorities(client: &impl GenericClient) -> Result<Vec<PriorityStatus>, QueueError> {
     let priority = |row: &Row| {
         Ok(PriorityStatus {

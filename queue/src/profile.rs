@@ -1,5 +1,5 @@
-//! Profiles: logins that tasks may run as beside the one of all tasks. Workers have the connections
-//! in their configuration; the database knows who may name them.
+//! Profiles: logins under which tasks may run, in addition to the common task login. The connection
+//! strings are in the workers' configuration; the database records who may use a profile.
 
 use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
@@ -19,27 +19,27 @@ SELECT p.name, p.allowed, p.description,
     (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'running')
 FROM mill.profiles p ORDER BY p.name";
 
-/// A profile, and how it is used.
+/// A profile and its use.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// Its name, in the configuration of workers too.
+    /// Name of the profile, also in the configuration of workers.
     pub name: String,
-    /// Roles whose members may have tasks run as it.
+    /// Roles whose members may submit tasks with this profile.
     pub allowed: Vec<String>,
-    /// For people.
+    /// Free-text description.
     pub description: Option<String>,
-    /// Readers of live workers that run its tasks; none: no live worker has it.
+    /// Readers of live workers for this profile; 0 if no live worker has it.
     pub readers: i64,
     /// Tasks that wait for a reader.
     pub pending: i64,
-    /// Tasks that run.
+    /// Running tasks.
     pub running: i64,
 }
 
-/// Makes a profile, or changes it; `None` leaves what is there.
+/// Creates or changes a profile; `None` leaves a setting unchanged.
 ///
 /// # Errors
-/// A role that does not exist; a name that is none; not the owner of the queue; database trouble.
+/// Fails if a role does not exist, the name is invalid, or the role is not the owner of the queue.
 pub async fn set_profile(
     client: &impl GenericClient,
     name: &str,
@@ -52,18 +52,15 @@ pub async fn set_profile(
     Ok(())
 }
 
-/// Removes a profile. `false`: there was none of that name.
+/// Removes a profile. Returns `false` if it does not exist.
 ///
 /// # Errors
-/// Live tasks or jobs use it; not the owner of the queue; database trouble.
+/// Fails if live tasks or jobs use the profile, or the role is not the owner of the queue.
 pub async fn drop_profile(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
     Ok(client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
 }
 
-/// Every profile.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every profile.
 pub async fn profiles(client: &impl GenericClient) -> Result<Vec<Profile>, QueueError> {
     let profile = |row: &Row| {
         Ok(Profile {

@@ -1,7 +1,8 @@
-//! What running tasks say of themselves while they run.
+//! Progress reports of running tasks.
 //!
-//! Rows of their own, unlogged: nobody but claim, finish and reclaim writes a running task's row. A
-//! row that an attempt leaves behind is not shown, so that nothing depends on its removal.
+//! Reports are rows of their own in an unlogged table: only claim, finish and reclaim write a
+//! running task's row. A row that an attempt leaves behind is not shown, so that nothing depends on
+//! its removal.
 
 use serde_json::Value;
 use tokio_postgres::GenericClient;
@@ -10,8 +11,8 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::task::{TaskId, Token, WorkerId};
 
-/// One statement for all tasks of a worker. Without the token's row nothing is written: the claim is
-/// somebody else's by then.
+/// One statement for all tasks of a worker. Writes nothing if no task has the token: the claim is
+/// then no longer this worker's.
 const RECORD_PROGRESS: &str = "/* queue.record_progress */
 WITH gone AS (
     DELETE FROM mill.progress p WHERE p.task_id = ANY ($6) AND p.worker_id = $7
@@ -26,26 +27,22 @@ ON CONFLICT (task_id) DO UPDATE SET worker_id = excluded.worker_id, attempt = ex
     reported_at = excluded.reported_at, percent = excluded.percent, message = excluded.message,
     notices = excluded.notices";
 
-/// What one running task has said so far.
+/// The latest report of a running task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgressReport {
     /// The task.
     pub id: TaskId,
-    /// Of its claim.
+    /// Token of its claim.
     pub token: Token,
-    /// How far it says that it is, 0 to 100.
+    /// Reported progress, 0 to 100.
     pub percent: Option<f64>,
-    /// What it says beside that.
+    /// Reported message.
     pub message: Option<String>,
-    /// Its last notices of other kinds, the newest last.
+    /// Its last notices of other kinds, newest last.
     pub notices: Option<Value>,
 }
 
-/// Writes down what these tasks say, in place of what they said before, and forgets what is written
-/// down of those that have ended.
-///
-/// # Errors
-/// Database trouble.
+/// Replaces the reports of these tasks, and deletes those of tasks that have ended.
 pub async fn record_progress(
     client: &impl GenericClient,
     worker: WorkerId,

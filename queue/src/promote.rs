@@ -1,7 +1,7 @@
 //! scheduled → pending, when due; → blocked, if some limit applies.
 //!
-//! Relies on the index `tasks_scheduled (due_at, id) WHERE state = 'scheduled'`. SKIP LOCKED: any
-//! number of workers promote side by side and none waits.
+//! Relies on the index `tasks_scheduled (due_at, id) WHERE state = 'scheduled'`. Because of SKIP
+//! LOCKED, any number of workers promote concurrently without waiting.
 
 use std::time::Duration;
 
@@ -23,19 +23,16 @@ SELECT (SELECT count(*) FROM promoted),
     (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t
      WHERE t.state = 'scheduled' AND t.due_at > now() ORDER BY t.due_at LIMIT 1)";
 
-/// What a pass did.
+/// Result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promoted {
-    /// Tasks that became pending; 1000 = there may be more.
+    /// Number of promoted tasks; 1000 means there may be more.
     pub tasks: u64,
-    /// Until the next task is due, if there is one.
+    /// Time until the next task is due, if there is one.
     pub next_due_in: Option<Duration>,
 }
 
 /// Promotes up to 1000 due tasks.
-///
-/// # Errors
-/// Database trouble.
 pub async fn promote(client: &impl GenericClient) -> Result<Promoted, QueueError> {
     let rows = client.query_typed(PROMOTE, &[]).await?;
     let next_due_in: Option<f64> = rows[0].try_get(1)?;

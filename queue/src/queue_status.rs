@@ -1,4 +1,4 @@
-//! What stands in the queue, counted: for the gauges of one worker and for `pgmill status`.
+//! Task counts per queue, for the gauges of one worker and for `pgmill status`.
 
 use serde::Serialize;
 use tokio_postgres::GenericClient;
@@ -13,19 +13,19 @@ SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
     extract(epoch FROM s.rate_period)::float8
 FROM mill.queue_status s ORDER BY s.queue";
 
-/// The advisory lock of the one worker that publishes what is true for the whole table.
+/// The advisory lock of the one worker that publishes fleet-wide gauges.
 const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
 
-/// One queue.
+/// A queue and its task counts.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueStatus {
-    /// Its name.
+    /// Name of the queue.
     pub queue: String,
-    /// No task of it is claimed.
+    /// Whether the queue is paused.
     pub paused: bool,
     /// Tasks that may be claimed.
     pub pending: i64,
-    /// Tasks that run.
+    /// Running tasks.
     pub running: i64,
     /// Tasks that are not due.
     pub scheduled: i64,
@@ -35,18 +35,15 @@ pub struct QueueStatus {
     pub oldest_pending_seconds: Option<f64>,
     /// Seconds since the longest-running task was claimed.
     pub longest_running_seconds: Option<f64>,
-    /// Budget of its shared commits, in seconds; `None`: each task commits alone.
+    /// Budget of shared commits, in seconds; `None` means that each task commits alone.
     pub shared_commit_seconds: Option<f64>,
-    /// At most so many of its tasks run at once; `None`: any number.
+    /// Maximum number of concurrent tasks; `None` means unlimited.
     pub max_running: Option<i32>,
-    /// So many of its tasks start in any period; `None`: any number.
+    /// Maximum rate of starts; `None` means unlimited.
     pub rate: Option<Rate>,
 }
 
-/// Every queue that has live tasks or a setting. Reads the whole live table.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every queue that has live tasks or a setting. Reads all live tasks.
 pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, QueueError> {
     let rows = client.query_typed(QUEUES, &[]).await?;
     rows.iter()
@@ -68,10 +65,8 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, Que
         .collect()
 }
 
-/// Whether this session is the fleet's publisher now; it stays so until it ends.
-///
-/// # Errors
-/// Database trouble.
+/// Tries to make this session the fleet's publisher, which it remains until it ends. Returns
+/// whether it is the publisher.
 pub async fn try_become_publisher(client: &impl GenericClient) -> Result<bool, QueueError> {
     Ok(client.query_typed(PUBLISHER, &[]).await?[0].try_get(0)?)
 }

@@ -1,6 +1,6 @@
-//! running → pending | finished, when the worker died.
+//! running → pending | blocked | finished, when the worker died.
 //!
-//! Any node does it, after it has ended the backends that may still run the dead worker's SQL.
+//! Any worker does this, after terminating the backends that may still run the dead worker's SQL.
 //! Takes row locks with SKIP LOCKED only, so it never waits for a finish that is about to commit.
 
 use std::time::{Duration, SystemTime};
@@ -12,15 +12,15 @@ use crate::claim::SessionIdentity;
 use crate::error::QueueError;
 use crate::task::{TaskId, WorkerId};
 
-/// Whether $1 has not beaten since the beat at $2 (null: it was not registered): whoever comes back
-/// while it is being buried keeps what it claims.
+/// Whether $1 has sent no heartbeat since the one at $2 (null if it was not registered): a worker
+/// that returns while it is being reclaimed keeps its claims.
 macro_rules! still_dead {
     () => {
         "(SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2"
     };
 }
 
-/// The pid alone is not enough: it may belong to somebody else by now.
+/// The pid alone is not sufficient: it may belong to another backend by now.
 const END_BACKENDS: &str = concat!(
     "/* queue.end_backends */
 SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid))
@@ -34,7 +34,7 @@ const END_SESSION: &str = "/* queue.end_session */
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.pid = $1 AND a.backend_start = $2";
 
-/// A backend whose start this login may not see counts as the one that is meant.
+/// A backend whose start time is hidden from this login is assumed to be the same backend.
 const SESSION_GONE: &str = "/* queue.session_gone */
 SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true))";
@@ -47,7 +47,7 @@ FROM (SELECT WHERE ",
     ") AS dead CROSS JOIN LATERAL mill.reclaim($1) AS r"
 );
 
-/// Nothing: the worker is alive.
+/// Returns no row if the worker is alive.
 const REMAINING: &str = concat!(
     "/* queue.remaining_claims */
 SELECT (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)
@@ -55,32 +55,32 @@ WHERE ",
     still_dead!()
 );
 
-/// Only if it holds no claim any more.
+/// Only if the worker holds no claim any more.
 const DELETE_WORKER: &str = "/* queue.delete_worker */
 DELETE FROM mill.workers w WHERE w.id = $1 AND w.heartbeat_at = $2
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)";
 
-/// Another worker, as the database shows it.
+/// Another worker, as recorded in the database.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peer {
-    /// Its id.
+    /// The worker's id.
     pub worker: WorkerId,
-    /// Its beat counter; `None` if it is not registered.
+    /// Its heartbeat counter; `None` if it is not registered.
     pub heartbeat: Option<i64>,
     /// Whether its control session holds the advisory lock.
     pub session_alive: bool,
-    /// Since its last beat, by the database's clock.
+    /// Time since its last heartbeat, by the database clock.
     pub heartbeat_age: Option<Duration>,
-    /// When that was.
+    /// Time of its last heartbeat.
     pub last_heartbeat: Option<SystemTime>,
 }
 
-/// A worker that was found dead after its last beat; `None`: it was not registered.
+/// A worker considered dead after its last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadWorker {
-    /// Its id.
+    /// The worker's id.
     pub worker: WorkerId,
-    /// By the database's clock.
+    /// By the database clock; `None` if the worker was not registered.
     pub last_heartbeat: Option<SystemTime>,
 }
 
@@ -90,23 +90,24 @@ impl DeadWorker {
     }
 }
 
-/// What one pass over a dead worker did.
+/// Result of one pass over a dead worker.
 #[derive(Debug, Default)]
 pub struct Reclaimed {
     /// Tasks that may be claimed again.
     pub released: Vec<TaskId>,
     /// Tasks that ended as lost, unknown or cancelled.
     pub ended: Vec<TaskId>,
-    /// Claims that stay until their backend is gone or their finish has been decided. None of a
-    /// worker that has come back: they are its own.
+    /// Claims that remain until their backend is gone or their finish is decided. 0 for a worker
+    /// that has returned, because the claims are its own.
     pub remaining: u64,
 }
 
-/// Ends the backends of a dead worker's claims, unless it has come back. Returns how many were told to end; without the
-/// rights of `pg_read_all_stats` and `pg_signal_backend` that is an error or zero.
+/// Terminates the backends of a dead worker's claims, unless the worker has returned. Returns the
+/// number of backends signalled; without `pg_read_all_stats` and `pg_signal_backend` the result is
+/// an error or zero.
 ///
 /// # Errors
-/// Database trouble; missing rights.
+/// Fails if the role lacks these privileges.
 pub async fn end_backends(
     client: &impl GenericClient,
     dead: DeadWorker,
@@ -115,10 +116,10 @@ pub async fn end_backends(
     Ok(rows[0].try_get(0)?)
 }
 
-/// Ends one backend, if pid and start both match.
+/// Terminates one backend, if both pid and start time match.
 ///
 /// # Errors
-/// Database trouble; missing rights.
+/// Fails if the role lacks the privilege.
 pub async fn end_session(
     client: &impl GenericClient,
     session: SessionIdentity,
@@ -132,9 +133,6 @@ pub async fn end_session(
 }
 
 /// Whether a backend has ended.
-///
-/// # Errors
-/// Database trouble.
 pub async fn session_gone(
     client: &impl GenericClient,
     session: SessionIdentity,
@@ -146,11 +144,8 @@ pub async fn session_gone(
     Ok(client.query_typed(SESSION_GONE, &params).await?[0].try_get(0)?)
 }
 
-/// Gives back the dead worker's claims whose backends are gone, and forgets the worker once it
-/// holds none. Does nothing to one that has come back.
-///
-/// # Errors
-/// Database trouble.
+/// Releases the dead worker's claims whose backends are gone, and deletes the worker once it holds
+/// none. Does nothing if the worker has returned.
 pub async fn reclaim(
     client: &impl GenericClient,
     dead: DeadWorker,

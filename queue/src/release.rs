@@ -1,7 +1,7 @@
-//! running → pending | scheduled, with the attempt given back.
+//! running → scheduled | blocked | pending, with the attempt given back.
 //!
-//! For claims that were never started, that a graceful stop interrupted, or whose task said "later".
-//! A task with a cancel request ends as cancelled instead.
+//! For claims that were never started, that a graceful stop interrupted, or whose task snoozed. A
+//! task with a cancel request ends as cancelled instead.
 
 use std::time::Duration;
 
@@ -17,10 +17,11 @@ SELECT mill.release_claim($1, $2, make_interval(secs => $3))";
 const CLAIMS_OF: &str = "/* queue.claims_of */
 SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
 
-/// Gives a task back, to run again after `wait`. `false`: it was not this worker's any more.
+/// Releases a task, to run again after `wait`. Returns `false` if the claim no longer belonged to
+/// this worker.
 ///
 /// # Errors
-/// Database trouble: it may be given back all the same. Then another try answers `false`.
+/// The task may have been released in spite of an error. Another call then returns `false`.
 pub async fn release(
     client: &impl GenericClient,
     claim: &Claim,
@@ -29,11 +30,8 @@ pub async fn release(
     release_claim(client, claim.id, claim.token, wait).await
 }
 
-/// Gives back the claims that the database knows of and the worker does not: those of a claim
-/// whose answer was lost on the way. Returns how many.
-///
-/// # Errors
-/// Database trouble.
+/// Releases claims that are in the database but unknown to the worker, because the response to a
+/// claim statement was lost. Returns their number.
 pub async fn release_unknown_claims(
     client: &impl GenericClient,
     worker: WorkerId,

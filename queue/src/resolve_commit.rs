@@ -1,6 +1,6 @@
-//! The truth about a COMMIT whose answer was lost.
+//! Resolves an in-doubt commit: a COMMIT whose response was lost.
 //!
-//! The lock on the task's row waits for the old transaction; what stands there afterwards decides.
+//! Locks the task's row, which waits for the old transaction; the row's content then decides.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -8,7 +8,8 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::task::{Claim, Outcome};
 
-/// The old backend may sit in the open transaction for as long as the cut network hides it.
+/// The old backend may stay in the open transaction for as long as the network failure hides the
+/// disconnect.
 const END_SESSION: &str = "/* queue.end_claimed_session */
 SELECT pg_terminate_backend(a.pid) FROM mill.tasks t JOIN pg_stat_activity a
     ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
@@ -20,21 +21,22 @@ SELECT t.token = $2 IS TRUE FROM mill.tasks t WHERE t.id = $1 FOR NO KEY UPDATE"
 const RECORDED: &str = "/* queue.recorded_outcome */
 SELECT a.outcome::text FROM mill.attempts a WHERE a.task_id = $1 AND a.token = $2";
 
-/// What happened to the transaction.
+/// Outcome of the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitResolution {
-    /// It committed: the attempt is in history with this outcome.
+    /// Committed: the attempt is in history with this outcome.
     Recorded(Outcome),
-    /// It did not, and the claim is still good.
+    /// Not committed, and the claim is still valid.
     StillClaimed,
-    /// It did not, and the task is somebody else's or gone.
+    /// Not committed, and the claim is gone.
     Lost,
 }
 
-/// Finds out, on a control session, what became of the claim. Waits for the old transaction to end.
+/// Determines, on a control session, the outcome of the claim. Waits for the old transaction to
+/// end.
 ///
 /// # Errors
-/// Database trouble, also when the old transaction does not end within the session's `lock_timeout`.
+/// Also fails if the old transaction does not end within the session's `lock_timeout`.
 pub async fn resolve_commit(
     client: &impl GenericClient,
     claim: &Claim,
@@ -43,7 +45,7 @@ pub async fn resolve_commit(
         (&claim.id.0 as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT8),
         (&claim.token.0, Type::UUID),
     ];
-    // Without the right to end it, the lock below waits for it.
+    // Without the privilege to terminate it, the lock below waits for it.
     if let Err(error) = client.query_typed(END_SESSION, &claim_params).await
         && error.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)
     {

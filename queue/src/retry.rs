@@ -1,4 +1,5 @@
-//! Whether and when a failed attempt is run again. Pure: the caller brings the random numbers.
+//! Decides whether and when to run a failed attempt again. Pure: the caller provides the random
+//! numbers.
 
 use std::time::Duration;
 
@@ -6,61 +7,61 @@ use rand::{Rng, RngExt};
 
 use crate::task::{Backoff, Mode, RetryPolicy};
 
-/// SQLSTATE by which a task says: do not try again.
+/// SQLSTATE by which a task reports a permanent failure: no retry.
 pub const FATAL: &str = "MT900";
-/// SQLSTATE by which a task says: not now, try again after the retry interval. Uses up no attempt.
+/// SQLSTATE by which a task snoozes: runs again after the retry interval, and uses up no attempt.
 pub const SNOOZE: &str = "MT901";
 
-/// Attempts in a row that may end by a transient error before such an end counts as a failure.
+/// Number of consecutive transient failures after which the next one counts as a failure.
 pub const MAX_TRANSIENT_FAILURES: u32 = 5;
 
-/// The longest wait that exponential back-off grows to, unless the interval itself is longer.
+/// Maximum wait of exponential backoff, unless the interval itself is longer.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Prefixes of SQLSTATEs that another attempt would meet again: 0A feature not supported, 25001
+/// Prefixes of SQLSTATEs that another attempt would produce again: 0A feature not supported, 25001
 /// and 2D000 a statement that refuses a transaction, 26 and 34 unknown statement and cursor names,
 /// 28 authorization, 3D, 3F and 42 names that do not exist, syntax and privileges, 54 limits.
 pub const FATAL_CLASSES: &[&str] =
     &["0A", "25001", "2D000", "26", "28", "34", "3D", "3F", "42", "54"];
 
-/// SQLSTATE prefixes that say nothing about the task: 40001 serialization failure, 40P01 deadlock,
-/// 53300 too many connections, 57P01 to 57P03 the server goes down. Not 08: a lost connection is told
-/// by `connection_lost`, and on a session that lives it is the statement that raised the code, about a
+/// SQLSTATE prefixes that do not depend on the task: 40001 serialization failure, 40P01 deadlock,
+/// 53300 too many connections, 57P01 to 57P03 server shutdown. Excludes 08: `connection_lost`
+/// reports a lost connection, and on a live session the statement itself raised the code, about a
 /// connection of its own (dblink, a foreign server, a subscription).
 const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02", "57P03"];
 
-/// What happens to the task after an attempt that did not succeed.
+/// Decision after an attempt that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Counts as a failure; again after this wait.
+    /// Counts as a failure; runs again after this wait.
     Failure {
         /// Zero: at once.
         retry_in: Duration,
     },
-    /// Uses up no attempt; again after this wait.
+    /// Uses up no attempt; runs again after this wait.
     Transient {
         /// Zero: at once.
         retry_in: Duration,
     },
-    /// It has ended.
+    /// The task ends.
     Final,
 }
 
-/// What decides about another attempt beside how the last one ended.
+/// State on which the decision depends, in addition to the outcome of the last attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryState<'a> {
-    /// How often it may be run.
+    /// The task's retry policy.
     pub retry: &'a RetryPolicy,
     /// Attempts that failed before this one.
     pub failures: u32,
-    /// Attempts before this one that used up nothing.
+    /// Attempts before this one that failed transiently.
     pub transient_failures: u32,
-    /// Whether it must not be started twice.
+    /// Whether the statement must not be started twice.
     pub at_most_once: bool,
 }
 
-/// Decides for an attempt that ended with this SQLSTATE; `None` is an error that did not come from
-/// the server, and `connection_lost` says that the answer never came.
+/// Decides after an attempt that ended with this SQLSTATE; `None` is an error that did not come
+/// from the server, and `connection_lost` means that the response never arrived.
 #[must_use]
 pub fn decide(
     state: &RetryState<'_>,
@@ -84,9 +85,9 @@ pub fn decide(
     }
 }
 
-/// The wait before the next attempt after `failures` failed ones. Exponential: interval ×
-/// 2^(failures − 1). Jitter is full jitter, a uniform draw from zero to the wait: it spreads tasks
-/// that failed together furthest (AWS Architecture Blog, "Exponential Backoff And Jitter").
+/// Returns the wait before the next attempt after `failures` failed attempts. Exponential: interval
+/// × 2^(failures − 1). Jitter is full jitter, a uniform draw from zero to the wait, which spreads
+/// tasks that failed together furthest (AWS Architecture Blog, "Exponential Backoff And Jitter").
 #[must_use]
 pub fn retry_delay(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -> Duration {
     let whole = match policy.backoff {
@@ -100,7 +101,7 @@ pub fn retry_delay(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -
     if policy.jitter { whole.mul_f64(random.random::<f64>()) } else { whole }
 }
 
-/// 100 ms, 200 ms, … with full jitter: transient errors pass quickly or not at all.
+/// 100 ms, 200 ms, … with full jitter: transient errors disappear quickly or not at all.
 fn transient_delay(transient_failures: u32, random: &mut impl Rng) -> Duration {
     let policy = RetryPolicy {
         max_attempts: MAX_TRANSIENT_FAILURES,
@@ -111,7 +112,7 @@ fn transient_delay(transient_failures: u32, random: &mut impl Rng) -> Duration {
     retry_delay(&policy, transient_failures + 1, random)
 }
 
-/// What to tell the user whose statement refused the transaction it was put into.
+/// Returns a hint for a statement that cannot run inside a transaction.
 #[must_use]
 pub fn mode_hint(mode: Mode, sqlstate: Option<&str>) -> Option<&'static str> {
     match (mode, sqlstate) {

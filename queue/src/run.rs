@@ -1,8 +1,9 @@
-//! Runs: started, brought forward, cancelled, restarted.
+//! Runs: start, advance, cancel, retry and restart.
 //!
-//! The end of a task of a run appends an event in the transaction that ends it. Whoever ended it asks
-//! here for the run to be advanced; what nobody asked for, a look of some worker finds. Advancing
-//! takes the events under a lock on the run's row: each once, whoever does it.
+//! The end of a task of a run appends an event in the transaction that ends the task. The process
+//! that ended it calls [`advance`]; the next poll of any worker finds events that were not
+//! processed. Advancing takes the events under a lock on the run's row, so that each is processed
+//! once.
 
 use std::fmt;
 
@@ -43,13 +44,13 @@ impl fmt::Display for RunId {
 pg_enum! {
     /// State of a run.
     RunState {
-        /// Some task of it has not ended.
+        /// At least one task has not ended.
         Running = "running",
-        /// Every task that could run has succeeded, or its failure was said not to count.
+        /// Every task that could run has succeeded, or its failure is ignored.
         Succeeded = "succeeded",
         /// A task has failed.
         Failed = "failed",
-        /// It was cancelled, or one of its tasks.
+        /// The run or one of its tasks was cancelled.
         Cancelled = "cancelled",
     }
 }
@@ -57,83 +58,83 @@ pg_enum! {
 pg_enum! {
     /// State of a task of a run.
     RunTaskState {
-        /// For its parents.
+        /// Waits for its parents.
         Waiting = "waiting",
-        /// About to get into the queue.
+        /// About to enter the queue.
         Ready = "ready",
         /// In the queue, or running.
         Released = "released",
-        /// Its statement ran to its end.
+        /// The statement succeeded.
         Succeeded = "succeeded",
-        /// It failed, timed out, was lost, or nobody saw its end.
+        /// The task failed, timed out, was lost, or has an unknown outcome.
         Failed = "failed",
-        /// Somebody cancelled it, or the run.
+        /// The task or the run was cancelled.
         Cancelled = "cancelled",
-        /// Its parents did not end as it expected.
+        /// The parents did not end as expected.
         UpstreamFailed = "upstream_failed",
     }
 }
 
 pg_enum! {
-    /// What an edge expects of the parent.
+    /// The outcome that an edge expects of the parent.
     Expected {
-        /// That it succeeds.
+        /// The parent succeeds.
         Succeeded = "succeeded",
-        /// That it does not.
+        /// The parent does not succeed.
         Failed = "failed",
-        /// That it ends.
+        /// The parent ends.
         Finished = "finished",
     }
 }
 
 pg_enum! {
-    /// How many of its parents a task waits for.
+    /// The number of parents for which a task waits.
     JoinMode {
-        /// Every one.
+        /// All parents.
         All = "all",
-        /// The first.
+        /// The first parent.
         Any = "any",
     }
 }
 
-/// A run that has been started.
+/// A started run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Started {
-    /// Its id.
+    /// The run's id.
     pub run: RunId,
-    /// Edges that lead to tasks of other jobs: `parent > child`.
+    /// Edges that were dropped because they lead to tasks of other jobs: `parent > child`.
     pub dropped: Vec<String>,
 }
 
-/// What one pass over a run came to.
+/// Result of one pass over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advanced {
-    /// Tasks that got into the queue.
+    /// Number of tasks that entered the queue.
     pub released: u64,
-    /// How the run ended, if it did in this pass.
+    /// Final state of the run, if it ended in this pass.
     pub ended: Option<RunState>,
-    /// There is more to do at once.
+    /// Whether there is more to do now.
     pub more: bool,
 }
 
-/// Which tasks of a run to run again.
+/// Selects the tasks of a run to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartOptions {
-    /// Those that failed.
+    /// Failed tasks.
     pub failed: bool,
-    /// Those that never ran.
+    /// Tasks that never ran.
     pub never_run: bool,
-    /// Those that failed and all that come after them.
+    /// Failed tasks and everything downstream.
     pub downstream: bool,
     /// Also in a run that has not failed.
     pub force: bool,
 }
 
-/// Starts a run of these jobs, merged; the caller rings after its commit.
+/// Starts a run of these jobs, merged. The caller notifies the workers after its commit.
 ///
 /// # Errors
-/// An unknown or disabled job, a parameter that is missing or too many, tasks that wait for each
-/// other; database trouble.
+/// Fails if a job is unknown or disabled, a parameter is missing or unknown, or tasks wait for each
+/// other.
 pub async fn start(
     client: &impl GenericClient,
     jobs: &[String],
@@ -145,10 +146,7 @@ pub async fn start(
     Ok(Started { run: RunId(rows[0].try_get(0)?), dropped: rows[0].try_get(1)? })
 }
 
-/// Takes in what has ended in this run and releases what is ready, up to some thousand tasks.
-///
-/// # Errors
-/// Database trouble.
+/// Processes the ended tasks of this run and releases tasks that are ready, up to some thousand.
 pub async fn advance(client: &impl GenericClient, run: RunId) -> Result<Advanced, QueueError> {
     let rows = client.query_typed(ADVANCE, &[(&run.0, Type::INT8)]).await?;
     let ended: Option<&str> = rows[0].try_get(1)?;
@@ -161,11 +159,11 @@ pub async fn advance(client: &impl GenericClient, run: RunId) -> Result<Advanced
     })
 }
 
-/// Cancels a run, with `kill` also its running tasks. Returns `cancelling`, the state of a run that
-/// has ended, or `not found`.
+/// Cancels a run, with `kill` also its running tasks. Returns `cancelling`, the state of an ended
+/// run, or `not found`.
 ///
 /// # Errors
-/// Database trouble; a missing right.
+/// Fails if the role lacks the privilege.
 pub async fn cancel(
     client: &impl GenericClient,
     run: RunId,
@@ -175,11 +173,11 @@ pub async fn cancel(
     Ok(rows[0].try_get(0)?)
 }
 
-/// Runs a task of a live run again, after it failed or was cancelled. Returns `retried`, the task's
-/// state, or `not found`.
+/// Retries a failed or cancelled task of a run in progress. Returns `retried`, the task's state, or
+/// `not found`.
 ///
 /// # Errors
-/// The run does not go on; database trouble; a missing right.
+/// Fails if the run is not in progress or the role lacks the privilege.
 pub async fn retry(
     client: &impl GenericClient,
     run: RunId,
@@ -189,10 +187,11 @@ pub async fn retry(
     Ok(rows[0].try_get(0)?)
 }
 
-/// Runs tasks of a run that has ended again; returns their names.
+/// Runs tasks of an ended run again; returns their names.
 ///
 /// # Errors
-/// There is no such run, it goes on, it has not failed, or has no such task; database trouble.
+/// Fails if the run does not exist, is in progress, has not failed, or does not contain such a
+/// task.
 pub async fn restart(
     client: &impl GenericClient,
     run: RunId,
@@ -213,10 +212,7 @@ pub async fn restart(
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
-/// One sentence: why this task of a run is not running now, or what became of it.
-///
-/// # Errors
-/// Database trouble.
+/// Returns one sentence: why this task of a run is not running now, or how it ended.
 pub async fn why(
     client: &impl GenericClient,
     run: RunId,

@@ -1,4 +1,4 @@
-//! Runs as people read them: the list, one run with its tasks, and the edges between these.
+//! Queries on runs: the list, one run with its tasks, and the edges between the tasks.
 
 use std::time::Duration;
 
@@ -34,65 +34,65 @@ const EDGES_AMONG: &str = "/* queue.run_edges_among */
 SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e
 WHERE e.run_id = $1 AND e.parent = ANY ($2) AND e.child = ANY ($2) ORDER BY e.parent, e.child LIMIT $3";
 
-/// A run and how far it is.
+/// A run and its progress.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// Its id.
+    /// The run's id.
     pub id: RunId,
-    /// What it is made of.
+    /// The jobs of the run.
     pub jobs: Vec<String>,
-    /// Given at its start.
+    /// Parameters given at the start.
     pub params: Value,
-    /// Which schedule fired it; `None`: somebody started it.
+    /// The schedule that fired the run; `None` if a user started it.
     pub schedule: Option<String>,
-    /// Of a schedule: for which instant.
+    /// Scheduled runs: the instant of the fire.
     pub fire_at: Option<Timestamp>,
-    /// Of a schedule: what made it fire.
+    /// Scheduled runs: the reason of the fire.
     pub reason: Option<String>,
-    /// Whether it goes on.
+    /// State of the run.
     pub state: RunState,
-    /// By the database's clock.
+    /// Start, by the database clock.
     pub started_at: Timestamp,
-    /// Role.
+    /// The role that started the run.
     pub started_by: String,
-    /// `None`: it goes on.
+    /// `None` while the run is in progress.
     pub finished_at: Option<Timestamp>,
-    /// Until now, or until its end.
+    /// Until now, or until the end of the run.
     #[serde(rename = "duration_seconds", serialize_with = "seconds")]
     pub duration: Duration,
-    /// Role.
+    /// The role that cancelled the run.
     pub cancelled_by: Option<String>,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub restarts: i32,
-    /// Edges to tasks of other jobs: `parent > child`.
+    /// Edges that were dropped because they lead to tasks of other jobs: `parent > child`.
     pub dropped: Vec<String>,
-    /// How many tasks are in which state.
+    /// Number of tasks by state.
     pub count: TaskCounts,
 }
 
 /// Tasks of a run by state.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct TaskCounts {
-    /// All of them.
+    /// All tasks.
     pub tasks: i64,
-    /// For parents.
+    /// Tasks that wait for parents.
     pub waiting: i64,
-    /// In the queue or running.
+    /// Tasks in the queue or running.
     pub released: i64,
-    /// Well ended.
+    /// Successful tasks.
     pub succeeded: i64,
-    /// Badly ended.
+    /// Failed tasks.
     pub failed: i64,
-    /// Badly ended, which was said not to count.
+    /// Failed tasks whose failure is ignored.
     pub ignored: i64,
-    /// Before or while they ran.
+    /// Tasks cancelled before or while they ran.
     pub cancelled: i64,
-    /// Because of what their parents became.
+    /// Tasks that cannot run because of the outcome of their parents.
     pub upstream_failed: i64,
 }
 
 impl Run {
-    /// Its schedule, and the jobs of it that have other names; else its jobs.
+    /// The schedule and those of its jobs that have another name; without a schedule, the jobs.
     #[must_use]
     pub fn title(&self) -> String {
         let jobs = self.jobs.join(", ");
@@ -105,7 +105,7 @@ impl Run {
 }
 
 impl TaskCounts {
-    /// Tasks that have ended.
+    /// Number of ended tasks.
     #[must_use]
     pub fn ended(&self) -> i64 {
         self.tasks - self.waiting - self.released
@@ -117,49 +117,49 @@ impl TaskCounts {
 pub struct RunTask {
     /// Its number in the run.
     pub node: i64,
-    /// Its name.
+    /// Name of the task.
     pub name: String,
-    /// `None`: added while the run went on.
+    /// `None` if the task was added while the run was in progress.
     pub job: Option<String>,
-    /// Once it got into the queue.
+    /// The task's id, once it is in the queue.
     pub task_id: Option<TaskId>,
-    /// `waiting`, a state of the queue, or how it ended.
+    /// `waiting`, a state of the queue, or the outcome.
     pub state: String,
-    /// Of the last attempt.
+    /// Start of the last attempt.
     pub started_at: Option<Timestamp>,
-    /// Also of a task that became upstream_failed.
+    /// End of the task; set for `upstream_failed` tasks as well.
     pub finished_at: Option<Timestamp>,
-    /// Of the last attempt, until now or its end.
+    /// Duration of the last attempt, until now or its end.
     #[serde(rename = "duration_seconds", serialize_with = "seconds_or_none")]
     pub duration: Option<Duration>,
-    /// So far.
+    /// Number of attempts so far.
     pub attempts: i32,
-    /// Returned or affected.
+    /// Rows returned or affected.
     pub rows: Option<i64>,
-    /// Where it waits.
+    /// The task's queue.
     pub queue: String,
-    /// How urgent it is.
+    /// Priority within the queue.
     pub priority: Priority,
     /// Its group.
     pub group: Option<String>,
     /// Backend of the last attempt.
     pub pid: Option<i32>,
-    /// What it waits for.
+    /// Whether the task waits for all parents or any.
     pub join: JoinMode,
-    /// What it failed with.
+    /// The error message.
     pub message: Option<String>,
-    /// First row that it returned.
+    /// The first row returned.
     pub result: Option<Value>,
 }
 
-/// An edge of a run, by [`RunTask::node`].
+/// An edge of a run, between two [`RunTask::node`]s.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Edge {
-    /// Who is waited for.
+    /// The task that is waited for.
     pub parent: i64,
-    /// Who waits.
+    /// The task that waits.
     pub child: i64,
-    /// For what.
+    /// The expected outcome of the parent.
     pub expected: Expected,
 }
 
@@ -175,10 +175,7 @@ fn seconds_or_none<S: serde::Serializer>(
     duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
 }
 
-/// The newest runs first, at most so many; `state`: only those in it.
-///
-/// # Errors
-/// Database trouble.
+/// Returns runs, newest first, up to the given number; with `state`, only runs in that state.
 pub async fn runs(
     client: &impl GenericClient,
     state: Option<RunState>,
@@ -193,20 +190,14 @@ pub async fn runs(
     rows.iter().map(run_from_row).collect()
 }
 
-/// One run; `None`: there is none.
-///
-/// # Errors
-/// Database trouble.
+/// Returns a run; `None` if it does not exist.
 pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, QueueError> {
     let sql = format!("/* queue.run */ SELECT {RUN} FROM mill.run_status r WHERE r.id = $1");
     let rows = client.query_typed(&sql, &[(&id.0, Type::INT8)]).await?;
     rows.first().map(run_from_row).transpose()
 }
 
-/// The tasks of a run, in the order of their names.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the tasks of a run, by name.
 pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTask>, QueueError> {
     let sql = format!(
         "/* queue.run_tasks */
@@ -216,10 +207,7 @@ pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTas
     rows.iter().map(task_from_row).collect()
 }
 
-/// These tasks of a run, by [`RunTask::node`].
-///
-/// # Errors
-/// Database trouble.
+/// Returns these tasks of a run, by [`RunTask::node`].
 pub async fn tasks_at(
     client: &impl GenericClient,
     run: RunId,
@@ -234,10 +222,7 @@ pub async fn tasks_at(
     client.query_typed(&sql, &params).await?.iter().map(task_from_row).collect()
 }
 
-/// Tasks of a run that ended and did not succeed, at most so many; first those that failed.
-///
-/// # Errors
-/// Database trouble.
+/// Returns tasks of a run that ended without success, up to the given number, failed ones first.
 pub async fn unsuccessful_tasks(
     client: &impl GenericClient,
     run: RunId,
@@ -255,10 +240,7 @@ pub async fn unsuccessful_tasks(
     rows.iter().map(task_from_row).collect()
 }
 
-/// Names of tasks of a run that run now, at most so many; first the oldest.
-///
-/// # Errors
-/// Database trouble.
+/// Returns names of running tasks of a run, up to the given number, oldest first.
 pub async fn running(
     client: &impl GenericClient,
     run: RunId,
@@ -268,19 +250,13 @@ pub async fn running(
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
-/// The edges of a run.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the edges of a run.
 pub async fn edges(client: &impl GenericClient, run: RunId) -> Result<Vec<Edge>, QueueError> {
     let rows = client.query_typed(EDGES, &[(&run.0, Type::INT8)]).await?;
     rows.iter().map(edge_from_row).collect()
 }
 
-/// The edges between these tasks of a run, at most so many.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the edges between these tasks of a run, up to the given number.
 pub async fn edges_among(
     client: &impl GenericClient,
     run: RunId,

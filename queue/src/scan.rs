@@ -1,17 +1,17 @@
-//! A small SQL scanner: where one statement ends and the next begins, and which statements a task
-//! may not contain.
+//! A small SQL scanner: splits a script into statements, and finds statements that a task may not
+//! contain.
 //!
-//! It knows tokens (`tokens.rs` has their rules) and very little grammar.
+//! The scanner knows tokens (see `tokens.rs` for their rules) and very little grammar.
 //!
-//! A semicolon separates statements unless it stands in parentheses (`CREATE RULE … DO (a; b)`) or in
-//! a `BEGIN ATOMIC … END` body. psql finds the end of such a body by counting CASE and END; here END
-//! counts only as the first word after a semicolon, the one place the grammar allows it. So CASE
-//! needs no counting, and a column labelled `end` ends nothing.
+//! A semicolon separates statements unless it is in parentheses (`CREATE RULE … DO (a; b)`) or in a
+//! `BEGIN ATOMIC … END` body. psql finds the end of such a body by counting CASE and END; here END
+//! counts only as the first word after a semicolon, the only place where the grammar allows it. So
+//! CASE needs no counting, and a column labelled `end` does not end the body.
 //!
-//! What is not terminated (a quote, a comment, a parenthesis, a body) reaches to the end of the text:
-//! the server sees it whole and reports the syntax error.
+//! Anything unterminated (a quote, a comment, a parenthesis, a body) extends to the end of the
+//! text: the server receives it whole and reports the syntax error.
 //!
-//! Limit: `standard_conforming_strings` is taken to be on, the server's default.
+//! Limit: the scanner assumes that `standard_conforming_strings` is on, the server's default.
 
 mod pieces;
 mod tokens;
@@ -21,10 +21,10 @@ use std::fmt;
 pub use pieces::{Piece, PieceKind, pieces};
 use tokens::{Kind, Token, Tokens};
 
-/// One statement of a script: its text without the semicolon, and where it stands.
+/// A statement of a script: its text without the semicolon, and its position.
 ///
-/// The text begins at a comment in front of the statement, if there is one (optimizer hints live
-/// there), and ends with the last token, so that whatever is appended falls into no comment.
+/// The text begins at a comment before the statement, if there is one (it may contain optimizer
+/// hints), and ends with the last token, so that appended text is never part of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statement<'a> {
     text: &'a str,
@@ -37,13 +37,13 @@ impl<'a> Statement<'a> {
         self.text
     }
 
-    /// The byte at which [`text`](Self::text) begins in the script.
+    /// Byte offset of [`text`](Self::text) in the script.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The unquoted words the statement begins with, comments skipped, in the script's own spelling:
-    /// `CREATE`, `TABLE`, `t` for `CREATE /* new */ TABLE t (a int)`.
+    /// The unquoted words at the start of the statement, without comments and in the script's
+    /// spelling: `CREATE`, `TABLE`, `t` for `CREATE /* new */ TABLE t (a int)`.
     pub fn leading_words(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let text = self.text;
         self.tokens()
@@ -56,23 +56,23 @@ impl<'a> Statement<'a> {
     }
 }
 
-/// A statement that a task may not contain; offsets are the byte in the script where the statement's
-/// first word begins.
+/// A statement that a task may not contain. Offsets are the byte in the script where the
+/// statement's first word begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forbidden {
-    /// Opens, ends or divides a transaction: the worker's own business.
+    /// Begins, ends or divides a transaction, which is the worker's task.
     TransactionControl {
         /// The command in upper case, for example `COMMIT` or `START TRANSACTION`.
         word: &'static str,
         /// Byte offset in the script.
         offset: usize,
     },
-    /// `COPY … FROM STDIN`: there is no client to send the data.
+    /// `COPY … FROM STDIN`: no client sends the data.
     CopyFromStdin {
         /// Byte offset in the script.
         offset: usize,
     },
-    /// `COPY … TO STDOUT`: there is no client to take the data.
+    /// `COPY … TO STDOUT`: no client receives the data.
     CopyToStdout {
         /// Byte offset in the script.
         offset: usize,
@@ -80,7 +80,7 @@ pub enum Forbidden {
 }
 
 impl Forbidden {
-    /// The byte in the script where the statement's first word begins.
+    /// Byte offset of the statement's first word in the script.
     pub fn offset(&self) -> usize {
         match *self {
             Self::TransactionControl { offset, .. }
@@ -91,11 +91,11 @@ impl Forbidden {
 }
 
 impl Forbidden {
-    /// What to do instead.
+    /// Suggests an alternative.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::TransactionControl { .. } => {
-                "Leave it out: a task is one transaction. For a statement that cannot run in one, \
+                "Remove it: a task is one transaction. For a statement that cannot run in one, \
                  or a procedure that commits, use --mode autocommit."
             }
             Self::CopyFromStdin { .. } => {
@@ -116,27 +116,27 @@ impl fmt::Display for Forbidden {
                 write!(f, "{word} is not allowed in a task: the worker owns the transaction")
             }
             Self::CopyFromStdin { .. } => {
-                f.write_str("COPY FROM STDIN is not allowed in a task: nobody sends the data")
+                f.write_str("COPY FROM STDIN is not allowed in a task: no client sends the data")
             }
             Self::CopyToStdout { .. } => {
-                f.write_str("COPY TO STDOUT is not allowed in a task: nobody takes the data")
+                f.write_str("COPY TO STDOUT is not allowed in a task: no client receives the data")
             }
         }
     }
 }
 
-/// Splits a script into its statements, in order. Pieces of nothing but white space and comments are
-/// dropped. One pass over the bytes.
+/// Splits a script into its statements, in order. Drops pieces that contain only white space and
+/// comments. Makes one pass over the bytes.
 pub fn statements(sql: &str) -> Vec<Statement<'_>> {
     Splitter::new(sql).collect()
 }
 
-/// What a task has to be for its plan to be kept.
-pub const EXPLAINABLE: &str = "explain is for one statement that EXPLAIN takes: SELECT, INSERT, UPDATE, \
+/// Error message for a task whose plan cannot be saved.
+pub const EXPLAINABLE: &str = "explain requires one statement that EXPLAIN supports: SELECT, INSERT, UPDATE, \
                                DELETE, MERGE, VALUES, TABLE or WITH";
 
-/// Whether the script is one statement that EXPLAIN takes, by its first word; what is in parentheses
-/// is for the server to judge.
+/// Whether the script is a single statement that EXPLAIN supports, by its first word; the server
+/// checks a statement in parentheses.
 pub fn explainable(sql: &str) -> bool {
     const WORDS: [&str; 8] =
         ["select", "insert", "update", "delete", "merge", "with", "values", "table"];
@@ -150,7 +150,7 @@ pub fn explainable(sql: &str) -> bool {
     }
 }
 
-/// Whether a statement after `sql`, a line break and a semicolon is one of its own: nothing in `sql`
+/// Whether another statement may follow `sql` after a line break and a semicolon: nothing in `sql`
 /// is left open.
 pub fn can_be_followed(sql: &str) -> bool {
     const NEXT: &str = "SELECT";
@@ -159,9 +159,9 @@ pub fn can_be_followed(sql: &str) -> bool {
     last.is_some_and(|last| last.text() == NEXT && last.offset() == followed.len() - NEXT.len())
 }
 
-/// The first statement of the script that a task may not contain.
+/// Returns the first statement of the script that a task may not contain.
 ///
-/// Transaction control inside strings (`DO $$ … COMMIT … $$`) or called procedures is not looked for.
+/// Does not detect transaction control in strings (`DO $$ … COMMIT … $$`) or called procedures.
 pub fn forbidden(sql: &str) -> Option<Forbidden> {
     Splitter::new(sql).find_map(|statement| {
         let mut tokens = statement.tokens();
@@ -175,7 +175,7 @@ pub fn forbidden(sql: &str) -> Option<Forbidden> {
     })
 }
 
-/// Commands that are transaction control whatever follows.
+/// Commands that are always transaction control.
 const TRANSACTION_COMMANDS: [&str; 7] =
     ["BEGIN", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE"];
 
@@ -191,13 +191,13 @@ fn transaction_control(first: &str, mut rest: Tokens<'_>) -> Option<&'static str
     if start {
         return Some("START TRANSACTION");
     }
-    // A prepared statement may itself be named "transaction": then AS or parameter types follow.
+    // A prepared statement may itself be named "transaction": AS or parameter types then follow.
     let named = rest.next().is_some_and(|token| token.kind == Kind::Open || rest.word(token, "AS"));
     (!named).then_some("PREPARE TRANSACTION")
 }
 
-/// Reads on after COPY. The first FROM or TO outside of parentheses gives the direction (both words
-/// are reserved, so only behind a dot can they be a name); the grammar takes STDIN and STDOUT for
+/// Continues after COPY. The first FROM or TO outside parentheses gives the direction (both words
+/// are reserved, so they are a name only after a dot); the grammar accepts STDIN and STDOUT for
 /// either direction.
 fn copy_through_client(mut tokens: Tokens<'_>, offset: usize) -> Option<Forbidden> {
     let mut depth = 0_usize;
@@ -225,7 +225,7 @@ fn copy_through_client(mut tokens: Tokens<'_>, offset: usize) -> Option<Forbidde
     None
 }
 
-/// Cuts the tokens at the semicolons that separate statements.
+/// Splits the tokens at the semicolons that separate statements.
 struct Splitter<'a> {
     tokens: Tokens<'a>,
 }
@@ -272,7 +272,7 @@ impl<'a> Iterator for Splitter<'a> {
     }
 }
 
-/// How much of `CREATE [OR REPLACE] FUNCTION|PROCEDURE … BEGIN ATOMIC … ; END` has been read.
+/// Progress in `CREATE [OR REPLACE] FUNCTION|PROCEDURE … BEGIN ATOMIC … ; END`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Start,
@@ -281,13 +281,13 @@ enum Place {
     CreateOrReplace,
     /// Between FUNCTION or PROCEDURE and the body.
     Routine,
-    /// BEGIN, which is the body's only if ATOMIC follows: it is a legal name, too.
+    /// After BEGIN, which starts the body only if ATOMIC follows: BEGIN is a legal name, too.
     RoutineBegin,
-    /// In the body, where a statement (or END) would begin.
+    /// In the body, where a statement (or END) may begin.
     BodyStart,
     /// In the body, within a statement.
     Body,
-    /// Any other statement, and what follows a body.
+    /// In any other statement, or after a body.
     Plain,
 }
 
@@ -296,7 +296,7 @@ impl Place {
         matches!(self, Self::BodyStart | Self::Body)
     }
 
-    /// The place after a token outside of parentheses.
+    /// Returns the place after a token outside parentheses.
     fn after(self, token: Token, tokens: &Tokens<'_>) -> Self {
         let word = |keyword| tokens.word(token, keyword);
         match self {

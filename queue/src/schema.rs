@@ -1,41 +1,41 @@
-//! The schema itself: applying it, and knowing whether this program fits it.
+//! Applies the schema, and checks whether this program is compatible with it.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
 
-/// `schema.sql` as it was when this program was built.
+/// `schema.sql` at the time this program was built.
 pub const SCHEMA: &str = include_str!("../../schema.sql");
 
-/// The version of the schema that this program was built for.
+/// The schema version for which this program was built.
 pub const VERSION: i32 = 1;
 
 const INSTALLED: &str = "/* queue.schema_version */
 SELECT v.version, v.works_with FROM mill.schema_version v";
 
-/// What a database says of its schema.
+/// Schema version of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstalledSchema {
-    /// Its version.
+    /// Version of the installed schema.
     pub version: i32,
-    /// Programs that were built for this version, or a later one, may use it.
+    /// Programs that were built for this version or a later one may use the schema.
     pub works_with: i32,
 }
 
 impl InstalledSchema {
-    /// Whether a program that was built for this version of the schema may use it: during an upgrade
-    /// the schema goes first, and the programs follow one after the other.
+    /// Whether a program that was built for this schema version may use the database: in an upgrade
+    /// the schema comes first, and the programs follow one by one.
     #[must_use]
     pub fn serves(self, program: i32) -> bool {
         (self.works_with..=self.version).contains(&program)
     }
 }
 
-/// Applies the schema, or finds it applied. Does the same as `psql -f schema.sql`.
+/// Applies the schema, unless it is applied already. Same as `psql -f schema.sql`.
 ///
 /// # Errors
-/// Database trouble; missing rights; another version of the schema in place.
+/// Fails if the role lacks the privileges, or the database has another schema version.
 pub async fn init(client: &Client) -> Result<(), QueueError> {
     let applied = client.batch_execute(SCHEMA).await;
     if applied.is_err() {
@@ -45,10 +45,10 @@ pub async fn init(client: &Client) -> Result<(), QueueError> {
     applied.map_err(QueueError::from)
 }
 
-/// The schema in this database; `None` if there is none.
+/// Returns the schema version of this database; `None` if it has no schema.
 ///
 /// # Errors
-/// Database trouble; no right to read it.
+/// Fails if the role may not read it.
 pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSchema>, QueueError> {
     match client.query_typed(INSTALLED, &[]).await {
         Ok(rows) => {
@@ -65,7 +65,7 @@ pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSc
     }
 }
 
-/// A database without the schema.
+/// The error for a database without the schema.
 pub(crate) fn missing() -> QueueError {
     QueueError::Refused {
         message: "this database has no pgmill schema".to_owned(),
@@ -73,25 +73,25 @@ pub(crate) fn missing() -> QueueError {
     }
 }
 
-/// Refuses a database whose schema this program does not fit, and says what to do.
+/// Refuses a database whose schema is incompatible with this program, with a hint.
 ///
 /// # Errors
-/// No schema, one that does not work with this program, or database trouble.
+/// Fails if the database has no schema or an incompatible one.
 pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError> {
     let (message, hint) = match installed(client).await? {
         Some(found) if found.serves(VERSION) => return Ok(()),
         None => return Err(missing()),
         Some(InstalledSchema { version, works_with }) if version > VERSION => (
             format!(
-                "this database holds schema version {version}, this program knows up to {VERSION}"
+                "this database has schema version {version}; this program supports up to {VERSION}"
             ),
             format!(
-                "It works with programs of version {works_with} of the schema and later. Use the \
+                "The schema supports programs of version {works_with} and later. Use the \
                  version of pgmill that the rest of the fleet runs."
             ),
         ),
         Some(InstalledSchema { version, .. }) => (
-            format!("this database holds schema version {version}, this program needs {VERSION}"),
+            format!("this database has schema version {version}; this program requires {VERSION}"),
             "Apply the migrations from that version on: pgmill init.".to_owned(),
         ),
     };
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_serves_programs_from_the_oldest_it_names_up_to_its_own() {
+    fn a_schema_supports_programs_from_its_oldest_version_up_to_its_own() {
         let found = InstalledSchema { version: 4, works_with: 3 };
         let served: Vec<i32> = (1..6).filter(|program| found.serves(*program)).collect();
         assert_eq!(served, [3, 4]);

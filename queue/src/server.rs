@@ -1,4 +1,4 @@
-//! Which server process and which database a session goes to.
+//! Identifies the server process and the database of a session.
 
 use jiff::Timestamp;
 use tokio_postgres::GenericClient;
@@ -12,25 +12,22 @@ FROM pg_database d WHERE d.datname = current_database()";
 /// A database on a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Of the cluster; a physical standby has the one of its primary.
+    /// Identifier of the cluster; a physical standby has that of its primary.
     system_identifier: i64,
     database: u32,
-    /// Tells a server apart from its standbys, and from itself before a restart.
+    /// Distinguishes a server from its standbys, and from itself before a restart.
     started_at: Timestamp,
 }
 
 impl Server {
-    /// Whether both sessions see the same tables, if perhaps one before a failover and one after it.
+    /// Whether both sessions see the same tables, possibly before and after a failover.
     #[must_use]
     pub fn same_database(&self, other: &Self) -> bool {
         (self.system_identifier, self.database) == (other.system_identifier, other.database)
     }
 }
 
-/// The server and database of the session.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the server and database of the session.
 pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
     let row = &client.query_typed(SERVER, &[]).await?[0];
     Ok(Server {

@@ -1,4 +1,4 @@
-//! The words of the queue as types: ids, states, outcomes, and the claim.
+//! Basic types of the queue: ids, states, outcomes, and the claim.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,20 +24,20 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// `mill.workers.id`: random per process start, never a host name or a pid.
+/// `mill.workers.id`: a random id per process start, never a host name or a pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct WorkerId(pub Uuid);
 
 impl WorkerId {
-    /// A new random id.
+    /// Returns a new random id.
     #[must_use]
     pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// Key of the shared advisory lock by which the fleet sees that the worker's control session
-    /// lives: the low half of the id.
+    /// Key of the shared advisory lock that shows that the worker's control session is alive: the
+    /// low half of the id.
     #[must_use]
     pub fn session_lock_key(self) -> i64 {
         self.0.as_u64_pair().1.cast_signed()
@@ -50,13 +50,13 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// One per claim, random: attempt numbers and sequences are handed out again when the server
-/// crashes after a claim that committed asynchronously, so they do not fence.
+/// Fencing token: random and unique per claim. Attempt numbers and sequences do not fence, because
+/// they are reissued if the server crashes after a claim that committed asynchronously.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub(crate) Uuid);
 
 impl Token {
-    /// A token that belongs to no claim.
+    /// Returns a token that belongs to no claim.
     #[must_use]
     pub fn stale() -> Self {
         Self(Uuid::new_v4())
@@ -79,12 +79,12 @@ pg_enum! {
 
 impl State {
     /// The state graph: whether a transition leads from this state to `next`, where `None` is the
-    /// way out of the live table. ARCHITECTURE.md shows it as a picture.
+    /// end of the live task. ARCHITECTURE.md shows the graph.
     #[must_use]
     pub fn may_become(self, next: Option<Self>) -> bool {
         use State::{Blocked, Pending, Running, Scheduled};
         match (self, next) {
-            // promote, retry · permit and its loss · claim · fail, give back, reclaim · every way out
+            // promote, retry · permit and its loss · claim · fail, release, reclaim · every end
             (Scheduled, Some(Blocked | Pending))
             | (Blocked, Some(Pending))
             | (Pending, Some(Blocked | Running))
@@ -99,33 +99,33 @@ impl State {
 }
 
 pg_enum! {
-    /// How an attempt ended.
+    /// Outcome of an attempt.
     Outcome {
-        /// The statement ran to its end.
+        /// The statement succeeded.
         Succeeded = "succeeded",
-        /// It raised an error.
+        /// The statement raised an error.
         Failed = "failed",
-        /// Somebody cancelled it.
+        /// The task was cancelled.
         Cancelled = "cancelled",
-        /// Its deadline passed.
+        /// The attempt's deadline passed.
         TimedOut = "timed_out",
-        /// Its worker died.
+        /// The attempt's worker died.
         Lost = "lost",
-        /// An at-most-once statement whose end nobody saw.
+        /// The end of an at-most-once statement is unknown.
         Unknown = "unknown",
     }
 }
 
 pg_enum! {
-    /// How urgent a task is.
+    /// Priority of a task within its queue.
     Priority {
         /// Lowest.
         Low = "low",
         /// The default.
         Normal = "normal",
-        /// Before normal.
+        /// Above normal.
         High = "high",
-        /// Before high.
+        /// Above high.
         Critical = "critical",
         /// Highest.
         Reserved = "reserved",
@@ -133,7 +133,7 @@ pg_enum! {
 }
 
 pg_enum! {
-    /// What a limit is set on.
+    /// The object that a limit applies to.
     LimitKind {
         /// Tasks with one concurrency key.
         Key = "key",
@@ -145,9 +145,9 @@ pg_enum! {
 }
 
 pg_enum! {
-    /// How many of the fleet's readers serve reserved tasks only.
+    /// Share of the fleet's readers that serves reserved tasks only.
     ReservedCapacity {
-        /// None of them.
+        /// No readers.
         None = "none",
         /// 10 percent.
         Low = "low",
@@ -159,9 +159,9 @@ pg_enum! {
 }
 
 pg_enum! {
-    /// How a statement is run.
+    /// Execution mode of a statement.
     Mode {
-        /// Inside one transaction together with its completion: exactly once.
+        /// In one transaction with the task's completion: exactly once.
         Transaction = "transaction",
         /// On its own, for statements that refuse a transaction: at least once.
         Autocommit = "autocommit",
@@ -169,30 +169,30 @@ pg_enum! {
 }
 
 pg_enum! {
-    /// How the wait before a retry grows.
+    /// Growth of the wait before a retry.
     Backoff {
-        /// Always the interval.
+        /// Always the retry interval.
         Fixed = "fixed",
-        /// Doubled with each failure.
+        /// Doubles with each failure.
         Exponential = "exponential",
     }
 }
 
-/// How often and how soon a failed attempt is run again.
+/// Number and timing of retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {
-    /// Attempts that may fail before the task fails: total runs, not retries.
+    /// Number of failed attempts after which the task fails: total attempts, not retries.
     pub max_attempts: u32,
     /// Wait before the second attempt.
     pub interval: Duration,
-    /// How the wait grows after that.
+    /// Growth of the wait after that.
     pub backoff: Backoff,
-    /// Wait a random part of it.
+    /// Whether to wait a random part of it.
     pub jitter: bool,
 }
 
-/// A running task in the hands of one reader. It is consumed by the call that ends it; whoever
-/// drops it leaves the task to the reclaimer.
+/// A running task claimed by one reader. The call that ends the task consumes the claim; a dropped
+/// claim leaves the task to the reclaimer.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
 pub struct Claim {
@@ -224,31 +224,31 @@ impl Claim {
         self.id
     }
 
-    /// What every change of the task has to name.
+    /// The fencing token, which every change of the task must specify.
     #[must_use]
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Number of this attempt, from 1.
+    /// Attempt number, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The longest the statement may run.
+    /// Maximum run time of the statement.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// How a failed attempt is run again.
+    /// The retry policy.
     #[must_use]
     pub fn retry(&self) -> &RetryPolicy {
         &self.retry
     }
 
-    /// What came before this attempt.
+    /// State for the retry decision.
     #[must_use]
     pub fn retry_state(&self) -> RetryState<'_> {
         RetryState {
@@ -259,13 +259,13 @@ impl Claim {
         }
     }
 
-    /// How the statement is to be run.
+    /// Execution mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether the statement must not be started again if nobody saw its end.
+    /// Whether the statement must not be started again if its end is unknown.
     #[must_use]
     pub fn at_most_once(&self) -> bool {
         self.at_most_once
@@ -277,19 +277,19 @@ impl Claim {
         self.external
     }
 
-    /// Whether its plan is wanted in place of its rows.
+    /// Whether to save the plan instead of the rows.
     #[must_use]
     pub fn explain(&self) -> bool {
         self.explain
     }
 
-    /// The queue it was claimed from.
+    /// The queue of the task.
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.queue
     }
 
-    /// The name it was given.
+    /// Name of the task.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -301,25 +301,25 @@ impl Claim {
         &self.statement
     }
 
-    /// Values of $1, $2, … in JSON as the server keeps it: any number of digits, any depth.
+    /// Values of $1, $2, … in JSON as the server stores them: any number of digits, any depth.
     #[must_use]
     pub fn params(&self) -> Option<&[Box<RawValue>]> {
         self.params.as_deref()
     }
 
-    /// The limits whose permits it holds, which others may wait for.
+    /// The limits whose permits the task holds and for which other tasks may wait.
     #[must_use]
     pub fn limits(&self) -> &[LimitId] {
         &self.limits
     }
 
-    /// The run it is a task of, whose other tasks may wait for its end.
+    /// The task's run, whose other tasks may wait for the end of this one.
     #[must_use]
     pub fn run(&self) -> Option<RunId> {
         self.run
     }
 
-    /// How long the task waited for a reader since it was due.
+    /// Time the task waited for a reader since it was due.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.claimed_at.duration_since(self.due_at).try_into().unwrap_or_default()
@@ -340,7 +340,7 @@ mod tests {
         }
         assert_eq!(
             "urgent".parse::<Priority>(),
-            Err("\"urgent\" is none of low, normal, high, critical, reserved".to_owned())
+            Err("\"urgent\" is not one of low, normal, high, critical, reserved".to_owned())
         );
     }
 

@@ -1,4 +1,4 @@
-//! What a person asks about tasks: which ones there are, everything about one, and why it waits.
+//! Queries on tasks: lists, one task, its backend, and why it waits.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
 
 const NOW: &str = "/* queue.transaction_time */ SELECT now()";
 
-/// The filter is bound, not written into the text: a null turns its line off, and the planner sees
-/// the values of an unnamed statement.
+/// The filter is bound, not written into the text: a null disables a condition, and the planner
+/// knows the values of an unnamed statement.
 const LIVE_TASKS: &str = "/* queue.live_tasks */
 SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by, s.host, s.pid,
@@ -36,7 +36,7 @@ WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
     AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
 ORDER BY t.id LIMIT $5";
 
-/// The live row, or else the last that history knows.
+/// The live row, or else the newest one in history.
 const TASK: &str = "/* queue.task */
 SELECT t.state::text, NULL, t.queue, t.name, t.key, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.backoff::text, extract(epoch FROM t.retry_interval)::float8, t.jitter,
@@ -59,106 +59,107 @@ SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.wo
     r.progress, r.percent, r.reported_at, r.notices, r.blockers
 FROM mill.running r WHERE ($1 IS NULL OR r.id = $1) ORDER BY r.started_at";
 
-/// Which live tasks. Nothing set means all of them.
+/// A filter on live tasks. The default matches all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskFilter {
-    /// In this state.
+    /// State.
     pub state: Option<State>,
-    /// Of this queue.
+    /// Queue name.
     pub queue: Option<String>,
-    /// With a name like this: `*` stands for any characters, `?` for one.
+    /// Name pattern: `*` matches any characters, `?` exactly one.
     pub name: Option<String>,
-    /// Enqueued at most this long ago.
+    /// Maximum time since the task was enqueued.
     pub since: Option<Duration>,
 }
 
 /// A live task in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct LiveTask {
-    /// Its id.
+    /// The task's id.
     pub id: TaskId,
-    /// Its queue.
+    /// The task's queue.
     pub queue: String,
-    /// What people call it.
+    /// Free-text name.
     pub name: Option<String>,
-    /// Where it stands.
+    /// State of the task.
     pub state: State,
-    /// How urgent it is.
+    /// Priority within the queue.
     pub priority: Priority,
-    /// How it is run.
+    /// Execution mode.
     pub mode: Mode,
-    /// The attempt that runs, or the last one that ran; 0 if none did.
+    /// Number of the current or last attempt; 0 if there was none.
     pub attempt: i32,
-    /// Attempts that may fail.
+    /// Maximum number of failed attempts.
     pub max_attempts: i32,
-    /// When it was submitted.
+    /// Time of submission.
     pub enqueued_at: Timestamp,
-    /// Not claimed before.
+    /// Not claimed before this time.
     pub due_at: Timestamp,
-    /// Since when it runs.
+    /// Start of the current attempt.
     pub claimed_at: Option<Timestamp>,
-    /// Who runs it.
+    /// The worker that runs the task.
     pub worker_id: Option<WorkerId>,
-    /// That worker's host.
+    /// Host name of the worker.
     pub host: Option<String>,
-    /// That worker's process.
+    /// Process id of the worker.
     pub worker_pid: Option<i32>,
-    /// The first 200 characters of the SQL; `None`: hidden from who may only view.
+    /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
+    /// statements.
     pub statement_head: Option<String>,
 }
 
-/// Everything that was said about a task when it was submitted, and where it stands.
+/// A task with all its options, and its state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Task {
-    /// Its id.
+    /// The task's id.
     pub id: TaskId,
-    /// Where it stands; `None` = finished.
+    /// State; `None` if the task is finished.
     pub state: Option<State>,
-    /// How it ended; `None` = it has not.
+    /// Outcome; `None` if the task is not finished.
     pub outcome: Option<Outcome>,
-    /// Its queue.
+    /// The task's queue.
     pub queue: String,
-    /// What people call it.
+    /// Free-text name.
     pub name: Option<String>,
     /// Its deduplication key.
     pub key: Option<String>,
-    /// The group it belongs to.
+    /// The task's group.
     pub group: Option<String>,
-    /// Tasks with the same one run one at a time, or as many as its limit says.
+    /// Tasks with the same key run one at a time, or as many as its limit allows.
     pub concurrency_key: Option<String>,
-    /// Profile whose login it runs as; `None` = the one of all tasks.
+    /// Profile whose login the task runs as; `None` for the common task login.
     pub run_as: Option<String>,
-    /// How urgent it is.
+    /// Priority within the queue.
     pub priority: Priority,
-    /// How it is run.
+    /// Execution mode.
     pub mode: Mode,
-    /// The attempt that runs, or the last one that ran; 0 if none did.
+    /// Number of the current or last attempt; 0 if there was none.
     pub attempt: i32,
-    /// Attempts that may fail.
+    /// Maximum number of failed attempts.
     pub max_attempts: i32,
-    /// How the wait before a retry grows.
+    /// Growth of the wait before a retry.
     pub backoff: Backoff,
-    /// Wait before a retry.
+    /// Wait before a retry, in seconds.
     pub retry_interval_seconds: f64,
-    /// Wait a random part of it.
+    /// Whether to wait a random part of it.
     pub jitter: bool,
-    /// The longest an attempt may run.
+    /// Maximum run time of an attempt, in seconds.
     pub timeout_seconds: Option<f64>,
-    /// Never started twice.
+    /// Whether the statement is never started twice.
     pub at_most_once: bool,
-    /// Has effects outside the cluster.
+    /// Whether the statement has effects outside the cluster.
     pub external: bool,
-    /// When it was submitted.
+    /// Time of submission.
     pub enqueued_at: Timestamp,
-    /// Not claimed before.
+    /// Not claimed before this time.
     pub due_at: Timestamp,
-    /// When it ended.
+    /// End of the task.
     pub finished_at: Option<Timestamp>,
-    /// The run that it belongs to.
+    /// The run, if the task belongs to one.
     pub run_id: Option<RunId>,
     /// Values of $1, $2, …
     pub params: Option<Value>,
-    /// The SQL; `None`: hidden from who may only view.
+    /// The SQL; `None` if the role may view tasks but not their statements.
     pub statement: Option<String>,
 }
 
@@ -167,65 +168,59 @@ pub struct Task {
 pub struct Running {
     /// The task.
     pub id: TaskId,
-    /// Its queue.
+    /// The task's queue.
     pub queue: String,
-    /// What people call it.
+    /// Free-text name.
     pub name: Option<String>,
-    /// Number of this attempt.
+    /// Attempt number.
     pub attempt: i32,
-    /// Since when.
+    /// Start of the attempt.
     pub started_at: Timestamp,
-    /// Who runs it.
+    /// The worker that runs the task.
     pub worker_id: WorkerId,
-    /// That worker's host.
+    /// Host name of the worker.
     pub host: Option<String>,
-    /// That worker's process.
+    /// Process id of the worker.
     pub worker_pid: Option<i32>,
-    /// The backend that runs the statement.
+    /// Process id of the backend that runs the statement.
     pub backend_pid: i32,
-    /// As in `pg_stat_activity`; `None` = that backend is gone.
+    /// As in `pg_stat_activity`; `None` if the backend is gone.
     pub backend_state: Option<String>,
-    /// What it waits for.
+    /// As in `pg_stat_activity`.
     pub wait_event_type: Option<String>,
-    /// What it waits for.
+    /// As in `pg_stat_activity`.
     pub wait_event: Option<String>,
-    /// Backends that hold a lock it waits for.
+    /// Process ids of backends that hold a lock for which the task waits.
     pub blocked_by: Vec<i32>,
-    /// Somebody asked to cancel it.
+    /// Time of the cancel request.
     pub cancel_requested_at: Option<Timestamp>,
-    /// How far it is: as it says itself, or as the server says of its command.
+    /// Progress, reported by the task, or by the server for its command.
     pub progress: Option<String>,
-    /// The same as a number, 0 to 100.
+    /// Progress in percent, 0 to 100.
     pub percent: Option<f64>,
-    /// When it last said something of itself.
+    /// Time of the task's last report.
     pub reported_at: Option<Timestamp>,
     /// Its last notices: `[{"severity", "message"}]`.
     pub notices: Option<Value>,
-    /// Who they are that block it: `[{"pid", "task", "name", "application", "user", "state",
-    /// "transaction_started_at"}]`.
+    /// Details of the backends that block the task: `[{"pid", "task", "name", "application",
+    /// "user", "state", "transaction_started_at"}]`.
     pub blockers: Option<Value>,
 }
 
-/// One sentence: why the task is not running now, or what it does. `None`: there is no such task.
-///
-/// # Errors
-/// Database trouble.
+/// Returns one sentence: why the task is not running now, or what it does. `None` if the task does
+/// not exist.
 pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
     Ok(client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
 }
 
-/// What the database's clock shows: ages are told by it, not by the clock of who reads them.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the time of the database clock, by which ages are computed instead of the client's
+/// clock.
 pub async fn now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
     Ok(client.query_typed(NOW, &[]).await?[0].try_get(0)?)
 }
 
-/// Live tasks, the newest first. Reads the live table from its end until `limit` are found.
-///
-/// # Errors
-/// Database trouble.
+/// Returns live tasks, newest first. Reads the live table from its end until `limit` tasks are
+/// found.
 pub async fn live_tasks(
     client: &impl GenericClient,
     filter: &TaskFilter,
@@ -234,10 +229,7 @@ pub async fn live_tasks(
     filtered(client, LIVE_TASKS, filter, Some(limit)).await?.iter().map(live_task).collect()
 }
 
-/// The ids of live tasks, the oldest first.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the ids of live tasks, oldest first.
 pub async fn live_ids(
     client: &impl GenericClient,
     filter: &TaskFilter,
@@ -247,19 +239,14 @@ pub async fn live_ids(
     rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
 }
 
-/// Everything about one task but its attempts. `None`: there is no such task.
-///
-/// # Errors
-/// Database trouble.
+/// Returns a task without its attempts. `None` if the task does not exist.
 pub async fn task(client: &impl GenericClient, id: TaskId) -> Result<Option<Task>, QueueError> {
     let rows = client.query_typed(TASK, &[(&id.0, Type::INT8)]).await?;
     rows.first().map(|row| task_from_row(id, row)).transpose()
 }
 
-/// Running tasks with what their backends do, the longest-running first; or only this one.
-///
-/// # Errors
-/// Database trouble.
+/// Returns running tasks with the state of their backends, longest-running first; or only the given
+/// task.
 pub async fn running(
     client: &impl GenericClient,
     only: Option<TaskId>,
@@ -269,7 +256,7 @@ pub async fn running(
     rows.iter().map(running_task).collect()
 }
 
-/// `*` and `?` as LIKE has them; everything else stands for itself.
+/// Converts `*` and `?` to LIKE wildcards and escapes everything else.
 pub(crate) fn like_pattern(pattern: &str) -> String {
     let mut text = String::with_capacity(pattern.len());
     for character in pattern.chars() {

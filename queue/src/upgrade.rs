@@ -1,9 +1,10 @@
-//! Bringing the schema of a database forward while the fleet works on it.
+//! Upgrades the schema of a database while the fleet is running.
 //!
 //! A migration leads from one version to the next, in one transaction. It waits for a lock only
-//! briefly: whoever waits for an exclusive lock has everybody behind it who comes later, so a
-//! migration that does not get its locks at once gives up all of them, lets the fleet go on, and tries
-//! again. `schema.sql` stays the whole present schema; both ways lead to the same one.
+//! briefly: a session that waits for an exclusive lock blocks all sessions that come later, so a
+//! migration that does not get its locks at once releases all of them, lets the fleet continue, and
+//! tries again. `schema.sql` remains the complete current schema; both ways produce the same
+//! schema.
 
 use std::time::Duration;
 
@@ -15,44 +16,46 @@ use tokio_postgres::error::SqlState;
 use crate::error::QueueError;
 use crate::schema;
 
-/// The step from the version before to `version`.
+/// The migration from the previous version to `version`.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
-    /// The version that it leads to.
+    /// The version that it produces.
     pub version: i32,
-    /// Programs that were built for this version of the schema, or a later one, may go on using it.
+    /// Programs that were built for this schema version or a later one may continue to use it.
     pub works_with: i32,
-    /// Name of its file.
+    /// File name.
     pub name: &'static str,
-    /// Statements, without a transaction around them.
+    /// Statements, without transaction control.
     pub sql: &'static str,
 }
 
 /// Every file of `migrations/`, in order: from version 1 to [`schema::VERSION`].
 pub const MIGRATIONS: &[Migration] = &[];
 
-/// How long one try waits for a lock, and so the longest that the fleet stands behind it.
+/// Maximum time that one try waits for a lock, and so the longest that it blocks the fleet.
 const LOCK_TIMEOUT: &str = "300ms";
 
-/// Longer than this no statement of a migration holds its locks, unless its file says so.
+/// Maximum time that a statement of a migration may hold its locks, unless its file sets another
+/// one.
 const STATEMENT_TIMEOUT: &str = "5s";
 
-/// With the waits between them about two minutes.
+/// About two minutes, including the delays between the tries.
 const MAX_TRIES: u32 = 100;
 
-/// Between two tries, drawn anew: a fleet of short transactions must not keep step with it.
+/// Delay between two tries; random, so that the tries do not synchronize with the fleet's short
+/// transactions.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1500));
 
-/// What an upgrade did.
+/// Result of an upgrade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upgrade {
     /// Names of the migrations that were applied here, in order.
     pub applied: Vec<&'static str>,
-    /// How often one of them gave way to the fleet and was tried again.
+    /// Number of tries that did not get their locks and were repeated.
     pub lock_retries: u32,
 }
 
-/// The whole transaction of a migration, as it is run, and as psql would take it.
+/// Returns the whole transaction of a migration, as [`upgrade`] runs it and psql accepts it.
 #[must_use]
 pub fn script(migration: &Migration) -> String {
     let Migration { version, works_with, name, sql } = migration;
@@ -68,7 +71,7 @@ SELECT pg_advisory_xact_lock(7236270911);
 DO $guard$
 BEGIN
     IF (SELECT v.version FROM mill.schema_version v) <> {before} THEN
-        RAISE EXCEPTION 'this database does not hold version {before} of the schema' USING ERRCODE = '55000';
+        RAISE EXCEPTION 'this database does not have schema version {before}' USING ERRCODE = '55000';
     END IF;
 END
 $guard$;
@@ -80,17 +83,17 @@ COMMIT;"
     )
 }
 
-/// Those that lead on from this version, in order.
+/// Returns the migrations after this version, in order.
 pub fn pending(migrations: &[Migration], version: i32) -> impl Iterator<Item = &Migration> {
     migrations.iter().filter(move |migration| migration.version > version)
 }
 
-/// Applies what is missing in a database that holds an older version, one transaction each. Several
-/// may do so at once. What was applied before an error stays.
+/// Applies the missing migrations, one transaction each. Several processes may run it at the same
+/// time. Migrations that were applied before an error remain.
 ///
 /// # Errors
-/// No schema; a step that is missing; missing rights; other database trouble; a lock that was not to
-/// be had in as many tries as there are.
+/// Fails if the database has no schema, a migration is missing, the role lacks the privileges, or
+/// the locks are not available within the maximum number of tries.
 pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrade, QueueError> {
     let mut done = Upgrade::default();
     let mut tries = 0;
@@ -120,7 +123,7 @@ pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrad
         }
         done.lock_retries += 1;
         let wait = rand::rng().random_range(RETRY_DELAY.0..RETRY_DELAY.1);
-        tracing::debug!(migration = next.name, tries, "gave way to the fleet");
+        tracing::debug!(migration = next.name, tries, "locks not available, retrying migration");
         sleep(wait).await;
     }
 }
@@ -128,16 +131,16 @@ pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrad
 fn missing_migration(from: i32, to: i32) -> QueueError {
     QueueError::Refused {
         message: format!("no migration leads from schema version {from} to {}", to - 1),
-        hint: Some("Upgrade with a version of pgmill between the two first.".to_owned()),
+        hint: Some("First upgrade with a version of pgmill between the two.".to_owned()),
     }
 }
 
 fn locks_unavailable(name: &str) -> QueueError {
     QueueError::Refused {
-        message: format!("{name} did not get its locks in {MAX_TRIES} tries, and changed nothing"),
+        message: format!("{name} did not get its locks in {MAX_TRIES} tries; nothing was changed"),
         hint: Some(
-            "A transaction that has used the queue's tables stays open: pgmill doctor names the \
-             oldest. Try again when it has ended."
+            "A transaction that uses the queue's tables is still open; pgmill doctor shows the \
+             oldest one. Try again when it has ended."
                 .to_owned(),
         ),
     }
@@ -148,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_migrations_lead_to_the_version_of_this_program_step_by_step() {
+    fn migrations_lead_step_by_step_to_the_version_of_this_program() {
         let last = MIGRATIONS.last().map_or(1, |migration| migration.version);
         assert_eq!(last, schema::VERSION);
         for (before, migration) in (1..).zip(MIGRATIONS) {
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_of_the_folder_is_in_the_program() {
+    fn every_file_of_the_folder_is_compiled_in() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations");
         let names = std::fs::read_dir(folder).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,4 +1,4 @@
-//! Who works: the workers of the fleet, alive or silent.
+//! The workers of the fleet, live and stale.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -7,8 +7,8 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 use crate::task::WorkerId;
 
-/// Tasks are counted through the index `tasks_running`; `busy` is what the worker said at its last
-/// beat, and older than that.
+/// Tasks are counted through the index `tasks_running`; `busy` is the value of the worker's last
+/// heartbeat, which is older.
 const WORKERS: &str = "/* queue.workers */
 SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
     extract(epoch FROM now() - w.heartbeat_at)::float8, extract(epoch FROM w.orphan_timeout)::float8,
@@ -18,7 +18,7 @@ SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
 ORDER BY s.host, s.pid, w.id";
 
-/// One worker process.
+/// A worker process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Worker {
     /// Random per process start.
@@ -29,29 +29,29 @@ pub struct Worker {
     pub pid: Option<i32>,
     /// Version of pgmill.
     pub version: Option<String>,
-    /// Version of the schema that it was built for.
+    /// The schema version for which it was built.
     pub schema_version: Option<i32>,
-    /// When it started.
+    /// Start of the process.
     pub started_at: Option<Timestamp>,
-    /// When it last gave a sign of life.
+    /// Time of its last heartbeat.
     pub heartbeat_at: Timestamp,
-    /// How long ago that is, by the database's clock.
+    /// Age of its last heartbeat in seconds, by the database clock.
     pub heartbeat_age_seconds: f64,
-    /// Without a beat for this long it is dead.
+    /// Seconds without a heartbeat after which the worker is considered dead.
     pub orphan_timeout_seconds: f64,
-    /// Its last beat is younger than that.
+    /// Whether its last heartbeat is more recent than that.
     pub alive: bool,
-    /// Its control session is connected.
+    /// Whether its control session is connected.
     pub session_alive: bool,
-    /// It claims no more.
+    /// Whether it has stopped claiming.
     pub draining: bool,
-    /// How many tasks it can run at once.
+    /// Number of tasks it can run at once.
     pub readers: i32,
-    /// So many of them serve reserved tasks only.
+    /// Number of readers that serve reserved tasks only.
     pub reserved: i32,
-    /// How many it runs.
+    /// Number of tasks it runs.
     pub running: i64,
-    /// Queues it serves; `None` = every queue.
+    /// Queues it serves; `None` means every queue.
     pub queues: Option<Vec<String>>,
 }
 
@@ -63,14 +63,14 @@ impl Worker {
             && self.queues.as_ref().is_none_or(|queues| queues.iter().any(|name| name == queue))
     }
 
-    /// `host:pid`, or the id if nobody knows.
+    /// `host:pid`, or the id if they are unknown.
     #[must_use]
     pub fn label(&self) -> String {
         worker_label(self.host.as_deref(), self.pid, Some(self.id)).unwrap_or_default()
     }
 }
 
-/// `host:pid` of a worker, or else the first digits of its id, as `mill.why` has it.
+/// Returns `host:pid` of a worker, or else the first digits of its id, in the format of `mill.why`.
 #[must_use]
 pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) -> Option<String> {
     match (host, pid) {
@@ -79,10 +79,7 @@ pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) 
     }
 }
 
-/// Every worker that has registered and neither left nor been reclaimed.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every worker that has registered and has neither left nor been reclaimed.
 pub async fn workers(client: &impl GenericClient) -> Result<Vec<Worker>, QueueError> {
     client.query_typed(WORKERS, &[]).await?.iter().map(worker).collect()
 }

@@ -1,7 +1,8 @@
-//! The same connection string takes `psql` and this program to the same place.
+//! `psql` and this program connect to the same place with the same connection string.
 //!
-//! A listener stands in for the server: it notes the start-up packet and the password, and refuses.
-//! Each row is given to `psql` and to `queue::connect`; what both sent, and where to, must be equal.
+//! A listener acts as the server: it records the start-up packet and the password, and refuses.
+//! Each row is given to `psql` and to `queue::connect`; both must send the same data to the same
+//! place.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
@@ -16,15 +17,15 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// A connection string (or none) and the variables around it. `{p1}` and `{p2}` are the ports of two
-/// listeners, `{dead}` one where nobody listens, `{dir}` a directory with a socket, `{enc}` the same
-/// percent-encoded.
+/// A connection string (or none) and its environment variables. `{p1}` and `{p2}` are the ports of
+/// two listeners, `{dead}` a port without a listener, `{dir}` a directory with a socket, `{enc}`
+/// the same percent-encoded.
 type Row = (Option<&'static str>, &'static [(&'static str, &'static str)]);
 
 const HERE: &[(&str, &str)] = &[("PGHOST", "127.0.0.1"), ("PGPORT", "{p2}")];
 const SERVICES: (&str, &str) = ("PGSERVICEFILE", "{dir}/services");
 
-/// Strings with which psql arrives somewhere.
+/// Strings with which psql reaches a listener.
 const ARRIVING: &[Row] = &[
     (None, HERE),
     (None, &[("PGHOST", "127.0.0.1"), ("PGPORT", "{p1}"), ("PGUSER", "u"), ("PGDATABASE", "d")]),
@@ -90,7 +91,7 @@ const ARRIVING: &[Row] = &[
     ),
 ];
 
-/// Strings with which psql arrives nowhere.
+/// Strings with which psql reaches no listener.
 const REFUSED: &[Row] = &[
     (Some("host=127.0.0.1 port={p1} hots=x"), &[]),
     (Some("host=127.0.0.1 port={p1} user='o''x"), &[]),
@@ -151,7 +152,7 @@ alias:{p1}:filed:filed:alias
 *:*:*:x:for x
 ";
 
-/// What one client sent, and where.
+/// Data that one client sent, and its destination.
 #[derive(Debug, PartialEq, Eq)]
 struct Arrival {
     place: &'static str,
@@ -293,7 +294,7 @@ impl Stage {
         given.chain([home]).collect()
     }
 
-    /// What arrived since the last call.
+    /// Returns the arrivals since the last call.
     fn arrivals(&self) -> Vec<Arrival> {
         let flush = [8_u32.to_be_bytes(), FLUSH.to_be_bytes()].concat();
         for port in self.ports {
@@ -336,7 +337,7 @@ impl Stage {
                     None => target.with_application_name("psql"),
                 };
                 match runtime.block_on(open(&target)) {
-                    Ok(_) => "nobody is let in".to_owned(),
+                    Ok(_) => "unexpectedly accepted".to_owned(),
                     Err(error) => error.to_string(),
                 }
             }
@@ -361,7 +362,7 @@ fn psql() -> Option<PathBuf> {
 }
 
 #[test]
-fn every_string_takes_psql_and_us_to_the_same_place() {
+fn psql_and_this_program_reach_the_same_place() {
     let Some(psql) = psql() else { return };
     let stage = Stage::new();
     let mut complaints = Vec::new();
@@ -381,7 +382,7 @@ fn every_string_takes_psql_and_us_to_the_same_place() {
 
 #[test]
 fn a_silent_server_times_out() {
-    // The kernel completes the handshake; nobody accepts.
+    // The kernel completes the handshake; no process accepts.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let text =
         format!("host=127.0.0.1 port={} connect_timeout=1", silent.local_addr().unwrap().port());

@@ -1,4 +1,4 @@
--- The statement of a task that both jobs have. Because they name it, `pgmill apply` does not run it itself.
+-- The statement of a task that both jobs contain. `pgmill apply` does not run files that a job refers to.
 DO $$
 BEGIN
     CREATE TABLE IF NOT EXISTS sample_raw_orders (id integer, customer integer, amount numeric, loaded_at timestamptz);

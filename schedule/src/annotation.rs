@@ -1,8 +1,9 @@
-//! Schedules in the comment of a procedure or function.
+//! Schedule annotations in the comment of a procedure or function.
 //!
-//! Anywhere among the prose stand calls with an `@` before them: timings, such as `@daily(03:15)`,
-//! as many as there are, and `@retry(…)`, `@job(…)`, `@task(…)` and `@fire(…)`, each at most once.
-//! An `@` within a word, or a word without parenthesis, is prose: `@param x`, `me@example.org`.
+//! A comment may contain, anywhere in its text, calls with a leading `@`: any number of timings,
+//! such as `@daily(03:15)`, and `@retry(…)`, `@job(…)`, `@task(…)` and `@fire(…)`, each at most
+//! once. An `@` within a word, or a word without parenthesis, is plain text: `@param x`,
+//! `me@example.org`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,29 +15,29 @@ use crate::call::{self, Call};
 use crate::error::{ValidationError, nearest};
 use crate::timing::Timing;
 
-/// What a comment says about schedules.
+/// The annotations of a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
-    /// In their order; no two with the same key.
+    /// The timings, in order; no two have the same key.
     pub timings: Vec<Timing>,
-    /// How to retry.
+    /// Retry settings.
     pub retry: RetryAnnotation,
-    /// Which job.
+    /// Job settings.
     pub job: JobAnnotation,
-    /// How to run it.
+    /// Task settings.
     pub task: TaskAnnotation,
-    /// How to fire.
+    /// Fire settings.
     pub fire: FireAnnotation,
-    /// In their order; places are characters of the comment.
+    /// Errors, in order; positions are in characters of the comment.
     pub errors: Vec<ValidationError>,
-    /// One of the mistakes is in what holds for all timings.
+    /// Whether one of the errors is in a setting shared by all timings.
     pub shared_error: bool,
 }
 
 /// `@retry(max_attempts: 3, interval: 60s, backoff: exponential)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RetryAnnotation {
-    /// Attempts in all, 1 to 10000.
+    /// Total number of attempts, 1 to 10000.
     pub max_attempts: Option<u32>,
     /// Wait before the next attempt, up to 365 days.
     pub interval: Option<Duration>,
@@ -47,7 +48,7 @@ pub struct RetryAnnotation {
 /// `@job("Nightly cleanup", category: "Ops")`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JobAnnotation {
-    /// Words for people: 1 to 512 bytes, no control character.
+    /// Free-text name: 1 to 512 bytes, no control character.
     pub name: Option<String>,
     /// 1 to 512 bytes.
     pub category: Option<String>,
@@ -69,9 +70,9 @@ pub struct TaskAnnotation {
     pub timeout: Option<Duration>,
     /// `transaction` or `autocommit`.
     pub mode: Option<String>,
-    /// Not without mode `autocommit`.
+    /// Requires mode `autocommit`.
     pub at_most_once: Option<bool>,
-    /// Its effects are outside of the database.
+    /// Whether the task has effects outside the database.
     pub external: Option<bool>,
 }
 
@@ -80,22 +81,23 @@ pub struct TaskAnnotation {
 pub struct FireAnnotation {
     /// `skip`, `queue` or `allow`.
     pub overlap: Option<String>,
-    /// How many late fires are fired, 0 to 1000.
+    /// Number of missed fires to catch up, 0 to 1000.
     pub catch_up: Option<u32>,
-    /// How late a fire may be, up to 365 days.
+    /// Maximum lateness of a fire, up to 365 days.
     pub max_lateness: Option<Duration>,
-    /// Each fire is put off by a random part of this, up to a day.
+    /// Each fire is delayed by a random part of this, up to a day.
     pub jitter: Option<Duration>,
 }
 
-/// What holds for all timings of a comment.
+/// Annotations that apply to all timings of a comment.
 const SHARED: &[&str] = &["retry", "job", "task", "fire"];
 
-/// Mistakes after which the rest of a comment is not read: it is none of schedules, and each takes a
-/// look at what may be a long call.
+/// Number of errors after which the rest of a comment is not parsed: such a comment does not
+/// contain schedules, and each error costs the parsing of a possibly long call.
 const MAX_ERRORS: usize = 100;
 
-/// Reads a comment; a mistake in one timing leaves the others, unless there are too many.
+/// Parses a comment; an error in one timing does not affect the others, unless there are too many
+/// errors.
 #[must_use]
 pub fn read(comment: &str) -> Annotations {
     let chars: Vec<char> = comment.chars().collect();
@@ -105,13 +107,13 @@ pub fn read(comment: &str) -> Annotations {
     let mut at = 0;
     while let Some((begins_at, word)) = next_word(&chars, at) {
         if found.errors.len() == MAX_ERRORS {
-            let message = "there are too many mistakes: nothing from here on is read";
+            let message = "too many errors; the rest of the comment is ignored";
             found.errors.push(ValidationError::new(begins_at, message));
-            // What holds for all may stand there.
+            // The rest may contain shared settings.
             found.shared_error = true;
             break;
         }
-        // Behind a parenthesis that is not closed there may be more.
+        // The text after an unclosed parenthesis may contain further annotations.
         at = begins_at + word.len();
         let read = call::read_at(&chars, begins_at).and_then(|(call, end)| {
             at = end;
@@ -128,7 +130,7 @@ pub fn read(comment: &str) -> Annotations {
     found
 }
 
-/// The line and the column of a character, both from 1.
+/// Returns the line and the column of a character, both from 1.
 #[must_use]
 pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = text.chars().take(at);
@@ -142,7 +144,7 @@ fn words() -> Vec<&'static str> {
     [SHARED, &Timing::words()].concat()
 }
 
-/// Where the next word between `@` and `(` begins, and the word.
+/// Returns the position of the next word between `@` and `(`, and the word.
 fn next_word(chars: &[char], from: usize) -> Option<(usize, String)> {
     (from..chars.len()).find_map(|at| {
         let free = at == 0 || chars[at - 1].is_whitespace() || chars[at - 1] == '(';
@@ -171,7 +173,7 @@ impl Annotations {
             return Err(ValidationError::unknown(call.at, "annotation", &call.word, &words()));
         }
         if seen.iter().any(|(word, _)| *word == call.word) {
-            return Err(ValidationError::new(call.at, format!("@{} stands twice", call.word)));
+            return Err(ValidationError::new(call.at, format!("@{} is given twice", call.word)));
         }
         seen.push((call.word.clone(), call.at));
         match call.word.as_str() {
@@ -183,13 +185,13 @@ impl Annotations {
         Ok(())
     }
 
-    /// What is right by itself and cannot stand beside the rest.
+    /// Checks settings that are valid by themselves but cannot be combined.
     fn validate_together(&mut self, seen: &[(String, usize)]) {
         let again = self.retry.max_attempts.is_some_and(|attempts| attempts > 1);
         let retry = seen.iter().find(|(word, _)| word == "retry");
         if let (Some((_, at)), Some(true), true) = (retry, self.task.at_most_once, again) {
             let problem = ValidationError::new(*at, "a task that runs at most once is not retried");
-            self.errors.push(problem.hint("leave max_attempts or at_most_once away"));
+            self.errors.push(problem.hint("remove max_attempts or at_most_once"));
             self.shared_error = true;
         }
     }
@@ -203,7 +205,7 @@ impl Annotations {
         let key = timing.key();
         if !keys.insert(key.clone()) {
             let message = format!("two schedules have the key {key}");
-            return Err(ValidationError::new(call.at, message).hint("give one of them key: …"));
+            return Err(ValidationError::new(call.at, message).hint("add key: … to one of them"));
         }
         self.timings.push(timing);
         Ok(())
@@ -263,7 +265,7 @@ impl JobAnnotation {
             if plain && (1..=512).contains(&arg.value.len()) {
                 Ok(arg.value.clone())
             } else {
-                Err(ValidationError::new(arg.at, "these are no words for people")
+                Err(ValidationError::new(arg.at, "invalid job name")
                     .hint("1 to 512 bytes, no control character"))
             }
         });
@@ -293,14 +295,14 @@ impl TaskAnnotation {
         if let (Some(arg), Some(queue)) = (call.named("queue"), &task.queue) {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
             if queue.len() > 128 || !queue.bytes().all(plain) {
-                return Err(ValidationError::new(arg.at, "this is no name of a queue")
+                return Err(ValidationError::new(arg.at, "invalid queue name")
                     .hint("1 to 128 letters, digits and _ . : -"));
             }
         }
         if let (Some(arg), Some(true)) = (call.named("at_most_once"), task.at_most_once)
             && task.mode.as_deref() != Some("autocommit")
         {
-            return Err(ValidationError::new(arg.at, "at_most_once needs mode autocommit")
+            return Err(ValidationError::new(arg.at, "at_most_once requires mode autocommit")
                 .hint("a transaction runs exactly once anyway"));
         }
         Ok(task)

@@ -1,4 +1,4 @@
-//! Named arguments of a call by the kind of their value.
+//! Parses named arguments of a call by the type of their value.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::error::{ValidationError, truncated};
 pub(crate) const DAY_SECS: u64 = 86_400;
 
 impl Call {
-    /// A length of time within a range.
+    /// A duration within a range.
     pub fn length(
         &self,
         name: &str,
@@ -30,7 +30,7 @@ impl Call {
         Err(ValidationError::new(arg.at, format!("{name} is out of range")).hint(range))
     }
 
-    /// A whole number within a range.
+    /// An integer within a range.
     pub fn number(
         &self,
         name: &str,
@@ -40,7 +40,7 @@ impl Call {
         let digits = arg.value.bytes().all(|b| b.is_ascii_digit());
         let number = arg.value.parse::<u64>().ok();
         number.filter(|number| digits && range.contains(number)).map(Some).ok_or_else(|| {
-            let message = format!("{name} is not a whole number in its range");
+            let message = format!("{name} is not an integer in its range");
             ValidationError::new(arg.at, message).hint(format!(
                 "from {} to {}",
                 range.start(),
@@ -55,7 +55,7 @@ impl Call {
         Ok(truth.map(|word| word == "true"))
     }
 
-    /// One of a few words, in lower case.
+    /// One of the given words, in lower case.
     pub fn one_of(&self, name: &str, words: &[&str]) -> Result<Option<String>, ValidationError> {
         let Some(arg) = self.named(name) else { return Ok(None) };
         let word = arg.value.to_ascii_lowercase();
@@ -75,10 +75,10 @@ impl Call {
         }
     }
 
-    /// Errs if there is an argument without a name.
+    /// Returns an error if an argument has no name.
     pub fn no_positional(&self) -> Result<(), ValidationError> {
         let Some(arg) = self.positional().next() else { return Ok(()) };
-        let message = format!("\"{}\" stands without a name of an argument", truncated(&arg.value));
+        let message = format!("argument \"{}\" has no name", truncated(&arg.value));
         Err(ValidationError::new(arg.at, message).hint("name: value"))
     }
 }

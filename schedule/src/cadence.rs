@@ -1,9 +1,9 @@
-//! When a schedule fires by the clock.
+//! Cadences: schedules that fire by the clock.
 //!
-//! A cadence is a set of dates (its rule, thinned by an interval and filters) and a set of times of
-//! day (its clock, within a window), on the wall clock of one zone. The rules for changes of the
-//! clock stand in `zone.rs`: `every(…)`, and cron with a `*` first in its second, minute or hour,
-//! follow the clock as it shows; all others fire once.
+//! A cadence is a set of dates (its rule, restricted by an interval and filters) and a set of times
+//! of day (its clock, within a window), on the wall clock of one time zone. `zone.rs` contains the
+//! rules for clock changes: `every(…)`, and cron with a `*` first in its second, minute or hour
+//! field, follow the wall clock; all others fire once.
 
 use std::fmt;
 
@@ -18,12 +18,12 @@ use crate::rule::{Interval, Rule};
 use crate::vocabulary::{DAY, MONTH, ORDINAL, WEEKDAY};
 use crate::zone::{Times, first_once, first_shown};
 
-/// When a schedule fires by the clock.
+/// A schedule that fires by the clock.
 ///
 /// A local time that does not exist, because the clock is put forward, fires at the first instant
-/// after the gap; one that exists twice fires once, the first time. `every(…)` and cron with a `*`
-/// first in its second, minute or hour follow the clock as it shows: what does not exist is left
-/// out, what exists twice fires twice. All fires are at whole seconds.
+/// after the gap; a local time that exists twice fires once, the first time. `every(…)` and cron
+/// with a `*` first in its second, minute or hour field follow the wall clock: a time that does not
+/// exist is skipped, a time that exists twice fires twice. All fires are at whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cadence {
     pub(crate) rule: Rule,
@@ -34,12 +34,12 @@ pub struct Cadence {
     pub(crate) key: Option<String>,
 }
 
-/// After so many years the calendar repeats itself, weekdays and all.
+/// The number of years after which the calendar repeats, including weekdays.
 const SEARCHED_YEARS: i64 = 400;
 
 impl Cadence {
-    /// The first fire after an instant, a whole second; `None` if there is none within 400 years or
-    /// before the calendar ends with the year 9999.
+    /// Returns the first fire after an instant, a whole second; `None` if there is none within 400
+    /// years or before the calendar ends with the year 9999.
     #[must_use]
     pub fn next_fire(&self, after: Timestamp) -> Option<Timestamp> {
         let far = SignedDuration::from_hours(SEARCHED_YEARS * 366 * 24);
@@ -50,7 +50,7 @@ impl Cadence {
         self.next_fire_until(after, limit)
     }
 
-    /// The first fire after `after` and not after `limit`.
+    /// Returns the first fire after `after` and not after `limit`.
     pub(crate) fn next_fire_until(&self, after: Timestamp, limit: Timestamp) -> Option<Timestamp> {
         if self.follows_wall_clock() {
             first_shown(self, &self.zone, after, limit)
@@ -59,18 +59,18 @@ impl Cadence {
         }
     }
 
-    /// The instants at which it fires after this one, in their order.
+    /// Returns the fires after this instant, in order.
     pub fn fires(&self, after: Timestamp) -> impl Iterator<Item = Timestamp> {
         std::iter::successors(self.next_fire(after), |at| self.next_fire(*at))
     }
 
-    /// The name of the zone on whose wall clock it fires.
+    /// Name of its time zone.
     #[must_use]
     pub fn zone_name(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// That zone, as it is compiled in.
+    /// Its time zone, as compiled in.
     #[must_use]
     pub fn zone(&self) -> &TimeZone {
         &self.zone
@@ -90,7 +90,7 @@ impl Cadence {
             && self.interval.is_none_or(|interval| interval.holds(&self.rule, date))
     }
 
-    /// The first time of a day at or after a second of it.
+    /// Returns the first time of day at or after a second of the day.
     fn first_time(&self, from: u32) -> Option<u32> {
         let Some(window) = self.filter.between else { return self.clock.first(from) };
         let mut from = from;
@@ -122,7 +122,7 @@ impl Cadence {
         words
     }
 
-    /// The times of day as they are written; none for cron.
+    /// The times of day as text; empty for cron.
     pub(crate) fn times(&self) -> Vec<String> {
         match &self.clock {
             Clock::At(times) => times.iter().map(ToString::to_string).collect(),
@@ -149,7 +149,7 @@ impl Cadence {
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
-    /// The word that such a cadence begins with.
+    /// The word of such a cadence.
     pub(crate) fn word(&self) -> &'static str {
         match self.rule {
             Rule::Daily => "daily",
@@ -199,7 +199,7 @@ fn time_at(second: u32) -> Option<Time> {
     Time::new(part(second / 3600)?, part(second / 60 % 60)?, part(second % 60)?, 0).ok()
 }
 
-/// The canonical text, which reads as an equal cadence.
+/// The canonical text, which parses as an equal cadence.
 impl fmt::Display for Cadence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = self.named().into_iter().map(|(name, value)| (name, quoted(&value)));

@@ -1,11 +1,11 @@
-//! The one grammar of schedules and annotations: `word(arg, arg, name: value)`, or a bare `word`.
+//! The grammar of schedules and annotations: `word(arg, arg, name: value)`, or a bare `word`.
 //!
-//! A value is bare text up to the next `,` or `)` outside of parentheses, or a text in double
-//! quotes, in which `""` stands for one. What an argument means is not decided here.
+//! A value is bare text up to the next `,` or `)` outside parentheses, or a text in double quotes,
+//! in which `""` stands for one quote. This module does not interpret arguments.
 
 use crate::error::ValidationError;
 
-/// Longest text of one call, in bytes.
+/// Maximum length of one call, in bytes.
 const MAX_BYTES: usize = 4_000;
 
 /// A word with its arguments.
@@ -13,24 +13,24 @@ const MAX_BYTES: usize = 4_000;
 pub(crate) struct Call {
     /// In lower case.
     pub word: String,
-    /// Where the word begins, in characters.
+    /// Position of the word, in characters.
     pub at: usize,
     pub args: Vec<Arg>,
 }
 
-/// One argument.
+/// An argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arg {
-    /// In lower case; `None` if it goes by its place.
+    /// In lower case; `None` for a positional argument.
     pub name: Option<String>,
-    /// Of bare text each run of blanks is one; of quoted text all is kept.
+    /// In bare text each run of white space is collapsed; quoted text is verbatim.
     pub value: String,
-    /// Where the value begins, in characters.
+    /// Position of the value, in characters.
     pub at: usize,
 }
 
 impl Call {
-    /// The arguments without a name, in their order.
+    /// The positional arguments, in order.
     pub fn positional(&self) -> impl Iterator<Item = &Arg> {
         self.args.iter().filter(|arg| arg.name.is_none())
     }
@@ -40,7 +40,7 @@ impl Call {
         self.args.iter().find(|arg| arg.name.as_deref() == Some(name))
     }
 
-    /// Errs if there is a name that is none of `known`, or one that stands twice.
+    /// Returns an error for a name that is not in `known` or is given twice.
     pub fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
         self.only_with_aliases(known, &[])
     }
@@ -69,10 +69,10 @@ impl Call {
     }
 }
 
-/// Reads a text that is one call and nothing else.
+/// Parses a text that consists of a single call.
 pub(crate) fn parse(text: &str) -> Result<Call, ValidationError> {
     if text.len() > MAX_BYTES {
-        return Err(ValidationError::new(0, format!("the text is longer than {MAX_BYTES} bytes")));
+        return Err(ValidationError::new(0, format!("the text exceeds {MAX_BYTES} bytes")));
     }
     let chars: Vec<char> = text.chars().collect();
     let mut reader = Reader { chars: &chars, at: 0 };
@@ -85,12 +85,12 @@ pub(crate) fn parse(text: &str) -> Result<Call, ValidationError> {
     reader.skip_blanks();
     match reader.peek() {
         None => Ok(call),
-        Some(_) => Err(ValidationError::new(reader.at, "there is text after the end")
+        Some(_) => Err(ValidationError::new(reader.at, "unexpected text after the end")
             .hint("word(argument, name: value)")),
     }
 }
 
-/// Reads the call that begins at `at`, its parentheses included; also says where it ends.
+/// Parses the call that begins at `at`, including its parentheses; also returns its end.
 pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), ValidationError> {
     // A comment may be far longer than a call in it.
     let end = chars.len().min(at + MAX_BYTES);
@@ -100,7 +100,7 @@ pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), Valida
     Ok((call, reader.at))
 }
 
-/// The value as it may stand in a call: quoted only if it must be.
+/// Returns the value as it may be written in a call: quoted only if necessary.
 pub(crate) fn quoted(value: &str) -> String {
     let bare = !value.is_empty()
         && !value.contains([',', '(', ')', '"'])
@@ -109,7 +109,7 @@ pub(crate) fn quoted(value: &str) -> String {
     if bare { value.to_owned() } else { format!("\"{}\"", value.replace('"', "\"\"")) }
 }
 
-/// How many characters a name before a `:` has, if one begins here.
+/// Returns the length of a name before a `:`, if one begins here.
 fn name_length(chars: &[char]) -> Option<usize> {
     let length = chars.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
     let begins = chars.first().is_some_and(char::is_ascii_alphabetic);
@@ -137,7 +137,7 @@ impl Reader<'_> {
         let rest = &self.chars[at..];
         let length = rest.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
         if !rest.first().is_some_and(char::is_ascii_alphabetic) {
-            let what = if rest.is_empty() { "the text is empty" } else { "no word begins here" };
+            let what = if rest.is_empty() { "empty text" } else { "expected a word" };
             return Err(ValidationError::new(at, what).hint("such as daily(03:15)"));
         }
         self.at += length;
@@ -145,7 +145,7 @@ impl Reader<'_> {
         Ok(Call { word, at, args: Vec::new() })
     }
 
-    /// From the opening parenthesis to behind the closing one.
+    /// Parses from the opening parenthesis to after the closing one.
     fn args(&mut self) -> Result<Vec<Arg>, ValidationError> {
         let opened_at = self.at;
         self.at += 1;
@@ -164,7 +164,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One argument, up to the `,` or `)` that ends it.
+    /// Parses one argument, up to the `,` or `)` that ends it.
     fn arg(&mut self, opened_at: usize) -> Result<Arg, ValidationError> {
         self.skip_blanks();
         let mut name = None;
@@ -178,9 +178,11 @@ impl Reader<'_> {
         let value = if self.peek() == Some('"') { self.quoted()? } else { self.bare()? };
         match self.peek() {
             Some(',' | ')') => Ok(Arg { name, value, at }),
-            Some(_) => Err(ValidationError::new(self.at, "there is text after the closing quote")
-                .hint("put the whole value in quotes, and each quote in it twice")),
-            None => Err(ValidationError::new(opened_at, "the parenthesis is not closed")),
+            Some(_) => {
+                Err(ValidationError::new(self.at, "unexpected text after the closing quote")
+                    .hint("quote the whole value, and double each quote in it"))
+            }
+            None => Err(ValidationError::new(opened_at, "unclosed parenthesis")),
         }
     }
 
@@ -200,7 +202,7 @@ impl Reader<'_> {
         let text: String = self.chars[begins_at..self.at].iter().collect();
         let value = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if value.is_empty() && self.peek().is_some() {
-            return Err(ValidationError::new(begins_at, "there is no value here"));
+            return Err(ValidationError::new(begins_at, "missing value"));
         }
         Ok(value)
     }
@@ -212,7 +214,7 @@ impl Reader<'_> {
         loop {
             match (self.peek(), self.chars.get(self.at + 1)) {
                 (None, _) => {
-                    return Err(ValidationError::new(begins_at, "the quote is not closed"));
+                    return Err(ValidationError::new(begins_at, "unclosed quote"));
                 }
                 (Some('"'), Some('"')) => {
                     value.push('"');
@@ -232,7 +234,7 @@ impl Reader<'_> {
     }
 
     fn control(&self) -> ValidationError {
-        ValidationError::new(self.at, "a control character stands here")
+        ValidationError::new(self.at, "unexpected control character")
     }
 }
 
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_be_quoted_or_hold_parentheses() {
+    fn a_value_may_be_quoted_or_contain_parentheses() {
         assert_eq!(args(r#"a("x, ""y"" )")"#), [(None, r#"x, "y" )"#.to_owned())]);
         assert_eq!(args("a(f(x, (y)) = 1)"), [(None, "f(x, (y)) = 1".to_owned())]);
         assert_eq!(args(r#"a("", "  b ")"#), [(None, String::new()), (None, "  b ".to_owned())]);
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_must_be_is_quoted() {
+    fn values_are_quoted_only_if_necessary() {
         assert_eq!(quoted("a = b.c"), "a = b.c");
         assert_eq!(quoted("a: b"), "\"a: b\"");
         assert_eq!(quoted("a  b"), "\"a  b\"");
@@ -284,24 +286,27 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_where() {
-        assert_eq!(error_of(""), (0, "the text is empty".to_owned()));
-        assert_eq!(error_of("  3"), (2, "no word begins here".to_owned()));
-        assert_eq!(error_of("ä"), (0, "no word begins here".to_owned()));
-        assert_eq!(error_of("a(1"), (1, "the parenthesis is not closed".to_owned()));
-        assert_eq!(error_of("a(1,"), (1, "the parenthesis is not closed".to_owned()));
-        assert_eq!(error_of("a("), (1, "the parenthesis is not closed".to_owned()));
-        assert_eq!(error_of("a(1,)"), (4, "there is no value here".to_owned()));
-        assert_eq!(error_of("a(ä, b: )"), (8, "there is no value here".to_owned()));
-        assert_eq!(error_of("a(\"ä"), (2, "the quote is not closed".to_owned()));
-        assert_eq!(error_of("a(\"b\"c)"), (5, "there is text after the closing quote".to_owned()));
-        assert_eq!(error_of("a() b"), (4, "there is text after the end".to_owned()));
-        assert_eq!(error_of("a(\u{1})"), (2, "a control character stands here".to_owned()));
+    fn errors_have_positions() {
+        assert_eq!(error_of(""), (0, "empty text".to_owned()));
+        assert_eq!(error_of("  3"), (2, "expected a word".to_owned()));
+        assert_eq!(error_of("ä"), (0, "expected a word".to_owned()));
+        assert_eq!(error_of("a(1"), (1, "unclosed parenthesis".to_owned()));
+        assert_eq!(error_of("a(1,"), (1, "unclosed parenthesis".to_owned()));
+        assert_eq!(error_of("a("), (1, "unclosed parenthesis".to_owned()));
+        assert_eq!(error_of("a(1,)"), (4, "missing value".to_owned()));
+        assert_eq!(error_of("a(ä, b: )"), (8, "missing value".to_owned()));
+        assert_eq!(error_of("a(\"ä"), (2, "unclosed quote".to_owned()));
+        assert_eq!(
+            error_of("a(\"b\"c)"),
+            (5, "unexpected text after the closing quote".to_owned())
+        );
+        assert_eq!(error_of("a() b"), (4, "unexpected text after the end".to_owned()));
+        assert_eq!(error_of("a(\u{1})"), (2, "unexpected control character".to_owned()));
         assert_eq!(error_of(&"a".repeat(4001)).0, 0);
     }
 
     #[test]
-    fn names_are_known_and_stand_once() {
+    fn names_must_be_known_and_unique() {
         let only = |text| parse(text).unwrap().only(&["days", "zone"]).unwrap_err();
         assert_eq!(only("a(zon: x)").hint.as_deref(), Some("did you mean zone?"));
         assert_eq!(only("a(zone: x, zone: y)").message, "zone is given twice");
@@ -310,14 +315,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in r#"[a-b(),:" é\n]{0,40}"#) {
+        fn any_text_is_parsed_or_refused(text in r#"[a-b(),:" é\n]{0,40}"#) {
             if let Err(error) = parse(&text) {
                 prop_assert!(error.at <= text.chars().count());
             }
         }
 
         #[test]
-        fn a_value_survives_its_quoting(value in r#"[a-c(),:" é\n]{0,20}"#) {
+        fn quoted_values_round_trip(value in r#"[a-c(),:" é\n]{0,20}"#) {
             let call = parse(&format!("a({}, name: {0})", quoted(&value))).unwrap();
             prop_assert_eq!(&call.args[0].value, &value);
             prop_assert_eq!(&call.args[0].name, &None);

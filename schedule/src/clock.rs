@@ -5,10 +5,10 @@ use std::fmt;
 use crate::error::ValidationError;
 use crate::vocabulary::{DAY, TimeOfDay};
 
-/// The times of every day that fires at all, never none.
+/// The times of day of a cadence; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// Each once, ascending.
+    /// These times, in ascending order.
     At(Vec<TimeOfDay>),
     /// Midnight and each step after it.
     Every(Step),
@@ -17,7 +17,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// The first time at or after a second of the day.
+    /// Returns the first time at or after a second of the day.
     pub fn first(&self, from: u32) -> Option<u32> {
         match self {
             Self::At(times) => {
@@ -55,12 +55,12 @@ fn first_of_fields([hours, minutes, seconds]: [&[u16]; 3], from: u32) -> Option<
     }
 }
 
-/// The least value that is not below `from`.
+/// Returns the smallest value that is not below `from`.
 fn first_of(values: &[u16], from: u32) -> Option<u32> {
     values.iter().map(|value| u32::from(*value)).find(|value| *value >= from)
 }
 
-/// A step of `every(…)` as it was written.
+/// The step of `every(…)` as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     count: u32,
@@ -81,17 +81,17 @@ const UNITS: &[Unit] = &[
 ];
 
 impl Step {
-    /// Reads `5 minutes`.
+    /// Parses `5 minutes`.
     ///
     /// # Errors
-    /// Anything but a number and a unit; more than 24 hours.
+    /// Fails if the text is not a number and a unit, or exceeds 24 hours.
     pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
         let hint = "1 second to 24 hours, such as 5 minutes";
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let word = text[digits..].trim().to_lowercase();
         let unit = UNITS.iter().find(|unit| unit.words.contains(&word.as_str()));
         let (Ok(count), Some(unit)) = (text[..digits].parse::<u32>(), unit) else {
-            let message = "every needs a number of seconds, minutes or hours";
+            let message = "every requires a number of seconds, minutes or hours";
             return Err(ValidationError::new(at, message).hint(hint));
         };
         if count == 0 || u64::from(count) * u64::from(unit.seconds) > u64::from(DAY) {
@@ -104,7 +104,7 @@ impl Step {
         self.count * self.unit.seconds
     }
 
-    /// "5 minutes", or "minute" for one of them.
+    /// Returns "5 minutes", or "minute" for a single one.
     pub fn described(self) -> String {
         if self.count == 1 { self.unit.one.to_owned() } else { self.to_string() }
     }

@@ -1,8 +1,8 @@
-//! Cron expressions: which dates and which times of day one means.
+//! Cron expressions: their dates and times of day.
 //!
-//! The fields are read and the dates judged by croner; the walk along the calendar and the changes
-//! of the clock are this crate's own, as for every other cadence, and so croner's rules for them
-//! play no part.
+//! croner parses the fields and matches the dates; the walk through the calendar and the clock
+//! changes are this crate's own, as for every other cadence, so croner's rules for them do not
+//! apply.
 
 use croner::Cron as Fields;
 use croner::errors::CronError;
@@ -30,17 +30,17 @@ impl PartialEq for Cron {
 impl Eq for Cron {}
 
 impl Cron {
-    /// Reads five fields, or six with the seconds first.
+    /// Parses five fields, or six with the seconds first.
     ///
     /// # Errors
-    /// What croner does not understand; a year.
+    /// Fails if croner does not accept the expression, or it contains a year.
     pub fn read(text: &str, at: usize) -> Result<(Self, Clock), ValidationError> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let count = text.split(' ').count();
         if !text.starts_with('@') && !(5..=6).contains(&count) {
             let message = format!("a cron expression has 5 or 6 fields, not {count}");
             return Err(ValidationError::new(at, message).hint(
-                "minute hour day-of-month month day-of-week, with seconds before them or not",
+                "minute hour day-of-month month day-of-week, optionally with seconds first",
             ));
         }
         let parser = CronParser::builder().year(Year::Disallowed).build();
@@ -63,7 +63,7 @@ impl Cron {
         &self.text
     }
 
-    /// Whether second, minute or hour begin with `*`.
+    /// Whether the second, minute or hour field begins with `*`.
     pub fn follows_wall_clock(&self) -> bool {
         self.follows_wall_clock
     }
@@ -73,13 +73,13 @@ impl Cron {
         let weekday = date.weekday().to_sunday_zero_offset().unsigned_abs();
         let weekday = Weekday::from_days_from_sunday(weekday.into());
         let pattern = &self.fields.pattern;
-        // Neither errs for a date that exists.
+        // Neither call fails for a date that exists.
         pattern.month_match(month).unwrap_or(false)
             && pattern.day_match(date.year().into(), month, day, weekday).unwrap_or(false)
     }
 }
 
-/// croner's sentence as a fragment.
+/// Converts croner's sentence into a fragment.
 fn fragment(error: &CronError) -> String {
     let text = match error {
         CronError::InvalidPattern(text)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_of_month_or_a_day_of_week_is_enough() {
+    fn a_matching_day_of_month_or_day_of_week_is_sufficient() {
         assert_eq!(days("0 0 13 * FRI", 2026, 3), [6, 13, 20, 27]);
         assert_eq!(days("0 0 10 * 5", 2026, 3), [6, 10, 13, 20, 27]);
         assert_eq!(days("0 0 13 * +5", 2026, 4), [] as [i8; 0]);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn last_nearest_and_nth_are_known() {
+    fn last_nearest_and_nth_are_supported() {
         assert_eq!(days("0 0 L * *", 2028, 2), [29]);
         assert_eq!(days("0 0 15W * *", 2026, 3), [16]);
         assert_eq!(days("0 0 LW * *", 2026, 5), [29]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_cron_is_refused() {
+    fn invalid_expressions_are_refused() {
         let message = |text| Cron::read(text, 0).unwrap_err().message;
         assert_eq!(message("0 2 * *"), "a cron expression has 5 or 6 fields, not 4");
         assert_eq!(message("0 0 2 * * * 2026"), "a cron expression has 5 or 6 fields, not 7");
@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[0-9*/,#LW?+A-Zé@-]{0,6}( [0-9*/,#LW?+-]{1,6}){0,6}") {
+        fn any_text_is_parsed_or_refused(text in "[0-9*/,#LW?+A-Zé@-]{0,6}( [0-9*/,#LW?+-]{1,6}){0,6}") {
             if let Ok((cron, clock)) = Cron::read(&text, 0) {
                 clock.first(0);
                 cron.holds(date(2026, 2, 28));

@@ -1,4 +1,4 @@
-//! Schedules as they are declared, and what a person sets on them.
+//! Declares schedules, and changes the settings that belong to operators.
 
 use queue::QueueError;
 use queue::enum_column;
@@ -23,36 +23,36 @@ const ADJUST: &str = "/* schedule.adjust */ SELECT mill.adjust_schedule($1, $2)"
 
 const RUN_NOW: &str = "/* schedule.run_now */ SELECT mill.run_now($1, $2)";
 
-/// What a declaration came to.
+/// Result of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PutResult {
-    /// There was no such schedule.
+    /// The schedule did not exist.
     New,
-    /// It is another one now.
+    /// The schedule was changed.
     Changed,
-    /// It is what it was.
+    /// The schedule was the same.
     Unchanged,
 }
 
-/// A schedule whose declaration is there.
+/// A schedule with a current declaration.
 #[derive(Clone, Debug)]
 pub struct DeclaredSchedule {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// Where it is declared.
+    /// Place of the declaration.
     pub declared_in: DeclaredIn,
-    /// The document that [`put`] would take for it.
+    /// The document that [`put`] accepts for it.
     pub definition: Value,
-    /// Whether a person lets it fire.
+    /// Whether an operator has enabled it.
     pub enabled: bool,
 }
 
-/// Makes a schedule what the document says, as `mill.put_schedule` describes it. `declared_as`: the
-/// procedure whose comment it is.
+/// Creates or changes a schedule according to a document, as described at `mill.put_schedule`.
+/// `declared_as` is the procedure whose comment contains the declaration.
 ///
 /// # Errors
-/// What a schedule cannot be; it is declared elsewhere; database trouble.
+/// Fails if the document is invalid or the schedule is declared elsewhere.
 pub async fn put(
     client: &impl GenericClient,
     definition: &Value,
@@ -77,10 +77,10 @@ pub async fn put(
     }
 }
 
-/// These schedules do not fire any more; nothing is deleted. Returns which of them there were.
+/// Disables these schedules permanently without deleting anything. Returns those that existed.
 ///
 /// # Errors
-/// Database trouble; a missing right.
+/// Fails if the role lacks the privilege.
 pub async fn remove(
     client: &impl GenericClient,
     names: &[String],
@@ -89,10 +89,7 @@ pub async fn remove(
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
-/// Every schedule whose declaration is there, by name.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every schedule with a current declaration, by name.
 pub async fn declared(client: &impl GenericClient) -> Result<Vec<DeclaredSchedule>, QueueError> {
     let rows = client.query_typed(DECLARED, &[]).await?;
     let declared = |row: &tokio_postgres::Row| {
@@ -106,10 +103,10 @@ pub async fn declared(client: &impl GenericClient) -> Result<Vec<DeclaredSchedul
     rows.iter().map(declared).collect()
 }
 
-/// Lets a schedule fire, from now on, or not; `false`: there is none of that name.
+/// Enables or disables a schedule. Returns `false` if it does not exist.
 ///
 /// # Errors
-/// Database trouble; a missing right.
+/// Fails if the role lacks the privilege.
 pub async fn enable(
     client: &impl GenericClient,
     name: &str,
@@ -119,11 +116,11 @@ pub async fn enable(
     Ok(client.query_typed(ENABLE, &params).await?[0].try_get(0)?)
 }
 
-/// Sets what is a person's: `max_attempts`, `retry_interval`, `jitter`; null: as it is declared.
-/// `false`: there is none of that name.
+/// Overrides settings that belong to operators: `max_attempts`, `retry_interval`, `jitter`; null
+/// restores the declared value. Returns `false` if the schedule does not exist.
 ///
 /// # Errors
-/// A value out of its range; database trouble; a missing right.
+/// Fails if a value is out of range or the role lacks the privilege.
 pub async fn adjust(
     client: &impl GenericClient,
     name: &str,
@@ -133,11 +130,12 @@ pub async fn adjust(
     Ok(client.query_typed(ADJUST, &params).await?[0].try_get(0)?)
 }
 
-/// Starts a run of a schedule and leaves its timing alone; the caller rings. `None`: there is none
-/// of that name.
+/// Starts a run of a schedule without changing its timing; the caller notifies the workers. Returns
+/// `None` if the schedule does not exist.
 ///
 /// # Errors
-/// A run goes on that another must not overlap, but for `force`; database trouble; a missing right.
+/// Fails if a run is in progress and must not overlap, unless `force` is set, or if the role lacks
+/// the privilege.
 pub async fn run_now(
     client: &impl GenericClient,
     name: &str,

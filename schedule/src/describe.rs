@@ -1,4 +1,4 @@
-//! Timings in words, for a person.
+//! Describes timings in English.
 
 use crate::cadence::Cadence;
 use crate::clock::Clock;
@@ -9,7 +9,7 @@ use crate::trigger::{Source, Trigger};
 use crate::vocabulary::{MONDAY_TO_FRIDAY, MONTH, ORDINAL, WEEKDAY, WEEKEND, WordSet, and};
 
 impl Timing {
-    /// What it fires on, in words: "every weekday at 03:15 Europe/Berlin".
+    /// Returns a description such as "every weekday at 03:15 Europe/Berlin".
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -20,7 +20,7 @@ impl Timing {
     }
 }
 
-/// A timing as it is written, in words; as it is, if it cannot be read.
+/// Returns the description of a timing; returns the text itself if it cannot be parsed.
 #[must_use]
 pub fn describe_timing(timing: &str) -> String {
     Timing::parse(timing).map_or_else(|_| timing.to_owned(), |timing| timing.describe())
@@ -29,9 +29,9 @@ pub fn describe_timing(timing: &str) -> String {
 fn describe_cadence(cadence: &Cadence) -> String {
     let filter = &cadence.filter;
     let count = cadence.interval.map(|interval| interval.count).filter(|count| *count > 1);
-    // Every day but for some is told as those days.
-    let daily = matches!(cadence.rule, Rule::Daily) && count.is_none();
-    let mut text = days(cadence, count, filter.days.filter(|_| daily));
+    // A daily cadence restricted to some weekdays is described by these weekdays.
+    let by_weekday = matches!(cadence.rule, Rule::Daily) && count.is_none();
+    let mut text = days(cadence, count, filter.days.filter(|_| by_weekday));
     match (&cadence.rule, &cadence.clock) {
         (Rule::Once(_), _) | (_, Clock::Every(_) | Clock::Fields { .. }) => (),
         _ => text += &format!(" at {}", and(&cadence.times())),
@@ -42,7 +42,7 @@ fn describe_cadence(cadence: &Cadence) -> String {
     if cadence.zone_name() != "UTC" {
         text += &format!(" {}", cadence.zone_name());
     }
-    if let Some(days) = filter.days.filter(|_| !daily) {
+    if let Some(days) = filter.days.filter(|_| !by_weekday) {
         text += &format!(" on {}", WEEKDAY.described(days));
     }
     if let Some(weeks) = filter.weeks {
@@ -59,7 +59,7 @@ fn describe_cadence(cadence: &Cadence) -> String {
     text
 }
 
-/// The dates in words, up to the times of day.
+/// Returns the dates in words, up to the times of day.
 fn days(cadence: &Cadence, count: Option<u16>, only: Option<WordSet>) -> String {
     let each = |what: &str| count.map_or(String::new(), |count| format!("every {count} {what} "));
     match &cadence.rule {
@@ -86,7 +86,7 @@ fn days(cadence: &Cadence, count: Option<u16>, only: Option<WordSet>) -> String 
     }
 }
 
-/// Behind "every".
+/// Returns the words after "every".
 fn weekdays(days: WordSet) -> String {
     match days {
         MONDAY_TO_FRIDAY => "weekday".to_owned(),
@@ -115,7 +115,7 @@ fn describe_trigger(trigger: &Trigger) -> String {
         Source::Probe(_) => ("the probe".to_owned(), "counts"),
     };
     let mut when = Vec::new();
-    // The first one names what is looked at.
+    // The first condition names the table or probe.
     let of = |when: &[String]| if when.is_empty() { format!("of {what} ") } else { String::new() };
     if let Some(count) = trigger.rows {
         let plural = if count == 1 { "" } else { "s" };
@@ -128,10 +128,7 @@ fn describe_trigger(trigger: &Trigger) -> String {
     if let Some(debounce) = trigger.new_rows {
         let any = if when.is_empty() { "any row" } else { "any" };
         let debounce = duration::format(debounce);
-        when.push(format!(
-            "{any} {}is new, then not before {debounce} after the last fire",
-            of(&when)
-        ));
+        when.push(format!("{any} {}is new, at least {debounce} after the last fire", of(&when)));
     }
     format!("when {}; checked every {}", when.join(", or "), duration::format(trigger.every()))
 }

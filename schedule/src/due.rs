@@ -1,4 +1,4 @@
-//! What is due: which fires of a cadence are fired now, and which have been missed.
+//! Decides which fires of a cadence are due now, and which were missed.
 
 use std::time::Duration;
 
@@ -6,43 +6,44 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cadence::Cadence;
 
-/// A fire that is no later than this is on time.
+/// A fire that is at most this late is on time.
 pub const ON_TIME: Duration = Duration::from_secs(10);
 
-/// So many fires are counted one by one.
+/// Maximum number of fires that are counted one by one.
 const MAX_COUNTED: usize = 100_000;
 
-/// Where the count goes on when there are more: so long before now.
+/// If there are more, counting resumes this long before now.
 const RESUME_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
-/// What happens to fires that are late.
+/// Policy for late fires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatchUpPolicy {
-    /// So many of the late ones are fired, the newest.
+    /// Number of late fires to catch up, the newest ones.
     pub catch_up: usize,
-    /// None is fired that is later than this; `None`: however late.
+    /// Maximum lateness of a fire; `None` means unlimited.
     pub max_lateness: Option<Duration>,
 }
 
-/// What is due.
+/// Due and missed fires.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DueFires {
-    /// To be fired, ascending.
+    /// Fires to start now, in ascending order.
     pub fires: Vec<Timestamp>,
-    /// How many are too late.
+    /// Number of missed fires.
     pub missed: u64,
-    /// The first of these.
+    /// The first missed fire.
     pub missed_from: Option<Timestamp>,
-    /// The last of these.
+    /// The last missed fire.
     pub missed_to: Option<Timestamp>,
     /// The first fire after now.
     pub next_fire_at: Option<Timestamp>,
-    /// There were more than can be counted: those after the first 100,000 and before the last hour
-    /// are missed too, and are not in `missed`. Nothing before the last hour is fired.
+    /// Whether there were too many fires to count: those after the first 100,000 and before the
+    /// last hour are missed as well, and are not included in `missed`. No fire before the last hour
+    /// is started.
     pub uncounted: bool,
 }
 
-/// Judges the fires from `next_fire_at`, which is one, up to `now`, both inclusive.
+/// Evaluates the fires from `next_fire_at`, which must be one, up to `now`, both inclusive.
 #[must_use]
 pub fn due(
     cadence: &Cadence,
@@ -82,7 +83,7 @@ impl DueFires {
     }
 }
 
-/// How long before now; nothing for a fire to come.
+/// Time from the fire to now; zero for a future fire.
 fn lateness(fire: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(fire)).unwrap_or(Duration::ZERO)
 }
@@ -110,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_come_is_not_due() {
+    fn future_fires_are_not_due() {
         let (daily, fire) = (cadence("daily(09:00)"), at("2026-03-02T09:00:00Z"));
         let due = due(&daily, fire, at("2026-03-02T08:59:59.999Z"), CatchUpPolicy::default());
         assert_eq!(due, DueFires { next_fire_at: Some(fire), ..DueFires::default() });
     }
 
     #[test]
-    fn on_time_is_fired_without_any_catching_up() {
+    fn fires_on_time_need_no_catch_up() {
         let (every, fire) = (cadence("every(4 s)"), at("2026-03-02T09:00:00Z"));
         let policy = CatchUpPolicy { catch_up: 0, max_lateness: Some(Duration::ZERO) };
         let due = due(&every, fire, at("2026-03-02T09:00:14Z"), policy);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_the_late_ones_are_caught_up() {
+    fn the_newest_late_fires_are_caught_up() {
         let (every, fire) = (cadence("every(1 hour)"), at("2026-03-02T01:00:00Z"));
         let now = at("2026-03-02T09:30:00Z");
         let three = CatchUpPolicy { catch_up: 3, max_lateness: None };
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_fire_leaves_no_next_one() {
+    fn there_is_no_next_fire_after_the_last() {
         let (once, fire) = (cadence("once(2026-03-02 09:00)"), at("2026-03-02T09:00:00Z"));
         let policy = CatchUpPolicy { catch_up: 1, max_lateness: None };
         let due = due(&once, fire, at("2026-04-02T09:00:00Z"), policy);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_uncounted_that_ends_in_the_last_hour() {
+    fn fires_that_end_in_the_last_hour_are_counted() {
         let (every, now) = (cadence("every(1 s)"), at("2026-03-02T09:00:00Z"));
         let fire = now - SignedDuration::from_secs(100_500);
         let policy = CatchUpPolicy { catch_up: 1000, max_lateness: None };
@@ -180,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_fire_is_fired_or_missed(
+        fn each_fire_is_started_or_missed(
             step in 1_u32..5000, late in 0_i64..200_000, catch_up in 0_usize..9, most in 0_u64..9000,
         ) {
             let every = cadence(&format!("every({step} s)"));

@@ -1,10 +1,10 @@
-//! Lengths of time in schedules: `10 min`, `1h 30min`, `0.5s`.
+//! Durations in schedules: `10 min`, `1h 30min`, `0.5s`.
 
 use std::time::Duration;
 
 use crate::error::{ValidationError, truncated};
 
-/// Words for a unit and its milliseconds.
+/// Names of a unit, and its milliseconds.
 const UNITS: &[(&[&str], u128)] = &[
     (&["ms", "millisecond", "milliseconds"], 1),
     (&["s", "sec", "secs", "second", "seconds"], 1_000),
@@ -13,16 +13,16 @@ const UNITS: &[(&[&str], u128)] = &[
     (&["d", "day", "days"], 86_400_000),
 ];
 
-/// No length of time in a schedule is longer, about 27 years.
+/// Maximum duration in a schedule, about 27 years.
 const MAX_MS: u128 = 10_000 * 86_400_000;
 
-/// Reads numbers with units, exact to the millisecond.
+/// Parses numbers with units, exact to the millisecond.
 ///
 /// # Errors
-/// A number without unit, an unknown unit, more than 10,000 days.
+/// Fails on a number without unit, an unknown unit, or more than 10,000 days.
 pub(crate) fn parse(text: &str, at: usize) -> Result<Duration, ValidationError> {
     let form = || {
-        let message = format!("\"{}\" is not a length of time", truncated(text));
+        let message = format!("\"{}\" is not a duration", truncated(text));
         ValidationError::new(at, message)
             .hint("a number with ms, s, min, h or days, such as 10 min")
     };
@@ -41,7 +41,7 @@ pub(crate) fn parse(text: &str, at: usize) -> Result<Duration, ValidationError> 
         total += milliseconds(number, unit).ok_or_else(form)?;
         left = rest.trim_start();
         if total > MAX_MS {
-            return Err(ValidationError::new(at, "the length of time is longer than 10000 days"));
+            return Err(ValidationError::new(at, "the duration exceeds 10000 days"));
         }
     }
     u64::try_from(total).map(Duration::from_millis).map_err(|_| form())
@@ -52,7 +52,7 @@ fn unit_ms(word: &str) -> Option<u128> {
     UNITS.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, ms)| *ms)
 }
 
-/// `number` of `unit`, if that is a whole number of milliseconds.
+/// Returns `number` of `unit`, if that is an integral number of milliseconds.
 fn milliseconds(number: &str, unit: u128) -> Option<u128> {
     let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || whole.len() > 15 || part.is_empty() || part.len() > 9 {
@@ -64,8 +64,8 @@ fn milliseconds(number: &str, unit: u128) -> Option<u128> {
     parts.is_multiple_of(scale).then_some(whole + parts / scale)
 }
 
-/// The length in one unit: the largest of which there are at least two, so that what is short stays
-/// in the unit people give it in: `60 s`, `10 min`, `24 h`.
+/// Formats the duration in one unit: the largest of which there are at least two, so that short
+/// durations keep the unit in which they are usually given: `60 s`, `10 min`, `24 h`.
 pub(crate) fn format(span: Duration) -> String {
     let ms = span.as_millis();
     let fits =
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_shown_in_one_unit() {
+    fn a_duration_is_formatted_in_one_unit() {
         let format = |ms| format(Duration::from_millis(ms));
         assert_eq!(format(60_000), "60 s");
         assert_eq!(format(600_000), "10 min");
@@ -114,14 +114,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_the_same(ms in 0_u64..900_000_000_000, step in 0_usize..5) {
+        fn formatted_durations_round_trip(ms in 0_u64..900_000_000_000, step in 0_usize..5) {
             let unit = [1, 1_000, 60_000, 3_600_000, 86_400_000][step];
             let span = Duration::from_millis(ms / unit * unit % 864_000_000_000);
             prop_assert_eq!(parse(&format(span), 0).unwrap(), span);
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[0-9. a-zµ-]{0,20}") {
+        fn any_text_is_parsed_or_refused(text in "[0-9. a-zµ-]{0,20}") {
             let _ = parse(&text, 0);
         }
     }

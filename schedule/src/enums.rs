@@ -1,55 +1,55 @@
-//! Closed sets of words about schedules, as the schema has them.
+//! Enums of schedules, as defined in the schema.
 
 queue::pg_enum! {
-    /// What makes a schedule fire.
+    /// The cause of a schedule's fires.
     FireMode {
-        /// A person only.
+        /// A user only.
         Manual = "manual",
         /// The clock.
         Scheduled = "scheduled",
-        /// What is in a table.
+        /// Rows of a table or a probe.
         Triggered = "triggered",
     }
 }
 
 queue::pg_enum! {
-    /// What becomes of a fire while a run of the schedule goes on.
+    /// Treatment of a fire while a run of the schedule is in progress.
     Overlap {
-        /// It is left out, and recorded.
+        /// The fire is skipped and logged.
         Skip = "skip",
-        /// One waits for the end of that run.
+        /// One fire waits for the end of that run.
         Queue = "queue",
-        /// It starts another run.
+        /// The fire starts another run.
         Allow = "allow",
     }
 }
 
 queue::pg_enum! {
-    /// Where a schedule is declared.
+    /// The place where a schedule is declared.
     DeclaredIn {
-        /// In the COMMENT of a procedure.
+        /// The COMMENT of a procedure.
         Comment = "comment",
-        /// In a file that was applied.
+        /// A file that was applied.
         File = "file",
-        /// By a call of `mill.set_schedule`.
+        /// A call of `mill.set_schedule`.
         Call = "call",
     }
 }
 
 queue::pg_enum! {
-    /// What happened to a schedule.
+    /// An event of a schedule.
     Event {
         /// A run was started.
         Fired = "fired",
-        /// A run that goes on was in the way.
+        /// A fire was skipped because a run was in progress.
         Skipped = "skipped",
         /// A run has ended.
         Completed = "completed",
-        /// It could not fire, or what it looks at could not be read.
+        /// The schedule could not fire, or its trigger could not be evaluated.
         Error = "error",
-        /// Nobody ticked in time.
+        /// Fires were missed because no worker ticked in time.
         Missed = "missed",
-        /// The worker of a task of it died.
+        /// The worker of one of its tasks died.
         Reclaimed = "reclaimed",
     }
 }

@@ -1,16 +1,16 @@
-//! What is wrong with a text, where, and what would be right.
+//! Errors in a text, with position and hint.
 
 use serde::Serialize;
 
-/// One thing in a text that cannot be read, or that cannot be meant.
+/// An error in a text: a part that cannot be parsed or is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ValidationError {
-    /// Where, in characters from the start of the text, from 0.
+    /// Position in the text, in characters from 0.
     pub at: usize,
-    /// What is wrong: a lower-case fragment.
+    /// The problem, as a lower-case fragment.
     pub message: String,
-    /// What would be right.
+    /// The expected input.
     pub hint: Option<String>,
 }
 
@@ -23,7 +23,8 @@ impl ValidationError {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// `word` is none of `known`: the hint names the nearest of them, or all when none is near.
+    /// The error for a `word` that is not in `known`; the hint names the most similar known word,
+    /// or all of them if none is similar.
     pub(crate) fn unknown(at: usize, what: &str, word: &str, known: &[&str]) -> Self {
         let found = Self::new(at, format!("unknown {what} \"{}\"", truncated(word)));
         match nearest(word, known) {
@@ -33,7 +34,7 @@ impl ValidationError {
     }
 }
 
-/// A word for a message: nobody reads thousands of characters of it.
+/// Truncates a word for a message, which may be thousands of characters long.
 pub(crate) fn truncated(word: &str) -> String {
     match word.char_indices().nth(60) {
         Some((end, _)) => format!("{}…", &word[..end]),
@@ -41,7 +42,7 @@ pub(crate) fn truncated(word: &str) -> String {
     }
 }
 
-/// The known word that differs least, if it differs in no more than a third of its letters.
+/// Returns the most similar known word, if at most a third of its letters differ.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if word.chars().count() > 40 {
         return None;
@@ -51,7 +52,7 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     near.filter(|(far, known)| *far <= (known.len() / 3).max(1)).min().map(|(_, known)| known)
 }
 
-/// How many letters must be put in, taken out or changed, two swapped neighbours counting as one.
+/// Returns the number of letters to insert, delete or change; two swapped neighbours count as one.
 fn distance(one: &str, other: &str) -> usize {
     let one: Vec<char> = one.chars().collect();
     let other: Vec<char> = other.chars().collect();
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_pen_is_recognised() {
+    fn a_typo_is_recognized() {
         let known = ["daily", "weekly", "monthly"];
         assert_eq!(nearest("dialy", &known), Some("daily"));
         assert_eq!(nearest("WEEKLI", &known), Some("weekly"));
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_word_is_cut_in_the_message() {
+    fn a_long_word_is_truncated_in_the_message() {
         let found = ValidationError::unknown(0, "word", &"ä".repeat(3000), &["daily"]);
         assert!(found.message.chars().count() < 90, "{}", found.message);
     }

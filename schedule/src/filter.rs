@@ -1,5 +1,5 @@
-//! Filters on a cadence. All of them must hold for the date and time of the wall clock as written,
-//! before a change of the clock moves it.
+//! Filters on a cadence. All of them must match the date and time of the wall clock as written,
+//! before a clock change moves it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use crate::error::ValidationError;
 use crate::vocabulary::{LAST, TimeOfDay, WordSet};
 
-/// What must hold besides the cadence itself; `None` holds always.
+/// The conditions of a filter; `None` always matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     pub days: Option<WordSet>,
@@ -31,14 +31,14 @@ pub(crate) fn weekday(date: Date) -> u8 {
     date.weekday().to_monday_zero_offset().unsigned_abs()
 }
 
-/// Whether the date lies in one of these sevens of its month, counted from its start or end. For a
-/// weekday this is also "the nth one of the month".
+/// Whether the date is in one of these weeks of its month, counted in sevens from its start or end.
+/// For a weekday this is the same as "the nth one of the month".
 pub(crate) fn holds_week(weeks: WordSet, date: Date) -> bool {
     let day = date.day().unsigned_abs();
     weeks.holds((day - 1) / 7) || weeks.holds(LAST) && day + 7 > date.days_in_month().unsigned_abs()
 }
 
-/// From the first time inclusive to the second exclusive, over midnight if the second is earlier.
+/// From the first time inclusive to the second exclusive; spans midnight if the second is earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub from: TimeOfDay,
@@ -46,19 +46,19 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Reads `09:00-17:00`.
+    /// Parses `09:00-17:00`.
     pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
         let Some((from, to)) = text.split_once('-') else {
-            return Err(ValidationError::new(at, "two times of day are needed").hint("09:00-17:00"));
+            return Err(ValidationError::new(at, "expected two times of day").hint("09:00-17:00"));
         };
         let from = TimeOfDay::read(from.trim(), at)?;
         let to = TimeOfDay::read(to.trim(), at).map_err(|error| match to.trim() {
-            "24:00" => error.hint("00:00 as the end is the end of the day"),
+            "24:00" => error.hint("use 00:00 for the end of the day"),
             _ => error,
         })?;
         if from == to {
             return Err(ValidationError::new(at, "the two times are equal")
-                .hint("leave between away for the whole day"));
+                .hint("omit between for the whole day"));
         }
         Ok(Self { from, to })
     }
@@ -68,7 +68,7 @@ impl Window {
         if self.from < self.to { after_from && before_to } else { after_from || before_to }
     }
 
-    /// The first second of the same day inside the window, at or after `time`.
+    /// Returns the first second of the same day inside the window, at or after `time`.
     pub fn first(self, time: u32) -> Option<u32> {
         if self.holds(time) {
             return Some(time);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_may_go_over_midnight() {
+    fn a_window_may_span_midnight() {
         let window = |text| Window::read(text, 0).unwrap();
         let first = |text, hour: u32| window(text).first(hour * 3600).map(|time| time / 3600);
         let day = "09:00-17:00";

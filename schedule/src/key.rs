@@ -1,8 +1,8 @@
-//! The key under which the settings of a schedule are kept.
+//! The key under which the settings of a schedule are stored.
 //!
-//! It is made from what a person would call the schedule: its word and its positional arguments, in
-//! one order. Filters, zone and intervals are no part of it, so that who changes one of them keeps
-//! his settings.
+//! The key consists of the natural name of the schedule: its word and its positional arguments,
+//! sorted. Filters, zone and intervals are not part of the key, so that a change of one of them
+//! keeps the settings.
 
 use crate::cadence::Cadence;
 use crate::call::Call;
@@ -12,11 +12,11 @@ use crate::timing::Timing;
 use crate::trigger::{Source, Trigger};
 use crate::vocabulary::{ORDINAL, WEEKDAY};
 
-/// Longest key, in bytes.
+/// Maximum length of a key, in bytes.
 const MAX_BYTES: usize = 100;
 
 impl Timing {
-    /// The key: `[a-z0-9_]`, at most 100 bytes, the same for the same content.
+    /// Returns the key: `[a-z0-9_]`, at most 100 bytes, the same for the same content.
     #[must_use]
     pub fn key(&self) -> String {
         match self {
@@ -31,10 +31,10 @@ impl Timing {
     }
 }
 
-/// Reads `key: …`.
+/// Parses `key: …`.
 ///
 /// # Errors
-/// Other characters than `[a-z0-9_]`; more than 100.
+/// Fails on characters other than `[a-z0-9_]`, or more than 100 of them.
 pub(crate) fn read(call: &Call) -> Result<Option<String>, ValidationError> {
     let Some(arg) = call.named("key") else { return Ok(None) };
     let key = arg.value.to_ascii_lowercase();
@@ -42,7 +42,7 @@ pub(crate) fn read(call: &Call) -> Result<Option<String>, ValidationError> {
     if fits && (1..=MAX_BYTES).contains(&key.len()) {
         Ok(Some(key))
     } else {
-        Err(ValidationError::new(arg.at, "this is no key")
+        Err(ValidationError::new(arg.at, "invalid key")
             .hint("letters a to z, digits and _, at most 100 of them"))
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn read(call: &Call) -> Result<Option<String>, ValidationError> {
 fn of_cadence(cadence: &Cadence) -> String {
     let named = match &cadence.rule {
         Rule::Daily | Rule::Every => Vec::new(),
-        // One by one: mon-fri is not the same as mon, fri.
+        // Each day separately: mon-fri differs from mon, fri.
         Rule::Weekly(days) => WEEKDAY.short(*days),
         Rule::Nth { ordinals, weekdays } => {
             [ORDINAL.short(*ordinals), WEEKDAY.short(*weekdays)].concat()
@@ -73,7 +73,8 @@ fn of_trigger(trigger: &Trigger) -> String {
     }
 }
 
-/// Each run of other characters as one `_`; what is too long is told apart by a number made of it.
+/// Replaces each run of other characters by one `_`; a text that is too long is cut, and a hash
+/// keeps it unique.
 fn plain(text: &str) -> String {
     let text = text.to_lowercase();
     let words = text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit()));
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_made_of_the_content() {
+    fn a_key_is_derived_from_the_content() {
         assert_eq!(key("manual"), "manual");
         assert_eq!(key("daily(09:00)"), "daily_09_00");
         assert_eq!(key("daily(17:00, 09:00)"), "daily_09_00_17_00");
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_no_part_of_a_key() {
+    fn filters_are_not_part_of_a_key() {
         let text = "daily(09:00, days: mon, months: jan, zone: Europe/Berlin, every: 2)";
         assert_eq!(key(text), "daily_09_00");
         assert_eq!(key("daily(09:00, key: My_Key)"), "my_key");
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_key_is_cut_and_stays_its_own() {
+    fn a_long_key_is_truncated_and_stays_unique() {
         let of = |last: &str| {
             let times: Vec<String> = (0..23).map(|hour| format!("{hour:02}:30")).collect();
             key(&format!("daily({}, {last})", times.join(", ")))

@@ -1,8 +1,8 @@
-//! Schedules: when a job fires, from the text that says so to the instants.
+//! Schedules: from the text of a timing to the instants at which a job fires.
 //!
-//! Most of it is pure: texts in, instants out. No clock and no zone of the machine is asked; whoever
-//! calls brings the time. `tick`, `declare`, `reconcile`, `queries`,
-//! `page` and `probe` talk to the database.
+//! Most modules are pure functions from texts to instants. They read neither the clock nor the time
+//! zone of the machine; the caller passes the time. `tick`, `declare`, `reconcile`, `queries`,
+//! `page` and `probe` access the database.
 
 pub mod annotation;
 mod arguments;

@@ -1,4 +1,4 @@
-//! Schedules page by page, each with how its last runs ended.
+//! Schedules page by page, each with the states of its last runs.
 
 use jiff::Timestamp;
 use queue::{QueueError, enum_column};
@@ -18,55 +18,52 @@ FROM mill.schedules s CROSS JOIN LATERAL (SELECT x.* FROM (SELECT o.id, o.state,
     FROM mill.runs o WHERE o.schedule_id = s.id ORDER BY o.id DESC LIMIT $2) AS x) AS r
 WHERE s.name = ANY ($1) ORDER BY s.name, r.id";
 
-/// A run that a schedule has fired.
+/// A run fired by a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecentRun {
     /// The run.
     pub run_id: i64,
-    /// How it stands.
+    /// State of the run.
     pub state: queue::run::RunState,
-    /// For which instant it was fired.
+    /// The instant for which it was fired.
     pub fire_at: Timestamp,
-    /// How long it took, or has taken so far.
+    /// Duration of the run, until now or its end, in seconds.
     pub duration_seconds: f64,
 }
 
 /// A schedule in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScheduleSummary {
-    /// How it stands.
+    /// State of the schedule.
     #[serde(flatten)]
     pub status: ScheduleStatus,
-    /// Its timing in words.
+    /// Description of its timing.
     pub timing_description: String,
-    /// For how long it has waited for a worker to tick.
+    /// Seconds that it has been overdue for a tick.
     pub overdue_seconds: Option<f64>,
-    /// Its last runs, the newest last.
+    /// Its last runs, newest last.
     pub recent: Vec<RecentRun>,
 }
 
-/// A page, by name.
+/// A page of schedules, by name.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SchedulePage {
     /// The schedules.
     pub schedules: Vec<ScheduleSummary>,
-    /// The name behind which the next page begins; `None`: this was the last.
+    /// The name after which the next page begins; `None` on the last page.
     pub next: Option<String>,
 }
 
-/// Which schedules.
+/// Selects the schedules of a page.
 #[derive(Clone, Copy, Debug)]
 pub enum PageFrom<'a> {
-    /// Those behind this name, so many.
+    /// Schedules after this name, up to the given number.
     After(&'a str, i64),
-    /// The one of this name.
+    /// The schedule with this name.
     Name(&'a str),
 }
 
-/// A page of schedules, each with its last runs, so many.
-///
-/// # Errors
-/// Database trouble.
+/// Returns a page of schedules, each with up to the given number of its last runs.
 pub async fn page(
     client: &impl GenericClient,
     from: PageFrom<'_>,

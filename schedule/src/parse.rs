@@ -1,4 +1,4 @@
-//! From a call to the cadence it means.
+//! Converts a call to a cadence.
 
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
@@ -15,19 +15,19 @@ use crate::rule::{Interval, MonthDays, Rule};
 use crate::vocabulary::{MONTH, ORDINAL, TimeOfDay, WEEKDAY, WordSet};
 use crate::zone;
 
-/// The words that cadences begin with.
+/// The words of cadences.
 pub(crate) const CADENCES: &[&str] =
     &["daily", "every", "weekly", "monthly", "nth", "once", "cron"];
 
 const NAMES: &[&str] = &["days", "months", "weeks", "between", "zone", "key", "every", "from"];
 
-/// Most days, weeks or months between two fires.
+/// Maximum number of days, weeks or months between two fires.
 const MAX_PERIODS: u16 = 1000;
 
-/// Reads a call whose word is one of [`CADENCES`].
+/// Converts a call whose word is one of [`CADENCES`].
 ///
 /// # Errors
-/// Arguments that cannot be read, that are missing or too many, or that leave no fire at all.
+/// Fails if arguments are invalid, missing or superfluous, or the cadence never fires.
 pub(crate) fn cadence(call: &Call) -> Result<Cadence, ValidationError> {
     let repeats = matches!(call.word.as_str(), "daily" | "weekly" | "monthly" | "nth");
     call.only(if repeats { NAMES } else { &NAMES[..NAMES.len() - 2] })?;
@@ -55,12 +55,12 @@ pub(crate) fn cadence(call: &Call) -> Result<Cadence, ValidationError> {
     if fires(&cadence) {
         Ok(cadence)
     } else {
-        Err(ValidationError::new(call.at, "this never fires")
-            .hint("no date and time meet all of it"))
+        Err(ValidationError::new(call.at, "this timing never fires")
+            .hint("no date and time matches all conditions"))
     }
 }
 
-/// Whether there is a fire between 2000 and 2100; for a single date, at all.
+/// Whether there is a fire between 2000 and 2100; for a single date, whether there is one at all.
 fn fires(cadence: &Cadence) -> bool {
     let start = |year| Offset::UTC.to_timestamp(date(year, 1, 1).at(0, 0, 0, 0));
     let (after, limit) = match (&cadence.rule, start(2000), start(2100)) {
@@ -128,7 +128,7 @@ fn every(call: &Call) -> Result<Clock, ValidationError> {
     Step::read(&arg.value, arg.at).map(Clock::Every)
 }
 
-/// The positional arguments: words, and what is meant for a time of day.
+/// Splits the positional arguments into words and times of day.
 fn split(call: &Call) -> (Vec<&Arg>, Vec<&Arg>) {
     let (times, words) = call.positional().partition(|arg| TimeOfDay::begins(&arg.value));
     (words, times)
@@ -143,7 +143,7 @@ fn times(call: &Call, args: Vec<&Arg>) -> Result<Clock, ValidationError> {
     for arg in args {
         times.push(TimeOfDay::read(&arg.value, arg.at).map_err(|error| {
             match WEEKDAY.read(&arg.value) {
-                Some(_) => error.hint("days: mon wed fri, with blanks between them"),
+                Some(_) => error.hint("separate days with blanks: days: mon wed fri"),
                 None => error,
             }
         })?);
@@ -164,7 +164,7 @@ fn only_one<'a>(call: &'a Call, example: &str) -> Result<&'a Arg, ValidationErro
         (_, Some(second)) => {
             let message = format!("{} takes one argument without a name", call.word);
             let quotes =
-                if call.word == "cron" { "quotes are needed around a comma: " } else { "" };
+                if call.word == "cron" { "quote an expression with a comma: " } else { "" };
             Err(ValidationError::new(second.at, message).hint(format!("{quotes}{example}")))
         }
     }
@@ -189,7 +189,7 @@ fn interval(call: &Call) -> Result<Option<Interval>, ValidationError> {
     let from = call.named("from").map(|arg| read_date(&arg.value, arg.at)).transpose()?;
     let Some(every) = call.named("every") else {
         return match call.named("from") {
-            Some(arg) => Err(ValidationError::new(arg.at, "from stands without every")
+            Some(arg) => Err(ValidationError::new(arg.at, "from requires every")
                 .hint("from is the date that every counts from: every: 2, from: 2026-01-05")),
             None => Ok(None),
         };
@@ -199,7 +199,7 @@ fn interval(call: &Call) -> Result<Option<Interval>, ValidationError> {
         Ok(count) if digits && (1..=MAX_PERIODS).contains(&count) => {
             Ok(Some(Interval { count, from }))
         }
-        _ => Err(ValidationError::new(every.at, "every is not a number from 1 to 1000")
+        _ => Err(ValidationError::new(every.at, "every must be a number from 1 to 1000")
             .hint("days of daily, weeks of weekly, months of monthly and nth")),
     }
 }
@@ -217,7 +217,7 @@ fn filter(call: &Call) -> Result<Filter, ValidationError> {
     })
 }
 
-/// Reads `YYYY-MM-DD`.
+/// Parses `YYYY-MM-DD`.
 fn read_date(text: &str, at: usize) -> Result<Date, ValidationError> {
     let part = |from: usize, to: usize| -> Option<i16> {
         let part = text.get(from..to)?;

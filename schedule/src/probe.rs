@@ -1,17 +1,17 @@
-//! Asks a table whether a schedule is to fire: somebody's SQL, in a session of the tasks' login, in a
-//! transaction that reads only, one statement, for a bounded time.
+//! Runs the probe of a triggered schedule: user-supplied SQL, in a session of the task login, in a
+//! read-only transaction, as one statement, for a limited time.
 
 use std::time::Duration;
 
 use queue::{chain, database_message};
 use tokio_postgres::Client;
 
-/// Rows that are pending and, if that was asked for, seconds since the oldest came in; or what went
-/// wrong, in words. The session may be in any state afterwards: nobody is to use it again.
+/// Returns the number of pending rows and, if requested, the age of the oldest in seconds; or the
+/// error as text. The session may be in any state afterwards and must not be used again.
 ///
 /// # Errors
-/// A query that fails, takes too long, writes, or returns anything but one row that begins with a
-/// number.
+/// Fails if the query fails, takes too long, writes, or does not return a single row that begins
+/// with a number.
 pub async fn run(
     client: &Client,
     query: &str,
@@ -26,13 +26,13 @@ pub async fn run(
         client.batch_execute(&begin).await?;
         client.query_typed(query, &[]).await
     };
-    // The server ends the statement; this is for a server that does not answer.
+    // The server cancels the statement; this timeout covers a server that does not answer.
     let rows = tokio::time::timeout(timeout + Duration::from_secs(5), asked)
         .await
         .map_err(|_| "the server did not answer in time".to_owned())?
         .map_err(|error| database_message(&error))?;
     let nonsense = |found: &str| {
-        Err(format!("the probe returned {found}, not one row of a number and an instant"))
+        Err(format!("the probe returned {found}; expected one row with a number and a timestamp"))
     };
     match rows.as_slice() {
         [] => nonsense("no row"),

@@ -1,4 +1,4 @@
-//! Schedules as a person reads them: how they stand, what happened, what would happen.
+//! Queries on schedules: status, log, history, and dry runs.
 
 use jiff::Timestamp;
 use queue::QueueError;
@@ -58,198 +58,195 @@ const INSTANTS: &str = "/* schedule.fire_times */
 SELECT s.name, extract(epoch FROM s.next_fire_at)::float8, extract(epoch FROM s.last_success_at)::float8
 FROM mill.schedules s WHERE s.enabled AND s.removed_at IS NULL ORDER BY s.id LIMIT $1";
 
-/// How all schedules stand.
+/// State of all schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Health {
-    /// Enabled ones.
+    /// Number of enabled schedules.
     pub enabled: i64,
-    /// Enabled ones that cannot fire, or whose table cannot be read.
+    /// Number of enabled schedules that cannot fire, or whose trigger cannot be evaluated.
     pub errors: i64,
-    /// Disabled ones.
+    /// Number of disabled schedules.
     pub disabled: i64,
-    /// For how long the one that waits longest for a tick has waited, in seconds.
+    /// Seconds that the most overdue schedule has waited for a tick.
     pub overdue_seconds: f64,
-    /// Mistakes in comments, as the last schedule sync found them.
+    /// Number of errors in comments, as of the last schedule sync.
     pub declaration_errors: i64,
 }
 
-/// When a schedule fires next, and succeeded last: seconds since 1970.
+/// Next fire and last success of a schedule, in seconds since 1970.
 #[derive(Clone, Debug)]
 pub struct Instants {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// By its timing.
+    /// Next fire by its timing.
     pub next_fire_at: Option<f64>,
-    /// The end of the last run that succeeded.
+    /// End of the last successful run.
     pub last_success_at: Option<f64>,
 }
 
-/// How a schedule stands.
+/// State of a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScheduleStatus {
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// What makes it fire.
+    /// The cause of its fires.
     pub mode: FireMode,
-    /// As it is written.
+    /// The timing as written.
     pub timing: String,
-    /// What it runs.
+    /// The jobs it runs.
     pub jobs: Vec<String>,
-    /// Where it is declared.
+    /// The place of its declaration.
     pub declared_in: DeclaredIn,
-    /// Of a comment: which procedure's.
+    /// The procedure whose comment declares it.
     pub declared_as: Option<String>,
-    /// Whether a person lets it fire.
+    /// Whether an operator has enabled it.
     pub enabled: bool,
-    /// waiting, running, disabled, removed or error.
+    /// `waiting`, `running`, `disabled`, `removed` or `error`.
     pub status: String,
-    /// By its timing.
+    /// Next fire by its timing.
     pub next_fire_at: Option<Timestamp>,
-    /// For which instant it fired last.
+    /// The instant of the last fire.
     pub last_fire_at: Option<Timestamp>,
-    /// When a run of it ended last.
+    /// End of its last run.
     pub last_finished_at: Option<Timestamp>,
-    /// How.
+    /// State of its last run.
     pub last_state: Option<String>,
-    /// When a run of it succeeded last.
+    /// End of its last successful run.
     pub last_success_at: Option<Timestamp>,
-    /// What is wrong with it.
+    /// The error, if any.
     pub error: Option<String>,
-    /// The run that goes on.
+    /// The run in progress.
     pub running_run_id: Option<i64>,
-    /// What becomes of a fire meanwhile.
+    /// Treatment of a fire during a run.
     pub overlap: Overlap,
-    /// Fires that are made late.
+    /// Number of missed fires to catch up.
     pub catch_up: i32,
-    /// How late they may be.
+    /// Maximum lateness of a fire, in seconds.
     pub max_lateness_seconds: Option<f64>,
-    /// By how much fires are spread.
+    /// Interval over which fires are spread, in seconds.
     pub jitter_seconds: f64,
-    /// Set by a person.
+    /// Set by an operator.
     pub max_attempts: Option<i32>,
-    /// Set by a person.
+    /// Set by an operator.
     pub retry_interval_seconds: Option<f64>,
-    /// Of its runs.
+    /// Parameters of its runs.
     pub params: Value,
-    /// How often it was changed, from 1.
+    /// Version number, from 1; increases with each change.
     pub version: i32,
-    /// When last.
+    /// Time of the last change.
     pub changed_at: Timestamp,
-    /// By which role.
+    /// The role that last changed the schedule.
     pub changed_by: String,
-    /// Since when its declaration is gone.
+    /// Time at which the declaration was removed.
     pub removed_at: Option<Timestamp>,
     /// The fire that waits for the end of a run.
     pub queued_fire_at: Option<Timestamp>,
 }
 
-/// What happened to a schedule.
+/// An event of a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogEntry {
-    /// For paging: newer ones are larger.
+    /// Entry id for paging; increases with time.
     pub id: i64,
-    /// When.
+    /// Time of the log entry.
     pub logged_at: Timestamp,
-    /// To which.
+    /// Name of the schedule.
     pub schedule: String,
-    /// What.
+    /// Kind of event.
     pub event: Event,
-    /// For which instant.
+    /// The instant of the fire.
     pub fire_at: Option<Timestamp>,
-    /// What made it fire.
+    /// The reason of the fire.
     pub reason: Option<String>,
-    /// More about it.
+    /// Details.
     pub message: Option<String>,
-    /// Rows that were pending.
+    /// Number of pending rows.
     pub rows: Option<i64>,
-    /// Fires that were missed.
+    /// Number of missed fires.
     pub count: Option<i64>,
     /// The run.
     pub run_id: Option<i64>,
-    /// How it ended.
+    /// State of the ended run.
     pub outcome: Option<String>,
-    /// How long it took.
+    /// Duration of the run, in seconds.
     pub duration_seconds: Option<f64>,
 }
 
-/// A run that a schedule has fired.
+/// A run fired by a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct FiredRun {
     /// The run.
     pub run_id: i64,
-    /// Which schedule.
+    /// Name of the schedule.
     pub schedule: String,
-    /// For which instant.
+    /// The instant of the fire.
     pub fire_at: Timestamp,
-    /// What made it fire.
+    /// The reason of the fire.
     pub reason: String,
     /// State of the run.
     pub state: String,
-    /// When it began.
+    /// Start of the run.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// End of the run.
     pub finished_at: Option<Timestamp>,
-    /// How long it took, or has taken so far.
+    /// Duration of the run, until now or its end, in seconds.
     pub duration_seconds: f64,
-    /// Tasks of the run.
+    /// Number of tasks of the run.
     pub tasks: i32,
-    /// Of the task, if it is one.
+    /// Number of attempts, if the run has a single task.
     pub attempts: Option<i32>,
-    /// Why it failed.
+    /// The error message.
     pub message: Option<String>,
-    /// Where the last attempt of the task ran, if it is one: host and process.
+    /// `host:pid` of the worker of the last attempt, if the run has a single task.
     pub worker: Option<String>,
 }
 
-/// Which of the history is wanted.
+/// A filter on the history of runs.
 #[derive(Clone, Debug, Default)]
 pub struct RunHistoryFilter {
-    /// Of one schedule only.
+    /// Name of the schedule.
     pub schedule: Option<String>,
-    /// Runs in this state only.
+    /// State of the run.
     pub state: Option<String>,
-    /// Begun from here on.
+    /// Earliest start, inclusive.
     pub since: Option<Timestamp>,
-    /// Begun before.
+    /// Latest start, exclusive.
     pub until: Option<Timestamp>,
-    /// Older than this run.
+    /// Only runs with smaller ids.
     pub before: Option<i64>,
-    /// So many, newest first.
+    /// Maximum number of runs, newest first.
     pub limit: i64,
 }
 
-/// What a tick would do now.
+/// Result of a dry run of a tick.
 #[derive(Clone, Debug, Serialize)]
 pub struct TestResult {
-    /// Whether it would fire.
+    /// Whether the schedule would fire.
     pub would_fire: bool,
-    /// Why, or why not.
+    /// The reason.
     pub reason: String,
-    /// Triggered: rows that are pending.
+    /// Triggered schedules: number of pending rows.
     pub pending_rows: Option<i64>,
-    /// Triggered: age of the oldest.
+    /// Triggered schedules: age of the oldest pending row, in seconds.
     pub oldest_row_age_seconds: Option<f64>,
-    /// By its timing.
+    /// Next fire by its timing.
     pub next_fire_at: Option<Timestamp>,
 }
 
-/// A mistake in the comment of a procedure.
+/// An error in the comment of a procedure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AnnotationError {
     /// The procedure.
     pub declared_as: String,
     /// line:column.
     pub place: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to do about it.
+    /// Suggested fix.
     pub hint: Option<String>,
 }
 
-/// Every schedule by name, or the one of this name.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every schedule by name, or the one with this name.
 pub async fn status(
     client: &impl GenericClient,
     name: Option<&str>,
@@ -261,10 +258,10 @@ pub async fn status(
     client.query_typed(&sql, &[(&name, Type::TEXT)]).await?.iter().map(status_from_row).collect()
 }
 
-/// What happened, newest first: of one schedule, of one kind, before an id.
+/// Returns log entries, newest first; filtered by schedule and kind, with ids below the given one.
 ///
 /// # Errors
-/// There is no such schedule; database trouble.
+/// Fails if the schedule does not exist.
 pub async fn log(
     client: &impl GenericClient,
     name: Option<&str>,
@@ -294,10 +291,7 @@ pub async fn log(
         .map(Some)
 }
 
-/// Runs that schedules have fired, newest first.
-///
-/// # Errors
-/// Database trouble.
+/// Returns runs fired by schedules, newest first.
 pub async fn history(
     client: &impl GenericClient,
     wanted: &RunHistoryFilter,
@@ -313,12 +307,12 @@ pub async fn history(
     client.query_typed(HISTORY, &params).await?.iter().map(fired_run_from_row).collect()
 }
 
-/// What a tick would do about a schedule now, by the evaluator of the ticks; `None`: there is no
-/// such schedule. What triggers it is measured with the rights of this session, within its timeout,
-/// which holds to the end of the caller's transaction.
+/// Evaluates a schedule as a tick would now, with the same code; `None` if it does not exist. The
+/// trigger is evaluated with the privileges of this session, within the trigger's timeout, which
+/// remains set until the end of the caller's transaction.
 ///
 /// # Errors
-/// What the probe raises; database trouble.
+/// Fails if the probe fails.
 pub async fn test(
     client: &impl GenericClient,
     name: &str,
@@ -337,10 +331,7 @@ pub async fn test(
     rows.first().map(test).transpose()
 }
 
-/// What is wrong in the comments of procedures, as the last schedule sync found it.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the errors in the comments of procedures, as of the last schedule sync.
 pub async fn annotation_errors(
     client: &impl GenericClient,
 ) -> Result<Vec<AnnotationError>, QueueError> {
@@ -356,10 +347,7 @@ pub async fn annotation_errors(
     rows.iter().map(declaration_error).collect()
 }
 
-/// How all schedules stand.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the state of all schedules.
 pub async fn health(client: &impl GenericClient) -> Result<Health, QueueError> {
     let row = &client.query_typed(HEALTH, &[]).await?[0];
     Ok(Health {
@@ -371,10 +359,7 @@ pub async fn health(client: &impl GenericClient) -> Result<Health, QueueError> {
     })
 }
 
-/// Instants of enabled schedules, the oldest ones, at most so many.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the instants of the oldest enabled schedules, up to the given number.
 pub async fn instants(client: &impl GenericClient, most: i64) -> Result<Vec<Instants>, QueueError> {
     let rows = client.query_typed(INSTANTS, &[(&most, Type::INT8)]).await?;
     let instants = |row: &Row| {

@@ -1,8 +1,8 @@
-//! Brings schedules in line with the comments of procedures.
+//! Synchronizes schedules with the comments of procedures.
 //!
-//! What the comments say is read in one statement; what follows from it is worked out without the
-//! database; then it is done in a transaction of the caller, who may roll it back to see what would
-//! be done. A mistake disables the schedule that it is in, and no other.
+//! One statement reads the comments; the desired schedules are computed without the database; the
+//! changes are made in the caller's transaction, which the caller may roll back for a dry run. An
+//! error disables only the schedule that contains it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::declare::{self, PutResult, declared};
 use crate::enums::DeclaredIn;
 use crate::queries::AnnotationError;
 
-/// One reconcile at a time: the next one finds what this one did.
+/// Only one reconcile runs at a time: the next one sees the result of this one.
 const LOCK: &str = "/* schedule.sync_lock */ SELECT pg_advisory_xact_lock(7236270914)";
 
-/// Whoever may declare schedules by a call may do so by a comment, and whom an operator has named.
-/// Others could have their code run under the login of the tasks.
+/// Trusted owners are roles that may declare schedules by a call, and roles that an operator has
+/// listed. Other roles could otherwise have their code run under the task login.
 const PROCEDURES: &str = "/* schedule.procedures */
 SELECT n.nspname || '.' || p.proname, d.description,
     CASE p.prokind WHEN 'p' THEN format('CALL %I.%I()', n.nspname, p.proname)
@@ -49,59 +49,56 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT
 /// A procedure or function with annotations in its comment.
 #[derive(Clone, Debug)]
 pub struct Procedure {
-    /// Schema and name, not quoted.
+    /// Schema and name, unquoted.
     pub name: String,
     /// The comment.
     pub comment: String,
-    /// How it is called.
+    /// The statement that calls it.
     pub statement: String,
-    /// Whether it can be called by a statement: no aggregate, no trigger function.
+    /// Whether a statement can call it: not an aggregate or trigger function.
     pub callable: bool,
     /// Whether it has arguments without a default.
     pub needs_arguments: bool,
     /// Whether its owner may declare schedules.
     pub trusted: bool,
-    /// Who owns it.
+    /// The owner.
     pub owner: String,
 }
 
-/// A schedule that a comment declares.
+/// A schedule declared by a comment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredSchedule {
     /// The procedure.
     pub declared_as: String,
-    /// As [`declare::put`] takes it.
+    /// In the format of [`declare::put`].
     pub definition: Value,
 }
 
-/// What follows from the comments.
+/// The schedules that follow from the comments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DesiredState {
-    /// Schedules to be there, and no others that comments declare.
+    /// The complete set of schedules that comments declare.
     pub desired: Vec<DesiredSchedule>,
-    /// What is wrong.
+    /// Errors in comments.
     pub declaration_errors: Vec<AnnotationError>,
 }
 
-/// What a reconcile did.
+/// Result of a reconcile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reconciled {
-    /// Schedules that were not there.
+    /// New schedules.
     pub new: Vec<String>,
-    /// Schedules that are others now.
+    /// Changed schedules.
     pub changed: Vec<String>,
-    /// Schedules that are as they were.
+    /// Number of unchanged schedules.
     pub unchanged: usize,
-    /// Schedules whose declaration is gone.
+    /// Schedules whose declaration was removed.
     pub removed: Vec<String>,
-    /// What is wrong.
+    /// Errors in comments.
     pub declaration_errors: Vec<AnnotationError>,
 }
 
-/// Reads the comments of all procedures and functions.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the procedures and functions with annotations.
 pub async fn procedures(client: &impl GenericClient) -> Result<Vec<Procedure>, QueueError> {
     let rows = client.query_typed(PROCEDURES, &[]).await?;
     let procedure = |row: &Row| {
@@ -118,7 +115,7 @@ pub async fn procedures(client: &impl GenericClient) -> Result<Vec<Procedure>, Q
     rows.iter().map(procedure).collect()
 }
 
-/// What the comments come to.
+/// Computes the desired schedules from the comments.
 #[must_use]
 pub fn read(procedures: &[Procedure]) -> DesiredState {
     let mut reading = DesiredState::default();
@@ -156,26 +153,26 @@ pub fn read(procedures: &[Procedure]) -> DesiredState {
     reading
 }
 
-/// Why a procedure cannot be scheduled, and what to do about it.
+/// Returns why a procedure cannot be scheduled, and a hint.
 fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, String)> {
     let owned = |message: &str, hint: &str| Some((message.to_owned(), hint.to_owned()));
     if !procedure.callable {
-        owned("it cannot be called by a statement", "annotate a procedure or a plain function")
+        owned("cannot be called by a statement", "annotate a procedure or a plain function")
     } else if procedure.needs_arguments {
         owned(
-            "it needs arguments",
-            "give them defaults, or declare a schedule with a statement: mill.set_schedule",
+            "requires arguments",
+            "give the arguments defaults, or declare a schedule with a statement: mill.set_schedule",
         )
     } else if of_that_name > 1 {
         owned(
-            "another one of this name has annotations too, and a call without arguments could mean either",
+            "another procedure of this name has annotations too, so a call without arguments is ambiguous",
             "annotate one of them",
         )
     } else if !procedure.trusted {
         Some((
-            format!("its owner {} may not declare schedules", procedure.owner),
+            format!("owner {} may not declare schedules", procedure.owner),
             format!(
-                "give it another owner, or: UPDATE mill.settings SET declaring_roles = array_append(declaring_roles, '{}')",
+                "change its owner, or: UPDATE mill.settings SET declaring_roles = array_append(declaring_roles, '{}')",
                 procedure.owner
             ),
         ))
@@ -228,10 +225,10 @@ fn document<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     Value::Object(there.collect::<Map<_, _>>())
 }
 
-/// Makes schedules what the comments say, in the caller's transaction.
+/// Changes schedules to match the comments, in the caller's transaction.
 ///
 /// # Errors
-/// Database trouble. What the database refuses of one schedule becomes a mistake.
+/// A schedule that the database refuses becomes an error in the result.
 pub async fn reconcile(transaction: &mut Transaction<'_>) -> Result<Reconciled, QueueError> {
     transaction.batch_execute(LOCK).await?;
     let DesiredState { desired, declaration_errors } = read(&procedures(transaction).await?);

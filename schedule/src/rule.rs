@@ -10,7 +10,7 @@ use crate::vocabulary::WordSet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Daily,
-    /// Every day too; its clock counts steps.
+    /// Every day as well; its clock counts steps.
     Every,
     Weekly(WordSet),
     Monthly(MonthDays),
@@ -37,8 +37,8 @@ impl Rule {
         }
     }
 
-    /// Days, weeks or months, whichever this rule repeats by, from the one that holds `from` to the
-    /// one that holds `date`.
+    /// Returns the number of days, weeks or months, depending on the rule, from the one that
+    /// contains `from` to the one that contains `date`.
     fn periods(&self, from: Date, date: Date) -> i64 {
         let days = |from: Date, date: Date| date.duration_since(from).as_hours() / 24;
         match self {
@@ -50,7 +50,7 @@ impl Rule {
 }
 
 fn monday(date: Date) -> Date {
-    // Only the calendar's very first days have no Monday.
+    // Only the very first days of the calendar have no Monday.
     date.checked_sub(jiff::Span::new().days(weekday(date))).unwrap_or(date)
 }
 
@@ -58,12 +58,12 @@ fn months(date: Date) -> i64 {
     i64::from(date.year()) * 12 + i64::from(date.month())
 }
 
-/// Only each nth day, week or month of a rule.
+/// Every nth day, week or month of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
-    /// From 1.
+    /// The n, from 1.
     pub count: u16,
-    /// Lies in the period that counts as 0.
+    /// A date in the period that counts as 0.
     pub from: Option<Date>,
 }
 
@@ -74,10 +74,10 @@ impl Interval {
     }
 }
 
-/// Days of a month by number, and its last.
+/// Days of a month by number, and its last day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MonthDays {
-    /// Bit n is day n, bit 0 the last.
+    /// Bit n is day n, bit 0 is the last day.
     bits: u32,
 }
 
@@ -101,7 +101,7 @@ impl MonthDays {
         last || self.bits & 1 << date.day() != 0
     }
 
-    /// The numbers ascending, `last` at the end.
+    /// The numbers in ascending order, then `last`.
     pub fn words(self) -> Vec<String> {
         let numbers = (1..=31).filter(|day| self.bits & 1 << day != 0);
         let last = (self.bits & 1 != 0).then(|| "last".to_owned());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_a_month_has_not_is_left_out() {
+    fn a_day_that_a_month_lacks_is_skipped() {
         let days = MonthDays::default().with("31").unwrap();
         let from = date(2026, 1, 1);
         assert_eq!(days_of(&Rule::Monthly(days), None, from, 120), ["01-31", "03-31"]);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nth_is_all_ordinals_of_all_weekdays() {
+    fn nth_combines_all_ordinals_with_all_weekdays() {
         let rule = Rule::Nth {
             ordinals: ORDINAL.read_list("fifth last", 0).unwrap(),
             weekdays: WEEKDAY.read_list("mon sat", 0).unwrap(),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_counted_from_the_one_that_holds_from() {
+    fn periods_are_counted_from_the_one_that_contains_from() {
         let from = date(2026, 1, 7);
         let start = date(2025, 12, 29);
         assert_eq!(

@@ -1,8 +1,8 @@
-//! What any worker does when schedules are due: takes their rows, works out instants, fires.
+//! Ticks of due schedules, on any worker: lock their rows, compute instants, fire.
 //!
-//! All of a pass is one transaction: the locks on the rows, the runs that it starts, the next instants.
-//! Whoever dies in between leaves no trace, and others skip what is locked. The unique index on
-//! (schedule, instant) is the second net.
+//! A pass is a single transaction: the locks on the rows, the started runs, the next instants. A
+//! worker that dies in between leaves no trace, and other workers skip locked rows. The unique
+//! index on (schedule, instant) is the second safeguard.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::due::{CatchUpPolicy, DueFires, due};
 use crate::enums::FireMode;
 use crate::timing::Timing;
 
-/// Schedules of one pass: their rows stay locked for as long as that takes.
+/// Maximum number of schedules in a pass: their rows stay locked for its duration.
 const BATCH_SIZE: i32 = 50;
 
 const TAKE: &str = "/* schedule.lock_due */
@@ -41,39 +41,39 @@ WHERE s.next_tick_at IS NOT NULL ORDER BY s.next_tick_at LIMIT 1";
 #[serde(transparent)]
 pub struct ScheduleId(pub i64);
 
-/// What has to be asked before a triggered schedule can be judged.
+/// The probe to run before a triggered schedule can be evaluated.
 #[derive(Clone, Debug)]
 pub struct ProbeRequest {
     /// The schedule.
     pub id: ScheduleId,
-    /// Its name.
+    /// Name of the schedule.
     pub name: String,
-    /// Of its definition: after a change the answer is worth nothing.
+    /// Version of its definition: after a change the result is not used.
     pub version: i32,
-    /// When it was taken.
+    /// Time at which the schedule was locked.
     pub taken_at: Timestamp,
-    /// One statement, of somebody's making: for a session without rights on the queue.
+    /// One user-supplied statement: for a session without privileges on the queue.
     pub query: String,
-    /// How long that may take.
+    /// Maximum duration of the statement.
     pub timeout: Duration,
 }
 
-/// What a pass has come to.
+/// Result of a pass.
 #[derive(Debug, Default)]
 pub struct TickSummary {
-    /// Schedules that were looked at.
+    /// Number of schedules evaluated.
     pub taken: usize,
-    /// Runs started.
+    /// Number of runs started.
     pub fired: u64,
-    /// Fires left out, because a run goes on.
+    /// Number of fires skipped because a run is in progress.
     pub skipped: u64,
-    /// Fires that nobody made in time.
+    /// Number of missed fires.
     pub missed: u64,
-    /// Timings that cannot be read.
+    /// Number of timings that cannot be parsed.
     pub errors: u64,
-    /// From the instant of each fire to now.
+    /// Delay of each fire, from its instant to now.
     pub delays: Vec<Duration>,
-    /// Triggered schedules that are to be measured.
+    /// Triggered schedules whose probe must run.
     pub probes: Vec<ProbeRequest>,
 }
 
@@ -85,14 +85,14 @@ impl TickSummary {
     }
 }
 
-/// A schedule that is due, its row locked.
+/// A due schedule with its row locked.
 struct DueSchedule {
     id: i64,
     name: String,
     version: i32,
     timing: String,
     mode: FireMode,
-    /// `None`: to be looked for from there on.
+    /// `None`: to be computed from `planned_from`.
     next_fire_at: Option<Timestamp>,
     planned_from: Timestamp,
     now: Timestamp,
@@ -100,7 +100,7 @@ struct DueSchedule {
     measure: Option<(String, Duration)>,
 }
 
-/// What is decided about it, as `mill.tick` takes it.
+/// The decision on a schedule, in the format of `mill.tick`.
 #[derive(Debug, Default, Serialize)]
 struct FirePlan {
     id: i64,
@@ -115,15 +115,11 @@ struct FirePlan {
     trigger: Option<Value>,
 }
 
-/// Looks at schedules that are due and fires those that are to fire, in one transaction; the caller
-/// rings.
-///
-/// # Errors
-/// Database trouble.
+/// Evaluates due schedules and fires them, in one transaction; the caller notifies the workers.
 pub async fn tick_due(client: &mut Client) -> Result<TickSummary, QueueError> {
     match try_tick(client, false).await {
-        // One of them does what even its own net in the server does not catch, such as to take too
-        // long: the others are not to wait for it for ever.
+        // One of the schedules raises an error that the server's own safeguard does not catch, such
+        // as a timeout: the others must not wait for it forever.
         Err(error) if !error.temporary() && error.sqlstate().is_some() => {
             try_tick(client, true).await
         }
@@ -155,7 +151,7 @@ async fn try_tick(client: &mut Client, one_by_one: bool) -> Result<TickSummary, 
     Ok(pass)
 }
 
-/// Takes schedules that are due, and says what is to become of each.
+/// Locks due schedules, and returns a plan for each.
 async fn take_due(
     transaction: &Transaction<'_>,
 ) -> Result<(TickSummary, Vec<FirePlan>), QueueError> {
@@ -188,7 +184,7 @@ async fn take_due(
     Ok((pass, plans))
 }
 
-/// Makes it so.
+/// Applies the plans.
 async fn apply_plans(
     transaction: &Transaction<'_>,
     plans: &[FirePlan],
@@ -201,7 +197,7 @@ async fn apply_plans(
     Ok(())
 }
 
-/// Reads the timing and says what it means now.
+/// Parses the timing and decides what is due now.
 fn plan(taken: &DueSchedule) -> FirePlan {
     let plan = FirePlan { id: taken.id, ..FirePlan::default() };
     match Timing::parse(&taken.timing) {
@@ -209,7 +205,7 @@ fn plan(taken: &DueSchedule) -> FirePlan {
         Ok(Timing::Manual) => plan,
         Ok(Timing::Triggered(trigger)) => FirePlan { trigger: Some(trigger.to_json()), ..plan },
         Ok(Timing::Scheduled(_)) if taken.mode != FireMode::Scheduled => {
-            let error = format!("\"{}\" is not how a cadence begins", taken.timing);
+            let error = format!("\"{}\" does not match the schedule's mode", taken.timing);
             FirePlan { error: Some(error), ..plan }
         }
         Ok(Timing::Scheduled(cadence)) => {
@@ -222,11 +218,8 @@ fn plan(taken: &DueSchedule) -> FirePlan {
     }
 }
 
-/// Judges a triggered schedule by what was measured: rows that are pending and seconds since the
-/// oldest came in; or what went wrong. Whether it fired, and whether it was left out.
-///
-/// # Errors
-/// Database trouble.
+/// Evaluates a triggered schedule with the probe's result: pending rows and the age of the oldest
+/// in seconds; or the probe's error. Returns whether it fired, and whether the fire was skipped.
 pub async fn tick_trigger(
     client: &impl GenericClient,
     measure: &ProbeRequest,
@@ -252,10 +245,7 @@ pub async fn tick_trigger(
     Ok((rows[0].try_get::<_, i32>(0)? > 0, rows[0].try_get::<_, i32>(1)? > 0))
 }
 
-/// Until some schedule has to be looked at; `None`: none.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the time until the next tick; `None` if there is none.
 pub async fn next_tick_in(client: &impl GenericClient) -> Result<Option<Duration>, QueueError> {
     let rows = client.query_typed(NEXT, &[]).await?;
     let seconds: Option<f64> = rows.first().map(|row| row.try_get(0)).transpose()?;

@@ -1,4 +1,4 @@
-//! What a schedule fires on.
+//! Timings: the cause of a schedule's fires.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::error::ValidationError;
 use crate::parse::{CADENCES, cadence};
 use crate::trigger::Trigger;
 
-/// What a schedule fires on.
+/// The cause of a schedule's fires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Timing {
     /// Only on demand.
@@ -20,10 +20,10 @@ pub enum Timing {
 }
 
 impl Timing {
-    /// Reads one timing, such as `daily(03:15)`.
+    /// Parses a timing, such as `daily(03:15)`.
     ///
     /// # Errors
-    /// The first thing in the text that cannot be read or meant.
+    /// Fails on the first part of the text that cannot be parsed or is invalid.
     pub fn parse(text: &str) -> Result<Self, ValidationError> {
         let call = call::parse(text)?;
         Self::read(&call).unwrap_or_else(|| {
@@ -31,7 +31,7 @@ impl Timing {
         })
     }
 
-    /// The timing that a call means; `None` if its word is none of a timing.
+    /// Converts a call to a timing; `None` if its word is not that of a timing.
     pub(crate) fn read(call: &Call) -> Option<Result<Self, ValidationError>> {
         match call.word.as_str() {
             "manual" => Some(match call.args.first() {
@@ -48,7 +48,7 @@ impl Timing {
         [CADENCES, &["trigger", "manual"]].concat()
     }
 
-    /// The cadence, if it fires by the clock.
+    /// The cadence of a scheduled timing.
     #[must_use]
     pub fn cadence(&self) -> Option<&Cadence> {
         match self {
@@ -57,7 +57,7 @@ impl Timing {
         }
     }
 
-    /// The trigger, if it fires on rows.
+    /// The trigger of a triggered timing.
     #[must_use]
     pub fn trigger(&self) -> Option<&Trigger> {
         match self {
@@ -67,7 +67,7 @@ impl Timing {
     }
 }
 
-/// The canonical text, which reads as an equal timing.
+/// The canonical text, which parses as an equal timing.
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

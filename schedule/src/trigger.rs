@@ -1,5 +1,5 @@
-//! Schedules that fire on rows: how many there are, how old the oldest is, whether there are new
-//! ones. Either in a table, or by the numbers of a probe, a query of the schedule's own.
+//! Triggers: schedules that fire on the number of rows, the age of the oldest row, or new rows,
+//! either of a table or as returned by a probe, a query supplied with the schedule.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -28,23 +28,23 @@ const PROBE_TIMEOUTS: RangeInclusive<Duration> =
 const MAX_DURATION: Duration = Duration::from_secs(10_000 * DAY_SECS);
 const MAX_ROWS: u64 = 1_000_000_000_000;
 
-/// What a schedule looks at, and what it fires on.
+/// The rows that a schedule checks, and the conditions on which it fires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
     pub(crate) source: Source,
     pub(crate) rows: Option<u64>,
     pub(crate) idle: Option<Duration>,
-    /// The least time between two fires on new rows, if it fires on them.
+    /// Minimum time between two fires on new rows, if it fires on them.
     pub(crate) new_rows: Option<Duration>,
     every: Duration,
     timeout: Duration,
     pub(crate) key: Option<String>,
 }
 
-/// Where the rows are.
+/// Source of the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// One or two parts of a name; a condition; the column with the time a row came in.
+    /// The name in one or two parts; a condition; the column with a row's time of arrival.
     Table {
         name: Vec<String>,
         filter: Option<String>,
@@ -54,13 +54,13 @@ pub(crate) enum Source {
 }
 
 impl Trigger {
-    /// How long from one look to the next.
+    /// Interval between two checks.
     #[must_use]
     pub fn every(&self) -> Duration {
         self.every
     }
 
-    /// How long one look may take.
+    /// Timeout of a check.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
@@ -74,16 +74,16 @@ impl Trigger {
         let idle = call.length("idle", Duration::ZERO..=MAX_DURATION)?;
         let new_rows = call.boolean("new_rows")?.unwrap_or(false);
         if rows.is_none() && idle.is_none() && !new_rows {
-            let message = "at least one trigger must be configured";
+            let message = "at least one condition is required";
             return Err(ValidationError::new(call.at, message).hint("rows, idle or new_rows"));
         }
         if let (Some(arg), Source::Table { age: None, .. }) = (call.named("idle"), &source) {
-            return Err(ValidationError::new(arg.at, "idle needs age")
-                .hint("age: the column with the time a row came in"));
+            return Err(ValidationError::new(arg.at, "idle requires age")
+                .hint("age: the column with a row's time of arrival"));
         }
         let debounce = call.length("debounce", Duration::ZERO..=MAX_DURATION)?;
         if let (Some(arg), false) = (call.named("debounce"), new_rows) {
-            return Err(ValidationError::new(arg.at, "debounce stands without new_rows")
+            return Err(ValidationError::new(arg.at, "debounce requires new_rows")
                 .hint("new_rows: true, debounce: 60 s"));
         }
         Ok(Self {
@@ -97,8 +97,9 @@ impl Trigger {
         })
     }
 
-    /// For the probes of the database: `table` (parts of the name), `filter`, `age` or `probe`; `rows`,
-    /// `idle_secs`, `new_rows`, `debounce_secs`, each if set; `every_secs`, `timeout_secs`.
+    /// Returns the trigger for the database's probes: `table` (parts of the name), `filter`, `age`
+    /// or `probe`; `rows`, `idle_secs`, `new_rows`, `debounce_secs`, each if set; `every_secs`,
+    /// `timeout_secs`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut json = Map::new();
@@ -137,12 +138,11 @@ fn source(call: &Call) -> Result<Source, ValidationError> {
         (Some(table), None) => {
             let name = name_parts(&table.value).filter(|parts| parts.len() <= 2);
             let name = name.ok_or_else(|| {
-                ValidationError::new(table.at, "this is no name of a table")
-                    .hint("schema.name or name")
+                ValidationError::new(table.at, "invalid table name").hint("schema.name or name")
             })?;
             let age = text("age")?.map(|arg| match name_parts(&arg.value).as_deref() {
                 Some([column]) => Ok(column.clone()),
-                _ => Err(ValidationError::new(arg.at, "this is no name of a column")),
+                _ => Err(ValidationError::new(arg.at, "invalid column name")),
             });
             let filter = text("filter")?.map(|arg| arg.value.clone());
             Ok(Source::Table { name, filter, age: age.transpose()? })
@@ -150,19 +150,19 @@ fn source(call: &Call) -> Result<Source, ValidationError> {
         (None, Some(probe)) => match call.named("filter").or(call.named("age")) {
             None => Ok(Source::Probe(probe.value.clone())),
             Some(arg) => {
-                Err(ValidationError::new(arg.at, "filter and age go with table, not with probe"))
+                Err(ValidationError::new(arg.at, "filter and age require table instead of probe"))
             }
         },
         (Some(_), Some(probe)) => {
-            Err(ValidationError::new(probe.at, "table and probe exclude each other"))
+            Err(ValidationError::new(probe.at, "table and probe cannot be combined"))
         }
         (None, None) => Err(ValidationError::new(call.at, "trigger needs a table or a probe")
             .hint("such as trigger(table: staging.orders, rows: 500)")),
     }
 }
 
-/// The parts of a name with dots between them; a part in double quotes may hold any character, `""`
-/// standing for one quote. `None` if it is no name.
+/// Splits a dotted name into its parts; a part in double quotes may contain any character, with
+/// `""` for one quote. `None` if the text is not a name.
 fn name_parts(text: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut left = text.trim();
@@ -186,7 +186,7 @@ fn name_parts(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The part up to its closing quote, and what follows.
+/// Returns the part up to its closing quote, and the rest.
 fn quoted_part(text: &str) -> Option<(String, &str)> {
     let mut part = String::new();
     let mut left = text;
@@ -204,7 +204,7 @@ fn quoted_part(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// The name so that it reads as the same parts.
+/// Returns the name in a form that parses as the same parts.
 fn name_text(parts: &[String]) -> String {
     let part = |part: &String| {
         let bare = !part.contains('.') && !part.starts_with('"') && part.trim() == part;
@@ -213,7 +213,7 @@ fn name_text(parts: &[String]) -> String {
     parts.iter().map(part).collect::<Vec<_>>().join(".")
 }
 
-/// The canonical text, which reads as an equal trigger.
+/// The canonical text, which parses as an equal trigger.
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut args = Vec::new();

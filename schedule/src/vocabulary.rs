@@ -1,21 +1,20 @@
-//! Closed lists of words that a schedule counts with: days of the week, months, first to last; and
-//! times of day.
+//! Closed word lists of schedules: days of the week, months, first to last; and times of day.
 
 use std::fmt;
 
 use crate::error::{ValidationError, truncated};
 
-/// Words in their order, each with a short and a full form.
+/// Words in order, each with a short and a full form.
 pub(crate) struct Vocabulary {
     what: &'static str,
     short: &'static [&'static str],
     full: &'static [&'static str],
-    /// Words that stand for several.
+    /// Words that stand for several others.
     groups: &'static [(&'static str, WordSet)],
     ranges: bool,
 }
 
-/// Some of the words of a vocabulary, never none.
+/// Some of the words of a vocabulary; never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WordSet(u16);
 
@@ -62,7 +61,7 @@ pub(crate) const ORDINAL: Vocabulary = Vocabulary {
     ranges: false,
 };
 
-/// The place of `last` among the ordinals.
+/// Index of `last` among the ordinals.
 pub(crate) const LAST: u8 = 5;
 
 impl WordSet {
@@ -77,7 +76,7 @@ impl WordSet {
 }
 
 impl Vocabulary {
-    /// Reads one word or range; `None` if it is neither.
+    /// Parses one word or range; `None` if it is neither.
     pub fn read(&self, text: &str) -> Option<WordSet> {
         let text = text.to_lowercase();
         if let Some((_, set)) = self.groups.iter().find(|(group, _)| *group == text) {
@@ -99,10 +98,10 @@ impl Vocabulary {
         self.ranges.then_some(set)
     }
 
-    /// Reads words and ranges with blanks between them.
+    /// Parses words and ranges separated by blanks.
     ///
     /// # Errors
-    /// A word that is none of this vocabulary.
+    /// Fails on a word that is not in this vocabulary.
     pub fn read_list(&self, text: &str, at: usize) -> Result<WordSet, ValidationError> {
         let mut set = None;
         for word in text.replace(" - ", "-").split_whitespace() {
@@ -120,22 +119,22 @@ impl Vocabulary {
         (0..self.short.len()).filter(|place| set.0 & (1 << place) != 0).collect()
     }
 
-    /// Each word by itself, in order.
+    /// The short form of each word, in order.
     pub fn short(&self, set: WordSet) -> Vec<&'static str> {
         self.places(set).into_iter().map(|place| self.short[place]).collect()
     }
 
-    /// Each full word by itself, in order.
+    /// The full form of each word, in order.
     pub fn full(&self, set: WordSet) -> Vec<&'static str> {
         self.places(set).into_iter().map(|place| self.full[place]).collect()
     }
 
-    /// The words as a schedule would list them: three and more in a row as a range.
+    /// The words in the syntax of a schedule: three or more in a row as a range.
     pub fn listed(&self, set: WordSet) -> Vec<String> {
         self.in_rows(set, self.short, "-")
     }
 
-    /// The words for a person: "Monday to Friday and Sunday".
+    /// The words in English: "Monday to Friday and Sunday".
     pub fn described(&self, set: WordSet) -> String {
         and(&self.in_rows(set, self.full, " to "))
     }
@@ -175,7 +174,7 @@ pub(crate) struct TimeOfDay(pub u32);
 pub(crate) const DAY: u32 = 86_400;
 
 impl TimeOfDay {
-    /// Reads `HH:MM` or `HH:MM:SS`; `at` is the place for the mistake.
+    /// Parses `HH:MM` or `HH:MM:SS`; `at` is the position for errors.
     pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
         let parts: Vec<&str> = text.split(':').collect();
         let number = |part: &&str| {
@@ -202,7 +201,7 @@ impl TimeOfDay {
         Ok(time)
     }
 
-    /// Whether the text is meant to be a time of day.
+    /// Whether the text looks like a time of day.
     pub fn begins(text: &str) -> bool {
         text.starts_with(|c: char| c.is_ascii_digit()) && text.contains(':')
     }
@@ -223,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_hold_words_and_ranges_that_may_go_round() {
+    fn lists_contain_words_and_ranges_that_may_wrap() {
         let days = |text| WEEKDAY.short(WEEKDAY.read_list(text, 0).unwrap()).join(" ");
         assert_eq!(days("fri MON tuesday"), "mon tue fri");
         assert_eq!(days("sat-mon"), "mon sat sun");

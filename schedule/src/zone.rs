@@ -1,16 +1,16 @@
-//! From the wall clock of a zone to instants: the two rules for changes of the clock.
+//! Maps the wall clock of a zone to instants: the two rules for clock changes.
 //!
-//! A cadence is a set of dates and times on a wall clock. When the clock is put forward some of
-//! them do not exist, when it is put back some exist twice.
+//! A cadence is a set of dates and times on a wall clock. When the clock is put forward, some of
+//! them do not exist; when it is put back, some exist twice.
 //!
 //! - **Once** ([`first_once`]): a time that does not exist fires at the first instant after the
 //!   gap; a time that exists twice fires the first time. For cadences at given times of day: a
-//!   nightly task shall run each night, and once.
-//! - **As the clock shows** ([`first_shown`]): a time that does not exist is left out, a time that
-//!   exists twice fires twice. For cadences that count steps: they shall keep their pace.
+//!   nightly task must run each night, and once.
+//! - **As the clock shows** ([`first_shown`]): a time that does not exist is skipped, a time that
+//!   exists twice fires twice. For cadences that count steps, which must keep their interval.
 //!
-//! Both give a strictly increasing sequence of instants. The zones are those compiled in, so that
-//! all processes of one build agree about every fire, whatever their hosts have installed.
+//! Both produce a strictly increasing sequence of instants. The zones are compiled in, so that all
+//! processes of one build agree on every fire, regardless of the zones installed on their hosts.
 
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::ValidationError;
 
-/// A zone of the IANA database by its name.
+/// Returns a zone of the IANA database by name.
 pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
     let unknown = || {
         let message = format!("unknown time zone \"{}\"", crate::error::truncated(name));
@@ -28,13 +28,13 @@ pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
     if zone.iana_name().is_some() { Ok(zone) } else { Err(unknown()) }
 }
 
-/// Times of a wall clock, ascending.
+/// Times of a wall clock, in ascending order.
 pub(crate) trait Times {
-    /// The first one from `from` inclusive to `until` exclusive.
+    /// Returns the first one from `from` inclusive to `until` exclusive.
     fn first(&self, from: DateTime, until: DateTime) -> Option<DateTime>;
 }
 
-/// The first instant after `after`, not later than `limit`, by the rule "once".
+/// Returns the first instant after `after`, not later than `limit`, by the rule "once".
 pub(crate) fn first_once(
     times: &impl Times,
     zone: &TimeZone,
@@ -42,14 +42,14 @@ pub(crate) fn first_once(
     limit: Timestamp,
 ) -> Option<Timestamp> {
     let second = SignedDuration::from_secs(1);
-    // What stands before the time that the clock shows has its instant at or before it: the map
-    // from times to instants never falls.
+    // Times before the one that the clock shows map to instants at or before it, because the map
+    // from times to instants never decreases.
     let mut from = zone.to_datetime(whole_second(after)?).checked_add(second).ok()?;
     let until = zone.to_datetime(limit).checked_add(second).ok()?;
     loop {
         let time = times.first(from, until)?;
         let instant = instant(time, zone)?;
-        // In the second pass of a range its times lie behind.
+        // In the second pass through a repeated range its times are in the past.
         if instant > after {
             return (instant <= limit).then_some(instant);
         }
@@ -57,21 +57,22 @@ pub(crate) fn first_once(
     }
 }
 
-/// Where a time falls: the first of two, the end of the gap if it falls into one. `None` at the end
-/// of the calendar.
+/// Returns the instant of a time: the first of two, or the end of the gap if the time is in one.
+/// `None` at the end of the calendar.
 fn instant(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
     match zone.to_ambiguous_timestamp(time).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(time).ok(),
         AmbiguousOffset::Fold { before, .. } => before.to_timestamp(time).ok(),
         AmbiguousOffset::Gap { after, .. } => {
-            // By the offset after the gap, a time in it lies before it.
+            // By the offset after the gap, a time in the gap is before it.
             let mut changes = zone.following(after.to_timestamp(time).ok()?);
             changes.find(|change| change.offset() == after).map(|change| change.timestamp())
         }
     }
 }
 
-/// The first instant after `after`, not later than `limit`, by the rule "as the clock shows".
+/// Returns the first instant after `after`, not later than `limit`, by the rule "as the clock
+/// shows".
 pub(crate) fn first_shown(
     times: &impl Times,
     zone: &TimeZone,
@@ -100,7 +101,7 @@ fn next_change(zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
     zone.following(after).map(|change| change.timestamp()).find(|change| *change > after)
 }
 
-/// The second in which an instant lies.
+/// Returns the second that contains an instant.
 fn whole_second(instant: Timestamp) -> Option<Timestamp> {
     let before = i64::from(instant.subsec_nanosecond() < 0);
     Timestamp::from_second(instant.as_second() - before).ok()
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_go_by_their_names() {
+    fn zones_are_found_by_name() {
         let name = |name| read(name, 3).map(|zone| zone.iana_name().unwrap().to_owned());
         assert_eq!(name("europe/BERLIN").unwrap(), "Europe/Berlin");
         assert_eq!(name("utc").unwrap(), "UTC");
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gap_of_each_zone_ends_where_the_clock_goes_on() {
+    fn each_gap_of_each_zone_ends_where_the_clock_continues() {
         let mut gaps = 0;
         for name in TimeZoneDatabase::bundled().available() {
             let zone = TimeZoneDatabase::bundled().get(name.as_str()).unwrap();

@@ -1,12 +1,12 @@
-"""The fire times of a cadence, found by walking the calendar.
+"""Computes the fire times of a cadence by brute force.
 
-Nothing here is clever: it stands beside the engine in Rust to disagree with it. A cadence is two
-predicates, one on the local date, one on the local time of day, and one of two rules that map them
-to instants:
+A deliberately simple second implementation, to be compared with the engine in Rust. A cadence is
+two predicates, one on the local date, one on the local time of day, and one of two rules that map
+them to instants:
 
 fixed       walk the local minutes (or seconds) of each day; a time in a gap is the first instant
             after the gap, a time that exists twice is the first of the two, equal instants are one;
-wall clock  walk the UTC minutes (or seconds) and look at what the clock on the wall shows.
+wall clock  walk the UTC minutes (or seconds) and check the time that the wall clock shows.
 """
 
 from datetime import date, datetime, time, timedelta, timezone
@@ -15,22 +15,22 @@ from zoneinfo import ZoneInfo
 UTC = timezone.utc
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
-# The last instant that the engine can name.
+# The last instant that the engine supports.
 LAST = datetime(9999, 12, 30, 22, tzinfo=UTC)
 
 
 def shown(instant, zone):
-    """What the clock on the wall shows."""
+    """Returns the time that the wall clock shows."""
     return instant.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def instant_of(civil, zone):
-    """The fixed rule for one local date and time."""
+    """Applies the fixed rule to a local date and time."""
     both = {civil.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
     real = [instant for instant in both if shown(instant, zone) == civil]
     if real:
         return min(real)
-    # No clock ever shows it: go through the minutes until one shows more.
+    # The clock never shows this time: walk the minutes until it shows a later one.
     instant = civil.replace(tzinfo=UTC, second=0) - 15 * timedelta(hours=1)
     while shown(instant, zone) <= civil:
         instant += MINUTE
@@ -60,7 +60,7 @@ def wall_clock_fires(day_holds, time_holds, zone, after, count, step):
     instant = after.replace(second=0, microsecond=0)
     end = after + 1600 * DAY
     while len(found) < count:
-        assert instant < end, "no fire for years: not a case for this walk"
+        assert instant < end, "no fire for years: unsuitable for this walk"
         civil = shown(instant, zone)
         if instant > after and time_holds(civil.time()) and day_holds(civil.date()):
             found.append(instant)
@@ -140,11 +140,11 @@ def at(text):
 
 
 def marks(seconds):
-    """The multiples of so many seconds after midnight."""
+    """The multiples of this number of seconds after midnight."""
     return lambda clock: (clock.hour * 3600 + clock.minute * 60 + clock.second) % seconds == 0
 
 
-# A matcher for cron, Vixie's with L, # and W.
+# A matcher for cron expressions: Vixie cron with L, # and W.
 
 MONTH_NAMES = "- JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
 DAY_NAMES = "SUN MON TUE WED THU FRI SAT".split()
@@ -170,7 +170,7 @@ def field_holds(field, value, low, high, names=()):
 
 
 def nearest_weekday(day, wanted):
-    """The weekday nearest to that date, in the same month."""
+    """Returns the weekday nearest to that date, in the same month."""
     for away in (0, -1, 1, -2, 2):
         other = month_day(day, wanted + away)
         if other and other.weekday() in WEEKDAYS:

@@ -2,12 +2,12 @@
 
     python3 schedule/tests/cases.py > schedule/tests/cases.txt
 
-Each cadence stands twice, here and in `clock_changes.py`: as the text that the crate reads, and as
-predicates that `brute_force.py` walks the calendar with. A line of the table is
-`cadence | after | fires`: the next fires strictly after the instant; `-` behind them says that
-there is none left. The standard library is enough; the zones are those of the machine.
+Each cadence is given twice, here and in `clock_changes.py`: as the text that the crate parses, and
+as predicates with which `brute_force.py` walks the calendar. A line of the table is
+`cadence | after | fires`: the next fires strictly after the instant; a final `-` means that there
+are no more fires. Needs only the standard library; the time zones are those of the machine.
 
-`by_hand` are instants reasoned out from the rule alone, as the comment above them says.
+`by_hand` lists instants derived by hand from the rule, as explained in the comment above them.
 """
 
 import sys
@@ -17,7 +17,7 @@ sys.dont_write_bytecode = True
 from brute_force import *
 
 kind("daily")
-# Strictly after: not the fire that falls on the instant itself.
+# Strictly after: excludes the fire at the instant itself.
 fixed("daily(03:15)", "2026-01-01T03:15Z 2026-01-01T03:14:59Z", time=at("03:15"),
       by_hand="2026-01-02T03:15Z 2026-01-03T03:15Z")
 fixed("daily(03:15)", "2026-01-01T03:14:59.5Z 2026-01-01T03:15:00.000001Z", time=at("03:15"))
@@ -35,10 +35,10 @@ fixed("daily(12:00, zone: Pacific/Kiritimati)", NEW_YEAR, time=at("12:00"),
       zone="Pacific/Kiritimati")
 fixed("daily(12:00, zone: Pacific/Pago_Pago)", NEW_YEAR, time=at("12:00"), zone="Pacific/Pago_Pago")
 fixed("daily(08:00)", "1960-02-27T12:00Z", time=at("08:00"))
-# The calendar ends with 9999-12-30T22:00Z.
+# The calendar ends at 9999-12-30T22:00Z.
 fixed("daily(03:00)", "9999-12-28T12:00Z 9999-12-30T03:00Z", time=at("03:00"),
       by_hand="9999-12-29T03:00Z 9999-12-30T03:00Z")
-# The 31st at 03:00 in Kolkata is 21:30Z of the 30th: still within it.
+# The 31st at 03:00 in Kolkata is 21:30Z of the 30th: still within the calendar.
 fixed("daily(03:00, zone: Asia/Kolkata)", "9999-12-29T00:00Z", time=at("03:00"), zone=KOLKATA,
       by_hand="9999-12-29T21:30Z 9999-12-30T21:30Z")
 
@@ -46,12 +46,12 @@ kind("every")
 wall("every(5 minutes)", "2026-01-01T00:00Z 2026-01-01T23:52:01Z", time=marks(300))
 wall("every(1 min)", "2026-12-31T23:58:30Z", time=marks(60))
 wall("every(90 m)", NEW_YEAR, time=marks(5400), count=6)
-# 100 does not divide 1,440: 23:20 is the last mark of a day and midnight follows.
+# 100 does not divide 1,440: 23:20 is the last fire of a day and midnight follows.
 wall("every(100 minutes)", "2026-01-01T21:40Z", time=marks(6000),
      by_hand="2026-01-01T23:20Z 2026-01-02T00:00Z 2026-01-02T01:40Z")
 wall("every(1 hour)", "2026-01-01T22:00Z", time=marks(3600))
 wall("every(2 h)", "2026-01-01T22:00:01Z", time=marks(7200))
-# 00, 07, 14, 21 and from midnight anew.
+# 00, 07, 14, 21, then again from midnight.
 wall("every(7 hours)", "2026-01-01T14:00Z", time=marks(25200), count=6,
      by_hand="2026-01-01T21:00Z 2026-01-02T00:00Z 2026-01-02T07:00Z")
 wall("every(23 hours)", NEW_YEAR, time=marks(82800))
@@ -106,7 +106,7 @@ kind("leap years")
 # 2028 is a leap year, 2027 is not.
 fixed("monthly(29, 12:00, months: feb)", "2026-01-01T00:00Z 2028-02-29T12:00Z",
       day=all_of(dates(29), months(2)), time=at("12:00"), by_hand="2028-02-29T12:00Z")
-# 2100 divides by 100 and not by 400: from 2096 to 2104.
+# 2100 is divisible by 100 but not by 400: the next leap year after 2096 is 2104.
 fixed("monthly(29, 12:00, months: feb)", "2096-02-29T12:00Z",
       day=all_of(dates(29), months(2)), time=at("12:00"),
       by_hand="2104-02-29T12:00Z 2108-02-29T12:00Z")
@@ -114,11 +114,11 @@ fixed("monthly(last, 12:00, months: feb)", "2026-03-01T00:00Z 2098-03-01T00:00Z"
       day=all_of(last_day, months(2)), time=at("12:00"))
 fixed("daily(12:00, months: feb, weeks: fifth)", "2098-01-01T00:00Z",
       day=all_of(week(5), months(2)), time=at("12:00"))
-# 29 February 2016 was a Monday; the days of the week come back after 28 years.
+# 29 February 2016 was a Monday; the weekdays repeat after 28 years.
 fixed("monthly(29, 12:00, months: feb, days: mon)", "2016-02-28T00:00Z",
       day=all_of(dates(29), months(2), on(MON)), time=at("12:00"), count=3,
       by_hand="2016-02-29T12:00Z 2044-02-29T12:00Z 2072-02-29T12:00Z")
-# Over 2100 it takes 40 years.
+# Across 2100 it takes 40 years.
 fixed("monthly(29, 12:00, months: feb, days: mon)", "2072-03-01T00:00Z",
       day=all_of(dates(29), months(2), on(MON)), time=at("12:00"), count=3,
       by_hand="2112-02-29T12:00Z")
@@ -144,7 +144,7 @@ fixed("nth(fourth, thu, 09:00)", NEW_YEAR, day=all_of(week(4), on(THU)), time=at
 fixed("nth(fifth, fri, 09:00)", NEW_YEAR, day=all_of(week(5), on(FRI)), time=at("09:00"), count=5)
 fixed("nth(last, fri, 09:00)", NEW_YEAR, day=all_of(last_seven, on(FRI)), time=at("09:00"),
       count=5)
-# February 2027 has four Fridays, the last is the 26th; 5, 12, 19, 26: fourth and last at once.
+# February 2027 has four Fridays, the last is the 26th; 5, 12, 19, 26: both fourth and last.
 fixed("nth(fourth, last, fri, 09:00)", "2027-02-01T00:00Z",
       day=all_of(any_of(week(4), last_seven), on(FRI)), time=at("09:00"), count=5,
       by_hand="2027-02-26T09:00Z 2027-03-26T09:00Z 2027-04-23T09:00Z 2027-04-30T09:00Z")
@@ -186,7 +186,7 @@ fixed("once(2026-10-25 02:30, zone: Europe/Berlin)", "2026-01-01T00:00Z 2026-10-
       by_hand="2026-10-25T00:30Z")
 fixed("once(2026-11-01 01:15, zone: America/New_York)", NEW_YEAR,
       day=lambda d: str(d) == "2026-11-01", time=at("01:15"), zone=NEW_YORK)
-# The day that Samoa has not: its first instant afterwards is 31 December, 00:00 at +14.
+# The day that Samoa skipped: the first instant after it is 31 December, 00:00 at +14.
 fixed("once(2011-12-30 12:00, zone: Pacific/Apia)", "2011-01-01T00:00Z",
       day=lambda d: str(d) == "2011-12-30", time=at("12:00"), zone=APIA,
       by_hand="2011-12-30T10:00Z")
@@ -196,7 +196,7 @@ kind("every nth")
 fixed("weekly(mon, 09:00, every: 2, from: 2026-01-05)", NEW_YEAR,
       day=all_of(on(MON), every_weeks(2, "2026-01-05")), time=at("09:00"),
       by_hand="2026-01-05T09:00Z 2026-01-19T09:00Z 2026-02-02T09:00Z")
-# Sunday the 11th is of the same week, so its Mondays are the same.
+# Sunday the 11th is in the same week, so the Mondays are the same.
 fixed("weekly(mon, 09:00, every: 2, from: 2026-01-11)", NEW_YEAR,
       day=all_of(on(MON), every_weeks(2, "2026-01-11")), time=at("09:00"),
       by_hand="2026-01-05T09:00Z 2026-01-19T09:00Z")
@@ -254,7 +254,7 @@ wall("every(1 hour, between: 09:00-17:00)", "2026-01-01T14:30Z 2026-01-01T09:00Z
 wall("every(20 minutes, between: 09:00-17:00, days: mon-fri)", "2026-01-02T16:00Z",
      day=on(*WEEKDAYS), time=marks(1200), only=office, count=5)
 wall("every(2 hours, between: 22:00-06:00)", NEW_YEAR, time=marks(7200), only=night, count=6)
-# The filter asks for the day of the fire itself: Friday's small hours are Friday's.
+# The filter applies to the day of the fire itself: the early hours of Friday belong to Friday.
 wall("every(2 hours, between: 22:00-06:00, days: fri)", NEW_YEAR, day=on(FRI), time=marks(7200),
      only=night, count=6,
      by_hand="2026-01-02T00:00Z 2026-01-02T02:00Z 2026-01-02T04:00Z 2026-01-02T22:00Z")

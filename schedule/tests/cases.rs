@@ -1,6 +1,6 @@
-//! The fires of some hundred cadences against a table that another implementation made.
+//! Compares the fires of some hundred cadences with a table made by another implementation.
 //!
-//! `cases.py` tells how; its walk of the calendar shares nothing with this crate.
+//! `cases.py` describes the table; its walk through the calendar shares no code with this crate.
 
 use jiff::Timestamp;
 use schedule::{Cadence, Timing};
@@ -9,7 +9,7 @@ const TABLE: &str = include_str!("cases.txt");
 
 const LEAST_CASES: usize = 230;
 
-/// One line: `cadence | after | fire fire fire`, with a `-` at the end where none is left.
+/// One line: `cadence | after | fire fire fire`, with a `-` at the end if there are no more fires.
 struct Case {
     line: usize,
     text: &'static str,
@@ -25,14 +25,14 @@ fn cases() -> Vec<Case> {
 fn case(line: usize, text: &'static str) -> Case {
     let parts: Vec<&str> = text.split(" | ").collect();
     let [text, after, fires] = parts[..] else {
-        panic!("line {line} of the table is no case: {text}");
+        panic!("line {line} of the table is not a case: {text}");
     };
     let instant = |word: &str| word.parse::<Timestamp>().expect("an instant");
     let fires = fires.split(' ').map(|word| (word != "-").then(|| instant(word)));
     Case { line, text, after: instant(after), fires: fires.collect() }
 }
 
-/// The cadence's fires after an instant, no more than `most`; a `None` ends them.
+/// Returns the cadence's fires after an instant, up to `most`; a `None` ends them.
 fn fires(cadence: &Cadence, after: Timestamp, most: usize) -> Vec<Option<Timestamp>> {
     let mut found = Vec::new();
     let mut last = Some(after);
@@ -48,13 +48,13 @@ fn words(fires: &[Option<Timestamp>]) -> String {
     fires.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// What is wrong with a case, if anything is.
+/// Returns the difference between a case and the crate's result, if any.
 fn difference(case: &Case) -> Option<String> {
     let Case { line, text, after, fires: expected } = case;
     let found = match Timing::parse(text) {
         Ok(Timing::Scheduled(cadence)) => words(&fires(&cadence, *after, expected.len())),
         Ok(_) => "no cadence".to_string(),
-        Err(error) => format!("a mistake at {}: {}", error.at, error.message),
+        Err(error) => format!("an error at {}: {}", error.at, error.message),
     };
     let expected = words(expected);
     (found != expected).then(|| {
@@ -65,9 +65,9 @@ fn difference(case: &Case) -> Option<String> {
 }
 
 #[test]
-fn cadences_fire_as_a_walk_of_the_calendar_says() {
+fn cadences_fire_as_computed_by_a_walk_through_the_calendar() {
     let cases = cases();
-    assert!(cases.len() >= LEAST_CASES, "the table has {} cases only", cases.len());
+    assert!(cases.len() >= LEAST_CASES, "the table has only {} cases", cases.len());
     let found: Vec<String> = cases.iter().filter_map(difference).collect();
     let (wrong, all) = (found.len(), cases.len());
     assert!(found.is_empty(), "{wrong} of {all} cases differ:\n{}", found.join("\n"));

@@ -1,4 +1,4 @@
-"""The cases of `cases.py` about clocks that are put forth and back."""
+"""The cases of `cases.py` with clock changes."""
 
 from brute_force import *
 
@@ -8,7 +8,7 @@ kind("fixed times in a gap")
 fixed("daily(02:30, zone: Europe/Berlin)", "2026-03-28T00:00Z 2026-03-29T01:00Z",
       time=at("02:30"), zone=BERLIN,
       by_hand="2026-03-28T01:30Z 2026-03-29T01:00Z 2026-03-30T00:30Z")
-# Three times on one instant are one fire.
+# Three times that map to one instant are one fire.
 fixed("daily(02:00, 02:30, 03:00, zone: Europe/Berlin)",
       "2026-03-28T12:00Z 2026-03-29T01:00Z 2026-03-29T00:59:59.9Z",
       time=at("02:00 02:30 03:00"), zone=BERLIN,
@@ -82,7 +82,7 @@ cron(fixed, "30 1-3 * * *", "2026-10-24T12:00Z", zone=BERLIN, count=5)
 cron(fixed, "45 1 * * *", "2026-04-04T00:00Z", zone=LORD_HOWE)
 
 kind("the wall clock in a gap")
-# 01:30 CET, then 03:00 CEST: 02:00 and 02:30 are no times of that day.
+# 01:30 CET, then 03:00 CEST: 02:00 and 02:30 do not exist on that day.
 wall("every(30 minutes, zone: Europe/Berlin)", "2026-03-29T00:15Z", time=marks(1800), zone=BERLIN,
      by_hand="2026-03-29T00:30Z 2026-03-29T01:00Z 2026-03-29T01:30Z")
 # 00:00 CET, then 04:00 CEST.
@@ -95,7 +95,7 @@ wall("every(15 minutes, between: 02:00-03:00, zone: Europe/Berlin)", "2026-03-28
 wall("every(20 minutes, between: 01:30-03:30, days: sun, zone: America/New_York)",
      "2026-03-08T00:00Z", day=on(SUN), time=marks(1200), zone=NEW_YORK,
      only=lambda clock: 90 <= clock.hour * 60 + clock.minute < 210, count=5)
-# 01:30 at +10:30, 02:30 at +11 (02:00 is left out), 03:00: half an hour apart all the same.
+# 01:30 at +10:30, 02:30 at +11 (02:00 is left out), 03:00: still half an hour apart.
 wall("every(30 minutes, zone: Australia/Lord_Howe)", "2026-10-03T14:45Z", time=marks(1800),
      zone=LORD_HOWE, by_hand="2026-10-03T15:00Z 2026-10-03T15:30Z 2026-10-03T16:00Z")
 wall("every(1 hour, zone: Australia/Lord_Howe)", "2026-10-03T14:00Z", time=marks(3600),
@@ -166,7 +166,7 @@ cron(fixed, "0 12 * * FRI", "2011-12-25T00:00Z", zone=APIA)
 cron(wall, "0 */12 30 * *", "2011-12-01T00:00Z", zone=APIA)
 fixed("daily(12:00, zone: Pacific/Kwajalein)", "1993-08-20T00:00Z", time=at("12:00"),
       zone="Pacific/Kwajalein")
-# Troll goes two hours forth, from 01:00 to 03:00, and back.
+# Troll goes forward two hours, from 01:00 to 03:00, and back.
 fixed("daily(01:30, 02:30, zone: Antarctica/Troll)", "2026-03-28T12:00Z 2026-10-24T12:00Z",
       time=at("01:30 02:30"), zone="Antarctica/Troll")
 wall("every(1 hour, zone: Antarctica/Troll)", "2026-03-28T23:30Z 2026-10-24T23:30Z",
@@ -199,7 +199,7 @@ wall("every(1 hour, days: thu, zone: Africa/Cairo)", "2024-10-31T18:30Z", day=on
      time=marks(3600), zone=CAIRO)
 wall("every(24 hours, zone: Africa/Cairo)", "2024-04-24T12:00Z 2024-10-30T12:00Z",
      time=marks(86400), zone=CAIRO)
-# Pyongyang: half an hour back at midnight of 15 August 2015, forth at 23:30 of 4 May 2018.
+# Pyongyang: half an hour back at midnight of 15 August 2015, forward at 23:30 of 4 May 2018.
 fixed("daily(23:45, zone: Asia/Pyongyang)", "2015-08-13T12:00Z 2018-05-03T12:00Z",
       time=at("23:45"), zone=PYONGYANG,
       by_hand="2015-08-13T14:45Z 2015-08-14T14:45Z 2015-08-15T15:15Z")

@@ -1,4 +1,4 @@
-//! An attempt as psql would show it: error with its place, notices, values.
+//! Formats attempts in the style of psql: errors with their position, notices, values.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::text::visible;
 
-/// Characters of a line of SQL to either side of an error.
+/// Characters of a line of SQL on either side of an error.
 const CONTEXT_CHARS: usize = 60;
 
-/// What stands for a text that only operators are shown.
+/// Placeholder of a text that only operators may see.
 pub const HIDDEN: &str = "(hidden)";
 
-/// The error of an attempt: message with SQLSTATE, the place in the statement, detail, hint and
-/// context, a line each. `None` if it has no message.
+/// Formats the error of an attempt: message with SQLSTATE, position in the statement, detail, hint
+/// and context, one line each. Returns `None` if the attempt has no message.
 #[must_use]
 pub fn format_error(attempt: &Attempt) -> Option<String> {
     let code =
@@ -35,7 +35,7 @@ pub fn format_error(attempt: &Attempt) -> Option<String> {
     Some(text)
 }
 
-/// The line of the statement at which an error stands, and a caret below the place. `position`
+/// Returns the line of the statement with the error, and a caret below the position. `position`
 /// counts characters from 1.
 #[must_use]
 pub fn caret(statement: &str, position: u32) -> Option<String> {
@@ -65,13 +65,16 @@ pub fn caret(statement: &str, position: u32) -> Option<String> {
     Some(format!("{line}\n{:column$}^", ""))
 }
 
-/// One line for each notice.
+/// Formats notices, one line each.
 #[must_use]
 pub fn notices(notices: &Value) -> Vec<String> {
     let Some(notices) = notices.as_array() else { return Vec::new() };
     let line = |notice: &Value| {
         if let Some(dropped) = notice.get("dropped") {
-            return format!("({dropped} more notices were not kept)");
+            return match dropped.as_u64() {
+                Some(1) => "(1 more notice was not kept)".to_owned(),
+                _ => format!("({dropped} more notices were not kept)"),
+            };
         }
         let text = |key| notice.get(key).and_then(Value::as_str).unwrap_or_default();
         visible(&format!("{}: {}", text("severity"), text("message")))
@@ -79,7 +82,7 @@ pub fn notices(notices: &Value) -> Vec<String> {
     notices.iter().map(line).collect()
 }
 
-/// One value of a result's row.
+/// Formats one value of a result row.
 #[must_use]
 pub fn value(value: &Value) -> String {
     match value {
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_caret_stands_below_the_error() {
+    fn the_caret_is_below_the_error() {
         assert_eq!(caret("SELECT x", 8).as_deref(), Some("LINE 1: SELECT x\n               ^"));
         assert_eq!(
             caret("SELECT 1;\n\tSELECT ü, x FROM t;\r\nSELECT 2", 22).as_deref(),
@@ -107,7 +110,7 @@ mod tests {
             caret("SELECT '漢字', x", 14).as_deref(),
             Some("LINE 1: SELECT '漢字', x\n                       ^")
         );
-        // At the end of the input, and behind it.
+        // At the end of the input, and after it.
         assert_eq!(caret("SELECT (", 9).as_deref(), Some("LINE 1: SELECT (\n                ^"));
         assert_eq!(caret("SELECT (", 10), None);
         assert_eq!(caret("SELECT", 0), None);
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_are_lines() {
+    fn each_notice_is_one_line() {
         let kept = json!([{"severity": "NOTICE", "message": "half"}, {"dropped": 7}]);
         assert_eq!(notices(&kept), ["NOTICE: half", "(7 more notices were not kept)"]);
         assert!(notices(&json!({"odd": 1})).is_empty());
@@ -132,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_place_panics(statement in "(?s).{0,40}", position in 0_u32..50) {
+        fn no_position_panics(statement in "(?s).{0,40}", position in 0_u32..50) {
             let _ = caret(&statement, position);
         }
     }

@@ -1,4 +1,4 @@
-//! What the doctor thinks of what it sees. Pure: facts in, findings out.
+//! The checks of `pgmill doctor`. Pure: facts in, findings out.
 
 use queue::doctor::{HorizonHolder, Membership, Override, Server, SessionRole, Setting, Tables};
 use queue::drift::Difference;
@@ -10,45 +10,45 @@ use serde::Serialize;
 
 use crate::format::{counted, one_line, span};
 
-/// The check under which the differences are listed.
+/// Name of the check that lists the schema differences.
 pub const DRIFT: &str = "schema drift";
 
 const OLDEST_SERVER: i32 = 140_000;
-/// The newest major version this program was tried with.
+/// The newest major version that this program was tested with.
 const NEWEST_TRIED: i32 = 189_999;
 
-/// A transaction open this long is no accident, and the tasks table has grown meanwhile.
+/// Age of a long-open transaction: the tasks table has grown in the meantime.
 const LONG_OPEN_SECONDS: f64 = 5.0 * 60.0;
-/// For holders that have no clock: as many transactions as a busy fleet makes in some minutes.
+/// The same for holders without a start time: the transactions of a busy fleet in some minutes.
 const LONG_OPEN_XIDS: i32 = 1_000_000;
 
-/// Ten times what autovacuum lets stand (schema.sql: threshold 2000).
+/// Ten times the autovacuum threshold of the tasks table (schema.sql: 2000).
 const MANY_DEAD_ROWS: i64 = 20_000;
 
-/// What a check has come to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckStatus {
-    /// As it should be.
+    /// No problem found.
     Ok,
-    /// Nobody could look.
+    /// The check could not run.
     NotChecked,
-    /// It may harm.
+    /// A possible problem.
     Warning,
-    /// It harms.
+    /// A problem.
     Problem,
 }
 
-/// One check and its answer.
+/// One check and its result.
 #[derive(Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// Name of the check.
     pub check: &'static str,
-    /// What it has come to.
+    /// Result of the check.
     pub status: CheckStatus,
-    /// What was seen.
+    /// Observed state.
     pub message: String,
-    /// What to do about it.
+    /// Recommended action.
     pub hint: Option<String>,
 }
 
@@ -57,49 +57,49 @@ impl Finding {
         Self { check, status, message: message.into(), hint: None }
     }
 
-    /// All is well.
+    /// Returns a finding without a problem.
     #[must_use]
     pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
         Self::new(check, CheckStatus::Ok, message)
     }
 
-    /// It may harm.
+    /// Returns a warning.
     #[must_use]
     pub fn warning(check: &'static str, message: impl Into<String>) -> Self {
         Self::new(check, CheckStatus::Warning, message)
     }
 
-    /// It harms.
+    /// Returns a problem.
     #[must_use]
     pub fn problem(check: &'static str, message: impl Into<String>) -> Self {
         Self::new(check, CheckStatus::Problem, message)
     }
 
-    /// With what to do about it.
+    /// Adds the recommended action.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 }
 
-/// The server: too old, a standby, or newer than what was tried.
+/// Checks the server: its version, and that it is not a standby.
 #[must_use]
 pub fn server(server: &Server) -> Finding {
     const CHECK: &str = "server";
     let version = format!("PostgreSQL {}", server.version);
     if server.version_number < OLDEST_SERVER {
-        Finding::problem(CHECK, version).hint("pgmill needs PostgreSQL 14 or newer")
+        Finding::problem(CHECK, version).hint("pgmill requires PostgreSQL 14 or newer.")
     } else if server.in_recovery {
         Finding::problem(CHECK, format!("{version}, a standby: no task can be claimed here"))
-            .hint("connect to the primary, for example with target_session_attrs=read-write")
+            .hint("Connect to the primary, for example with target_session_attrs=read-write.")
     } else if server.version_number > NEWEST_TRIED {
-        Finding::warning(CHECK, format!("{version}, which is newer than any pgmill was tried with"))
+        Finding::warning(CHECK, format!("{version}, newer than the versions tested with pgmill"))
     } else {
         Finding::ok(CHECK, version)
     }
 }
 
-/// The schema and this program fit together.
+/// Checks that the schema version supports this program.
 #[must_use]
 pub fn schema_version(found: Option<InstalledSchema>) -> Finding {
     const CHECK: &str = "schema version";
@@ -110,15 +110,15 @@ pub fn schema_version(found: Option<InstalledSchema>) -> Finding {
     let message = format!("{version}, and this program was built for {VERSION}");
     match version {
         VERSION => Finding::ok(CHECK, VERSION.to_string()),
-        ..VERSION => Finding::problem(CHECK, message).hint("bring it forward: pgmill init"),
-        _ if serves => Finding::warning(CHECK, format!("{message}, which it still works with"))
-            .hint("upgrade the programs"),
+        ..VERSION => Finding::problem(CHECK, message).hint("Upgrade the schema with pgmill init."),
+        _ if serves => Finding::warning(CHECK, format!("{message}, which the schema supports"))
+            .hint("Upgrade the programs."),
         _ => Finding::problem(CHECK, message)
-            .hint("use the version of pgmill that the rest of the fleet runs"),
+            .hint("Use the pgmill version of the rest of the fleet."),
     }
 }
 
-/// Workers that the schema has left behind, if there are any.
+/// Reports live workers built for an older schema version, if any.
 #[must_use]
 pub fn built_for(workers: &[Worker], found: InstalledSchema) -> Option<Finding> {
     let older = workers.iter().filter(|worker| {
@@ -140,18 +140,19 @@ pub fn built_for(workers: &[Worker], found: InstalledSchema) -> Option<Finding> 
                 descriptions.join(", ")
             ),
         )
-        .hint("replace them one after the other; the next migration may refuse them")
+        .hint("Replace these workers one by one; the next migration may not support them.")
     })
 }
 
-/// The schema is as `schema.sql` says.
+/// Checks that the installed schema equals `schema.sql`.
 #[must_use]
 pub fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding {
     let differences = match compared {
         Ok(Some(differences)) => differences,
         Ok(None) => {
-            return Finding::new(DRIFT, CheckStatus::NotChecked, "not checked")
-                .hint("needs CREATE on the database and membership in mill_owner, on a primary");
+            return Finding::new(DRIFT, CheckStatus::NotChecked, "not checked").hint(
+                "Requires CREATE on the database and membership in mill_owner, on a primary.",
+            );
         }
         Err(error) => {
             return Finding::warning(DRIFT, format!("not checked: {error}"));
@@ -159,14 +160,20 @@ pub fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding
     };
     let harmful = differences.iter().filter(|difference| difference.harmful()).count();
     match (harmful, differences.len()) {
-        (0, 0) => Finding::ok(DRIFT, "the schema is as schema.sql says"),
+        (0, 0) => Finding::ok(DRIFT, "no differences from schema.sql"),
         (0, all) => Finding::warning(DRIFT, counted(all as u64, "harmless difference")),
-        (_, all) => Finding::problem(DRIFT, format!("{} from schema.sql", counted(all as u64, "difference")))
-            .hint("pgmill init puts back missing tables, indexes and functions, and grants; the rest takes an ALTER or DROP"),
+        (_, all) => Finding::problem(
+            DRIFT,
+            format!("{} from schema.sql", counted(all as u64, "difference")),
+        )
+        .hint(
+            "pgmill init restores missing tables, indexes, functions and grants; other \
+                 differences need an ALTER or DROP.",
+        ),
     }
 }
 
-/// Settings of the server that harm durability or upkeep.
+/// Checks settings of the server that affect durability and maintenance.
 #[must_use]
 pub fn settings(settings: &[Setting]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = settings
@@ -176,37 +183,37 @@ pub fn settings(settings: &[Setting]) -> Vec<Finding> {
             let message = format!("{name} = {value}");
             Some(match (name, value) {
                 ("fsync" | "full_page_writes", "off") => Finding::problem("settings", message)
-                    .hint("a crash of the server may damage the database: switch it on"),
+                    .hint("A crash of the server may corrupt the database. Set it to on."),
                 ("autovacuum" | "track_counts", "off") => Finding::problem("settings", message)
-                    .hint("the tasks table grows without end: switch it on"),
+                    .hint("The tasks table grows without limit. Set it to on."),
                 ("synchronous_commit", "off") => Finding::warning("settings", message).hint(
-                    "a crash of the server loses the last moments: tasks enqueued then are gone, \
-                     tasks finished then run again",
+                    "A crash of the server loses the latest transactions: tasks enqueued by them \
+                     are lost, and tasks finished by them run again.",
                 ),
                 ("track_activities", "off") => Finding::warning("settings", message)
-                    .hint("nobody sees what a running task waits for"),
+                    .hint("The wait events of running tasks are not visible."),
                 ("client_connection_check_interval", "0") => Finding::warning("settings", message)
                     .hint(
-                        "with 10s a statement ends soon after its worker's host has died; without, \
-                         it runs on until it has something to send",
+                        "With 10s a statement ends soon after the host of its worker dies; with 0 \
+                         it continues until it sends data.",
                     ),
                 _ => return None,
             })
         })
         .collect();
     if findings.is_empty() {
-        findings.push(Finding::ok("settings", "nothing that harms durability or upkeep"));
+        findings.push(Finding::ok("settings", "no setting that affects durability or maintenance"));
     }
     findings
 }
 
-/// Settings that a session of a worker starts with and does not expect.
+/// Checks settings of roles and databases that affect sessions of workers.
 #[must_use]
 pub fn overrides(overrides: &[Override]) -> Vec<Finding> {
     const CHECK: &str = "session settings";
     let mut findings: Vec<Finding> = overrides.iter().filter_map(unexpected).collect();
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, "none that would hit workers"));
+        findings.push(Finding::ok(CHECK, "no setting that affects workers"));
     }
     return findings;
 
@@ -222,12 +229,12 @@ pub fn overrides(overrides: &[Override]) -> Vec<Finding> {
         let zero = value.trim_start_matches('0').trim_end_matches(char::is_alphabetic).is_empty();
         match name {
             "default_transaction_read_only" if value == "on" || value == "true" => {
-                Some(Finding::problem(CHECK, message).hint("workers cannot claim anything"))
+                Some(Finding::problem(CHECK, message).hint("Workers cannot claim tasks."))
             }
             "default_transaction_isolation" if value != "read committed" => {
                 Some(Finding::warning(CHECK, message).hint(
-                    "tasks that meet each other's rows end with a serialization failure and are \
-                     tried again",
+                    "Tasks that change the same rows fail with a serialization failure and are \
+                     retried.",
                 ))
             }
             "synchronous_commit" if value == "off" => Some(Finding::warning(CHECK, message)),
@@ -239,8 +246,8 @@ pub fn overrides(overrides: &[Override]) -> Vec<Finding> {
                 if !zero =>
             {
                 Some(Finding::warning(CHECK, message).hint(format!(
-                    "it may end tasks and workers' sessions: ALTER ROLE … SET {name} = 0 for the \
-                     role that workers log in as, and give tasks a --timeout"
+                    "It may end tasks and sessions of workers: ALTER ROLE … SET {name} = 0 for the \
+                     login of the workers, and use --timeout for tasks."
                 )))
             }
             _ => None,
@@ -248,7 +255,7 @@ pub fn overrides(overrides: &[Override]) -> Vec<Finding> {
     }
 }
 
-/// Workers that give no sign of life, and none at all.
+/// Checks that workers are registered, and that all of them send heartbeats.
 #[must_use]
 pub fn workers(workers: &[Worker]) -> Finding {
     const CHECK: &str = "workers";
@@ -259,16 +266,16 @@ pub fn workers(workers: &[Worker]) -> Finding {
         .collect();
     let alive = workers.len() - silent.len();
     if !silent.is_empty() {
-        Finding::problem(CHECK, format!("no sign of life from {}", silent.join(", ")))
-            .hint("a live worker reclaims their tasks; if none does, look at its log")
+        Finding::problem(CHECK, format!("no heartbeat from {}", silent.join(", ")))
+            .hint("A live worker reclaims their tasks; if none does, check its log.")
     } else if alive == 0 {
-        Finding::warning(CHECK, "none is registered: tasks wait").hint("start one: worker")
+        Finding::warning(CHECK, "none registered: tasks wait").hint("Start a worker.")
     } else {
         Finding::ok(CHECK, format!("{alive} alive"))
     }
 }
 
-/// Every reader holds a connection, and every worker two more.
+/// Checks the number of connections: each reader needs one, and each worker two more.
 #[must_use]
 pub fn connections(server: &Server, workers: &[Worker]) -> Finding {
     const CHECK: &str = "connections";
@@ -279,9 +286,8 @@ pub fn connections(server: &Server, workers: &[Worker]) -> Finding {
         .map(|worker| worker.readers + EXTRA_CONNECTIONS)
         .sum();
     let allowed = server.connections_allowed;
-    let message =
-        format!("{} open of {allowed}; the fleet's readers may use {wanted}", server.connections);
-    let hint = "raise max_connections, or lower the number of readers";
+    let message = format!("{} of {allowed} open; the fleet may use {wanted}", server.connections);
+    let hint = "Increase max_connections, or decrease the number of readers.";
     if wanted > allowed {
         Finding::problem(CHECK, message).hint(hint)
     } else if wanted > allowed * 8 / 10 || server.connections > i64::from(allowed) * 9 / 10 {
@@ -291,7 +297,7 @@ pub fn connections(server: &Server, workers: &[Worker]) -> Finding {
     }
 }
 
-/// The roles of pgmill have what they need.
+/// Checks the memberships of the roles of pgmill.
 #[must_use]
 pub fn memberships(memberships: &[Membership]) -> Vec<Finding> {
     const CHECK: &str = "roles";
@@ -299,39 +305,35 @@ pub fn memberships(memberships: &[Membership]) -> Vec<Finding> {
     if missing.is_empty() {
         return vec![Finding::ok(
             CHECK,
-            "mill_worker and mill_owner see sessions, and workers may end them",
+            "mill_worker and mill_owner can see sessions, and workers can end them",
         )];
     }
     let finding = |it: &&Membership| {
         let (role, granted) = (&it.role, &it.granted);
-        Finding::problem(CHECK, format!("{role} is no member of {granted}"))
-            .hint(format!("as superuser: GRANT {granted} TO {role};"))
+        Finding::problem(CHECK, format!("{role} is not a member of {granted}"))
+            .hint(format!("As superuser: GRANT {granted} TO {role};"))
     };
     missing.iter().map(finding).collect()
 }
 
-/// Sessions that may do more than they need.
+/// Checks that sessions of workers have no more privileges than they need.
 #[must_use]
 pub fn session_roles(roles: &[SessionRole]) -> Vec<Finding> {
     const CHECK: &str = "sessions";
     if roles.is_empty() {
-        return vec![Finding::new(
-            CHECK,
-            CheckStatus::NotChecked,
-            "no session of a worker to look at",
-        )];
+        return vec![Finding::new(CHECK, CheckStatus::NotChecked, "no session of a worker found")];
     }
     let finding = |role: &SessionRole| {
         let what = if role.runs_tasks { "tasks run" } else { "workers are connected" };
         let message = format!("{what} as {}", role.name);
         if role.superuser {
             Finding::warning(CHECK, format!("{message}, a superuser")).hint(
-                "whoever may enqueue may do everything: let workers log in as a role with \
-                 mill_worker and no more rights than the tasks need",
+                "Every role that can enqueue gets superuser privileges. Use a login for workers \
+                 that is a member of mill_worker and has only the privileges that the tasks need.",
             )
         } else if role.owner {
             Finding::warning(CHECK, format!("{message}, a member of mill_owner"))
-                .hint("a task may change pgmill's own tables: let workers log in as another role")
+                .hint("Tasks can change the tables of pgmill. Use another login for workers.")
         } else {
             Finding::ok(CHECK, message)
         }
@@ -339,7 +341,7 @@ pub fn session_roles(roles: &[SessionRole]) -> Vec<Finding> {
     roles.iter().map(finding).collect()
 }
 
-/// Who keeps dead rows from being removed, for long.
+/// Checks for old snapshots, which keep dead rows from being removed.
 #[must_use]
 pub fn horizon(holders: &[HorizonHolder]) -> Finding {
     const CHECK: &str = "horizon";
@@ -349,13 +351,16 @@ pub fn horizon(holders: &[HorizonHolder]) -> Finding {
     };
     let descriptions: Vec<String> = holders.iter().filter(long).map(holder).collect();
     if descriptions.is_empty() {
-        return Finding::ok(CHECK, "nothing old keeps dead rows from being removed");
+        return Finding::ok(CHECK, "no old snapshot keeps dead rows from being removed");
     }
     let hint = match holders.iter().find(long).map(|holder| holder.kind.as_str()) {
-        Some("prepared transaction") => "COMMIT PREPARED or ROLLBACK PREPARED",
-        Some("replication slot") => "drop the slot if nobody reads from it",
-        Some("standby") => "a query on the standby holds it, by hot_standby_feedback",
-        _ => "dead tasks pile up until it ends: SELECT pg_terminate_backend(pid) ends it",
+        Some("prepared transaction") => "Use COMMIT PREPARED or ROLLBACK PREPARED.",
+        Some("replication slot") => "Drop the slot if it has no consumer.",
+        Some("standby") => "A query on the standby holds the snapshot, by hot_standby_feedback.",
+        _ => {
+            "Dead tasks accumulate until the session ends; SELECT pg_terminate_backend(pid) ends \
+             it."
+        }
     };
     return Finding::warning(CHECK, descriptions.join("; ")).hint(hint);
 
@@ -379,25 +384,26 @@ pub fn horizon(holders: &[HorizonHolder]) -> Finding {
     }
 }
 
-/// Days that history has no partition for.
+/// Checks that the partitions of history exist for the coming days.
 #[must_use]
 pub fn history(tables: &Tables) -> Finding {
     const CHECK: &str = "history";
     if tables.missing_days.is_empty() {
-        return Finding::ok(CHECK, format!("{} made ahead", counted(tables.days_ahead, "day")));
+        let days = counted(tables.days_ahead, "day");
+        return Finding::ok(CHECK, format!("partitions exist {days} ahead"));
     }
     let days = tables.missing_days.join(" and ");
     Finding::problem(
         CHECK,
-        format!("no partition of mill.attempts for {days} (UTC): tasks cannot finish then"),
+        format!("no partition of mill.attempts for {days} (UTC): tasks cannot finish on that day"),
     )
-    .hint("SELECT mill.prepare_history(); a live worker does it by itself")
+    .hint("Run SELECT mill.prepare_history(); live workers run it regularly.")
 }
 
-/// Below so many there is nothing to tell.
+/// Minimum number of pending tasks for the check of priorities.
 const MANY_WAITING: i64 = 100;
 
-/// Too much that is urgent.
+/// Checks that not most pending tasks are urgent.
 #[must_use]
 pub fn priorities(priorities: &[PriorityStatus]) -> Finding {
     const CHECK: &str = "priorities";
@@ -410,13 +416,14 @@ pub fn priorities(priorities: &[PriorityStatus]) -> Finding {
     let message =
         format!("{urgent} of {} have priority high or above", counted(waiting, "pending task"));
     if waiting >= MANY_WAITING && urgent * 2 > waiting {
-        return Finding::warning(CHECK, message)
-            .hint("where most is urgent, nothing is: lower what can wait (docs/capacity.md)");
+        return Finding::warning(CHECK, message).hint(
+            "If most tasks are urgent, none is: lower the priority of others (docs/capacity.md).",
+        );
     }
     Finding::ok(CHECK, message)
 }
 
-/// Dead rows that slow claims down.
+/// Checks the number of dead rows, which slow claims down.
 #[must_use]
 pub fn dead_rows(tables: &Tables) -> Finding {
     const CHECK: &str = "dead rows";
@@ -427,9 +434,8 @@ pub fn dead_rows(tables: &Tables) -> Finding {
         tables.bytes / (1024 * 1024)
     );
     if tables.dead_rows > MANY_DEAD_ROWS {
-        Finding::warning(CHECK, message).hint(
-            "claims slow down: look at the horizon above, and whether autovacuum gets its turn",
-        )
+        Finding::warning(CHECK, message)
+            .hint("Claims slow down. Check the horizon, and whether autovacuum runs often enough.")
     } else {
         Finding::ok(CHECK, message)
     }

@@ -1,8 +1,8 @@
-//! Spans, counts and texts as people read them on a terminal.
+//! Formats durations, counts and texts for a terminal.
 
 use jiff::SignedDuration;
 
-/// The two largest units: `350ms`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`.
+/// Formats a duration in its two largest units: `350ms`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`.
 #[must_use]
 pub fn span(seconds: f64) -> String {
     if seconds < 0.9995 {
@@ -23,7 +23,7 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// The text on one line, cut at so many characters.
+/// Joins a text into one line, truncated to at most `most` characters.
 #[must_use]
 pub fn one_line(text: &str, most: usize) -> String {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -34,7 +34,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// `1 task`, `2 tasks`.
+/// Formats a count with its noun: `1 task`, `2 tasks`.
 #[must_use]
 pub fn counted(count: impl TryInto<u64>, thing: &str) -> String {
     let count = count.try_into().unwrap_or(0);
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_have_two_units_at_most() {
+    fn durations_have_at_most_two_units() {
         let shown = [0.0, 0.0123, 0.9999, 9.94, 12.4, 200.0, 7500.0, 350_000.0].map(span);
         assert_eq!(shown, ["0ms", "12ms", "1.0s", "9.9s", "12s", "3m 20s", "2h 5m", "4d 1h"]);
     }

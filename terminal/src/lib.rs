@@ -1,6 +1,6 @@
-//! What the programs for people share: text that is safe to show, an attempt as psql would show it,
-//! a run as it goes on, a plan as rows, what the doctor thinks, what somebody should look at, what is a name,
-//! and where to connect.
+//! Shared output of the interactive programs: text that is safe on a terminal, attempts in the
+//! style of psql, progress of runs, plans as rows, doctor checks, problems, name validation, and
+//! the connection target.
 
 mod attempt;
 pub mod doctor_checks;

@@ -1,24 +1,24 @@
-//! What the schema takes as a name, so that a program refuses the rest before it connects.
+//! Rules of the schema for names, so that a program refuses invalid names before it connects.
 
-/// A queue's name.
+/// Checks a queue name.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// Returns the violated rule.
 pub fn queue_name(text: &str) -> Result<String, &'static str> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
     if (1..=128).contains(&text.len()) && text.bytes().all(allowed) {
         return Ok(text.to_owned());
     }
-    Err("a queue's name is 1 to 128 letters, digits or any of _ . : -")
+    Err("a queue name must have 1 to 128 letters, digits or any of _ . : -")
 }
 
-/// The name of anything else, or a key.
+/// Checks any other name, or a key.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// Returns the violated rule.
 pub fn label(text: &str) -> Result<String, String> {
     match text.len() {
         1..=512 => Ok(text.to_owned()),
-        bytes => Err(format!("it has {bytes} bytes, not 1 to 512")),
+        bytes => Err(format!("must have 1 to 512 bytes, not {bytes}")),
     }
 }

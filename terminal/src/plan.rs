@@ -1,66 +1,66 @@
-//! A plan as EXPLAIN (ANALYZE, FORMAT JSON) tells it: its nodes in the order of the tree, what the whole
-//! took, and what makes it another plan than the one before.
+//! Plans of EXPLAIN (ANALYZE, FORMAT JSON): their nodes in tree order, totals, and changes from the
+//! previous plan.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// An estimate that is off by this factor stands out.
+/// An estimate that is wrong by this factor is highlighted.
 const MISESTIMATE_FACTOR: f64 = 10.0;
 
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanNode {
-    /// 0 is the root.
+    /// Depth in the tree; 0 is the root.
     pub depth: usize,
-    /// What it does, and to what.
+    /// Operation and its object.
     pub operation: String,
-    /// It ran at least once.
+    /// Whether the node was executed at least once.
     pub executed: bool,
-    /// Rows of one loop, on average.
+    /// Average number of rows per loop.
     pub rows: f64,
-    /// Rows that the planner expected of it.
+    /// Number of rows per loop estimated by the planner.
     pub expected_rows: f64,
-    /// The two differ by a factor of ten or more.
+    /// Whether `rows` and `expected_rows` differ by a factor of ten or more.
     pub misestimated: bool,
-    /// How often it ran.
+    /// Number of executions.
     pub loops: f64,
-    /// Its time in all loops without that of the nodes below it.
+    /// Time in all loops, without child nodes.
     pub self_seconds: f64,
-    /// Blocks found in the server's memory, as all that follows with the nodes below it.
+    /// Shared buffer hits, including child nodes.
     pub blocks_hit: i64,
-    /// Blocks that were read.
+    /// Blocks read, including child nodes.
     pub blocks_read: i64,
-    /// Blocks written to temporary files.
+    /// Blocks written to temporary files, including child nodes.
     pub temp_blocks_written: i64,
 }
 
 /// A trigger that the statement fired.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanTrigger {
-    /// Its name.
+    /// Name of the trigger.
     pub name: String,
-    /// How long all calls took.
+    /// Total duration of all calls.
     pub seconds: f64,
-    /// How often it was called.
+    /// Number of calls.
     pub calls: i64,
 }
 
-/// What the whole took.
+/// Totals of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanTotals {
-    /// The planner.
+    /// Planning time.
     pub planning_seconds: Option<f64>,
-    /// The statement.
+    /// Execution time.
     pub execution_seconds: Option<f64>,
-    /// What it wrote ahead.
+    /// WAL written.
     pub wal_bytes: Option<i64>,
-    /// The triggers it fired.
+    /// Triggers that the statement fired.
     pub triggers: Vec<PlanTrigger>,
-    /// The plan was too long to be kept whole.
+    /// Whether the plan was too long and was truncated.
     pub truncated: bool,
 }
 
-/// The nodes, each before those below it.
+/// Returns the nodes, each before its children.
 #[must_use]
 pub fn plan_nodes(plan: &Value) -> Vec<PlanNode> {
     let mut nodes = Vec::new();
@@ -70,7 +70,7 @@ pub fn plan_nodes(plan: &Value) -> Vec<PlanNode> {
     nodes
 }
 
-/// What the whole took.
+/// Totals of a plan.
 #[must_use]
 pub fn plan_totals(plan: &Value) -> PlanTotals {
     let seconds = |value: &Value| value.as_f64().map(|milliseconds| milliseconds / 1000.0);
@@ -88,13 +88,13 @@ pub fn plan_totals(plan: &Value) -> PlanTotals {
     }
 }
 
-/// The same for plans that differ in numbers only: 16 hexadecimal digits.
+/// Returns a hash of the plan without its numbers: 16 hexadecimal digits.
 #[must_use]
 pub fn plan_shape(plan: &Value) -> String {
     format!("{:016x}", hash(&lines(plan)))
 }
 
-/// Lines of the tree that are gone (`-`), and that are new (`+`).
+/// Returns the lines of the tree that were removed (`-`) and added (`+`).
 #[must_use]
 pub fn plan_changes(before: &Value, now: &Value) -> Vec<(char, String)> {
     let (old, new) = (lines(before), lines(now));
@@ -135,7 +135,7 @@ fn gather(node: &Value, depth: usize, nodes: &mut Vec<PlanNode>) {
     }
 }
 
-/// What a node does, and to what: all that makes its shape.
+/// Describes the operation of a node and its object; the shape of a plan consists of these lines.
 fn describe_node(node: &Value) -> String {
     let text = |key: &str| node[key].as_str();
     let mut words = Vec::new();
@@ -153,13 +153,13 @@ fn describe_node(node: &Value) -> String {
     words.join(" ")
 }
 
-/// The plan without what differs from one execution to the next: a line for each node.
+/// Formats the plan without its numbers: one line per node.
 fn lines(plan: &Value) -> Vec<String> {
     let line = |node: PlanNode| format!("{}{}", "  ".repeat(node.depth), node.operation);
     plan_nodes(plan).into_iter().map(line).collect()
 }
 
-/// FNV-1a: the same on every machine and in every version.
+/// FNV-1a hash: stable across machines and versions.
 fn hash(lines: &[String]) -> u64 {
     let bytes = lines.iter().flat_map(|line| line.bytes().chain([b'\n']));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_what_is_done_to_what_and_no_number() {
+    fn a_shape_has_operations_and_objects_but_no_numbers() {
         assert_eq!(
             lines(&plan(1, "u_key")),
             ["Nested Loop left", "  Seq Scan on t", "  Index Scan using u_key on u"]
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_the_time_that_is_not_of_those_below() {
+    fn the_time_of_a_node_excludes_its_children() {
         let nodes = plan_nodes(&plan(10, "u_key"));
         let own: Vec<f64> = nodes.iter().map(|node| node.self_seconds * 1000.0).collect();
         assert_eq!(own, [3.0, 6.0, 0.0]);

@@ -1,5 +1,5 @@
-//! What somebody should look at, the oldest first. Pure: facts in, problems out. Where to go on from
-//! there (a screen, a command) says each program itself.
+//! Finds problems that need attention, oldest first. Pure: facts in, problems out. Each program
+//! adds its own next step (a page, a command).
 
 use jiff::Timestamp;
 use queue::doctor::HorizonHolder;
@@ -14,24 +14,25 @@ use serde_json::Value;
 use crate::attempt::value;
 use crate::format::counted;
 
-/// A worker sees a request to cancel at its next beat at the latest; this is longer than that.
+/// Age of an overdue cancel request: a worker handles requests at its next heartbeat at the latest,
+/// which is earlier.
 const CANCEL_OVERDUE_SECONDS: f64 = 60.0;
 
-/// A snapshot this old keeps dead rows of a busy queue from being removed for long enough to matter.
+/// Age of an old snapshot: it keeps dead rows of a busy queue long enough to matter.
 const OLD_SNAPSHOT_SECONDS: f64 = 15.0 * 60.0;
 
-/// Something that somebody should look at.
+/// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// How long it has lasted.
+    /// Duration of the problem.
     pub age_seconds: f64,
-    /// What is wrong, in one sentence.
+    /// Description in one sentence.
     pub message: String,
-    /// With what.
+    /// Subject of the problem.
     pub about: ProblemSubject,
 }
 
-/// What a problem is with.
+/// The subject of a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProblemSubject {
     /// A queue that is paused.
@@ -40,15 +41,15 @@ pub enum ProblemSubject {
     Unserved(String),
     /// A queue whose attempts fail.
     QueueFailures(String),
-    /// Tasks that ended so.
+    /// Tasks with this outcome.
     Ended(Outcome),
     /// A worker.
     Worker,
-    /// A task that runs.
+    /// A running task.
     Task(TaskId),
     /// A run.
     Run(RunId),
-    /// More than one run of this job.
+    /// Several runs of this job.
     Runs(String),
     /// A schedule.
     Schedule(String),
@@ -59,51 +60,51 @@ pub enum ProblemSubject {
 /// Pending tasks of a queue.
 #[derive(Clone, Debug)]
 pub struct QueueBacklog<'a> {
-    /// Which.
+    /// Name of the queue.
     pub queue: &'a str,
-    /// Nothing of it is claimed.
+    /// Whether the queue is paused.
     pub paused: bool,
-    /// In words: `3 pending tasks`.
+    /// Formatted count: `3 pending tasks`.
     pub pending: String,
-    /// Since when the first of them waits.
+    /// Wait of the oldest pending task.
     pub oldest_seconds: f64,
 }
 
 /// Attempts of a queue that failed in the last hour.
 #[derive(Clone, Debug)]
 pub struct QueueFailures<'a> {
-    /// Which.
+    /// Name of the queue.
     pub queue: &'a str,
-    /// So many.
+    /// Number of failed attempts.
     pub failed: i64,
-    /// Beside so many that did not.
+    /// Number of succeeded attempts.
     pub succeeded: i64,
 }
 
-/// What problems are seen in. Failures are known by queue or by outcome.
+/// The input of [`find_problems`]. A program gives failures by queue or by outcome.
 #[derive(Clone, Debug)]
 pub struct FleetFacts<'a> {
-    /// By the database's clock.
+    /// Time of the database's clock.
     pub now: Timestamp,
     /// Queues with pending tasks.
     pub waiting: Vec<QueueBacklog<'a>>,
     /// Every worker.
     pub workers: &'a [Worker],
-    /// Every task that runs.
+    /// Every running task.
     pub running: &'a [Running],
     /// Queues with attempts that failed.
     pub failing: Vec<QueueFailures<'a>>,
-    /// How tasks ended in the last hour.
+    /// Task outcomes of the last hour.
     pub ended: &'a [OutcomeCount],
     /// Runs that failed.
     pub runs: &'a [FailedRuns],
-    /// Schedules that nobody ticked in time.
+    /// Schedules with missed fires.
     pub missed: &'a [MissedFires],
-    /// Who keeps dead rows.
+    /// Holders of the oldest snapshots.
     pub horizon: &'a [HorizonHolder],
 }
 
-/// All of them, the oldest first.
+/// Returns all problems, oldest first.
 #[must_use]
 pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
     let (now, workers) = (facts.now, facts.workers);
@@ -123,7 +124,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
     problems
 }
 
-/// A backend that holds what a task waits for, by what it runs.
+/// Describes a blocking backend by its task, or else by its application, user and state.
 #[must_use]
 pub fn describe_blocker(blocker: &Value) -> String {
     let text = |key: &str| blocker.get(key).map(value).filter(|text| !text.is_empty());
@@ -145,16 +146,16 @@ fn age(now: Timestamp, at: Timestamp) -> f64 {
     now.duration_since(at).as_secs_f64().max(0.0)
 }
 
-/// Tasks that nobody is going to claim.
+/// Reports pending tasks that no worker will claim.
 fn waiting(queue: &QueueBacklog<'_>, workers: &[Worker]) -> Option<Problem> {
     let name = queue.queue;
     let mut serving = workers.iter().filter(|worker| worker.serves(name)).peekable();
     let (why, about) = if queue.paused {
         ("is paused", ProblemSubject::Paused(name.to_owned()))
     } else if serving.peek().is_none() {
-        ("is served by no live worker", ProblemSubject::Unserved(name.to_owned()))
+        ("has no live worker", ProblemSubject::Unserved(name.to_owned()))
     } else if serving.all(|worker| worker.draining) {
-        ("is served by draining workers only", ProblemSubject::Unserved(name.to_owned()))
+        ("has only draining workers", ProblemSubject::Unserved(name.to_owned()))
     } else {
         return None;
     };
@@ -179,7 +180,7 @@ fn dead_worker(worker: &Worker) -> Option<Problem> {
     (!worker.alive).then(|| Problem {
         age_seconds: worker.heartbeat_age_seconds,
         message: format!(
-            "worker {} gives no sign of life, with {}",
+            "no heartbeat from worker {}, with {}",
             worker.label(),
             counted(worker.running, "running task")
         ),
@@ -187,13 +188,13 @@ fn dead_worker(worker: &Worker) -> Option<Problem> {
     })
 }
 
-/// A running task that cannot go on, or does not want to end.
+/// Reports a running task that is blocked, or that has not stopped after a cancel request.
 fn stuck_task(task: &Running, now: Timestamp) -> Option<Problem> {
     let asked = task.cancel_requested_at.map(|at| age(now, at));
     let what = task.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
     let who = format!("task {}{what}", task.id);
     let (age_seconds, message) = match asked.filter(|age| *age > CANCEL_OVERDUE_SECONDS) {
-        Some(seconds) => (seconds, format!("{who} still runs after somebody cancelled it")),
+        Some(seconds) => (seconds, format!("{who} is still running after a cancel request")),
         None if task.blocked_by.is_empty() => return None,
         None => {
             let blockers = task.blockers.iter().filter_map(Value::as_array).flatten();
@@ -212,9 +213,9 @@ fn failed_outcomes(ended: &OutcomeCount, now: Timestamp) -> Option<Problem> {
     let how = match ended.outcome {
         Outcome::Succeeded | Outcome::Cancelled => return None,
         Outcome::Failed => "failed",
-        Outcome::TimedOut => "ran into their timeout",
-        Outcome::Lost => "were lost with their workers",
-        Outcome::Unknown => "ended unseen, and wait for a decision",
+        Outcome::TimedOut => "timed out",
+        Outcome::Lost => "lost",
+        Outcome::Unknown => "ended with an unknown outcome",
     };
     Some(Problem {
         age_seconds: age(now, ended.last_at),
@@ -227,10 +228,11 @@ fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
     let (run, whose) = (failed.run, failed.jobs.join(", "));
     let tasks = format!("{} of {}", counted(failed.failed, "failed task"), failed.tasks);
     let (message, about) = if failed.in_progress {
-        (format!("run {run} of {whose} goes on, with {tasks}"), ProblemSubject::Run(run))
+        (format!("run {run} of {whose} is in progress, with {tasks}"), ProblemSubject::Run(run))
     } else if failed.runs > 1 {
         let runs = counted(failed.runs, "run");
-        let message = format!("{runs} of {whose} have failed within a day, the last is run {run}");
+        let message =
+            format!("{runs} of {whose} have failed within a day, the latest is run {run}");
         (message, ProblemSubject::Runs(failed.jobs.first().cloned().unwrap_or_default()))
     } else {
         (format!("run {run} of {whose} has failed, with {tasks}"), ProblemSubject::Run(run))
@@ -241,19 +243,19 @@ fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
 fn missed_fires(missed: &MissedFires, now: Timestamp) -> Problem {
     Problem {
         age_seconds: age(now, missed.last_at),
-        message: format!("schedule {} missed fires: nobody ticked in time", missed.schedule),
+        message: format!("schedule {} missed fires: no tick in time", missed.schedule),
         about: ProblemSubject::Schedule(missed.schedule.clone()),
     }
 }
 
-/// Tasks that run are such holders, too, and meant to be.
+/// Reports an old snapshot. Running tasks also hold snapshots, but as intended.
 fn old_snapshot(holder: &HorizonHolder) -> Option<Problem> {
     let age_seconds = holder.age_seconds.filter(|age| *age > OLD_SNAPSHOT_SECONDS)?;
     let user = holder.user.as_ref().map_or_else(String::new, |user| format!(" of {user}"));
     Some(Problem {
         age_seconds,
         message: format!(
-            "{} {}{user} holds an old snapshot: dead rows stay, and tables grow",
+            "{} {}{user} holds an old snapshot: dead rows cannot be removed, and tables grow",
             holder.kind, holder.name
         ),
         about: ProblemSubject::Snapshot,
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_problem_stands_first() {
+    fn the_oldest_problem_is_first() {
         let waiting = |queue, paused, oldest_seconds| QueueBacklog {
             queue,
             paused,
@@ -310,7 +312,7 @@ mod tests {
             ended: &ended,
             ..facts()
         };
-        let unserved = "queue mail is served by no live worker, with 3 pending tasks".to_owned();
+        let unserved = "queue mail has no live worker, with 3 pending tasks".to_owned();
         assert_eq!(
             found(&facts),
             [
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_run_is_told_apart_from_many_and_from_one_that_goes_on() {
+    fn one_failed_run_several_and_one_in_progress_have_different_messages() {
         let runs = [
             failed(1, false, "02:00:00"),
             failed(3, false, "02:10:00"),
@@ -345,17 +347,20 @@ mod tests {
                     one.clone()
                 ),
                 (
-                    "3 runs of nightly, sunday have failed within a day, the last is run 12"
+                    "3 runs of nightly, sunday have failed within a day, the latest is run 12"
                         .to_owned(),
                     job
                 ),
-                ("run 12 of nightly, sunday goes on, with 1 failed task of 5".to_owned(), one),
+                (
+                    "run 12 of nightly, sunday is in progress, with 1 failed task of 5".to_owned(),
+                    one
+                ),
             ]
         );
     }
 
     #[test]
-    fn who_blocks_is_a_task_or_a_session_with_its_user() {
+    fn a_blocker_is_described_by_its_task_or_its_session() {
         let task = serde_json::json!({"pid": 7, "task_id": 4, "name": "load", "user": "etl"});
         assert_eq!(describe_blocker(&task), "backend 7: task 4 (load)");
         let session =

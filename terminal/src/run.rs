@@ -1,4 +1,4 @@
-//! A run as it goes on, and how it ended.
+//! Progress and outcome of a run.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use queue::run_queries::{Run, RunTask, TaskCounts};
 
 use crate::text::visible;
 
-/// A bar for a run, on standard error, and nothing if that is no terminal.
+/// Returns a progress bar for a run, on standard error; hidden if that is not a terminal.
 #[must_use]
 pub fn run_bar(run: i64) -> ProgressBar {
     let style =
@@ -17,7 +17,7 @@ pub fn run_bar(run: i64) -> ProgressBar {
         .with_prefix(format!("run {run}"))
 }
 
-/// Moves the bar to where the run is; `running`: names of some tasks that run now.
+/// Updates the bar to the state of the run. `running`: names of some running tasks.
 pub fn update_run_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     bar.set_length(number(run.count.tasks));
@@ -34,7 +34,7 @@ pub fn update_run_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
     bar.set_message(visible(&message));
 }
 
-/// `5 succeeded, 1 failed, 2 upstream_failed`; without those that succeeded, if they are not wanted.
+/// Formats `5 succeeded, 1 failed, 2 upstream_failed`; optionally without succeeded tasks.
 fn counts(count: &TaskCounts, succeeded: bool) -> String {
     [
         (if succeeded { count.succeeded } else { 0 }, "succeeded"),
@@ -50,7 +50,8 @@ fn counts(count: &TaskCounts, succeeded: bool) -> String {
     .join(", ")
 }
 
-/// `run 12 failed: 5 succeeded, 1 failed, 2 upstream_failed`, then a line for each task in `failures`.
+/// Formats `run 12 failed: 5 succeeded, 1 failed, 2 upstream_failed`, then one line for each task
+/// in `failures`.
 #[must_use]
 pub fn run_outcome(run: &Run, failures: &[RunTask]) -> String {
     let mut text = format!("run {} {}: {}", run.id, state_word(run), counts(&run.count, true));

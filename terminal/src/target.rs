@@ -1,13 +1,14 @@
-//! Where the programs for people connect to, and what they say about it.
+//! Connection target of the interactive programs, and warnings about it.
 
 use queue::connect::{ConnectError, ConnectionSource, Environment, Layer, Target};
 
 use crate::print_stderr;
 
-/// What was given, or else what variables and files say. Tells what is odd about it.
+/// Returns the target from the given source, or else from variables and files. Prints warnings.
 ///
 /// # Errors
-/// A malformed connection string, service file or variable; a file of a string that cannot be read.
+/// Returns an error for a malformed connection string, service file or variable, or if the file
+/// with the connection string cannot be read.
 pub fn target(given: Option<&(ConnectionSource, Layer)>) -> Result<Target, ConnectError> {
     let in_arguments = matches!(given, Some((ConnectionSource::Text(_), Layer::Arguments)));
     let url = given.map(|(given, _)| given.clone().read()).transpose()?;
@@ -18,7 +19,7 @@ pub fn target(given: Option<&(ConnectionSource, Layer)>) -> Result<Target, Conne
     if in_arguments && target.password_given_inline() {
         print_stderr(
             "warning: every user of this machine can read the password in --database-url; put it \
-             in ~/.pgpass, or name another such file in PGPASSFILE",
+             in ~/.pgpass, or in another file named by PGPASSFILE",
         );
     }
     Ok(target)

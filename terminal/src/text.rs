@@ -1,9 +1,9 @@
-//! Text that came from anywhere.
+//! Output of untrusted text.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// Writes a line to standard error. If nobody can read it, nobody can be told.
+/// Writes a line to standard error. Ignores errors, which could not be reported either.
 pub fn print_stderr(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
@@ -19,24 +19,22 @@ pub fn report_error(message: &str, detail: Option<&str>, hint: Option<&str>) {
     }
 }
 
-/// Whether it shows nothing of itself and changes how the rest shows: what a terminal obeys, what
-/// turns the direction of what surrounds it, what stands for nothing. Not the two joiners, which words
-/// and emoji are made with.
+/// Whether a character is invisible or changes the display of other characters: terminal controls,
+/// direction controls, zero-width characters. Excludes the two joiners, which words and emoji need.
 #[must_use]
 pub fn is_invisible(c: char) -> bool {
     let hidden = matches!(c,
-        // Marks, embeddings, overrides and isolates of direction.
+        // Direction marks, embeddings, overrides and isolates.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
-        // Ends of lines that are none.
+        // Line and paragraph separators.
         | '\u{2028}' | '\u{2029}'
-        // Without a width.
+        // Zero-width characters.
         | '\u{ad}' | '\u{180e}' | '\u{200b}' | '\u{2060}'..='\u{2065}' | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     hidden || (c.is_control() && c != '\n' && c != '\t')
 }
 
-/// The text with what is [`is_invisible`] written out, as `\u{1b}`: it comes from the database, where anybody may
-/// have put it.
+/// Escapes characters that are [`is_invisible`], as `\u{1b}`: text from the database is untrusted.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -51,12 +49,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_database_does_not_drive_the_terminal() {
+    fn control_characters_are_escaped() {
         assert_eq!(visible("a\u{1b}[2Jb\r\n\tä"), "a\\u{1b}[2Jb\\r\n\tä");
     }
 
     #[test]
-    fn nothing_turns_what_stands_beside_it() {
+    fn direction_controls_are_escaped() {
         assert_eq!(visible("a\u{202e}b\u{2066}\u{200b}"), "a\\u{202e}b\\u{2066}\\u{200b}");
         let joined = "می\u{200c}خواهم 👩\u{200d}💻";
         assert_eq!(visible(joined), joined);

@@ -1,4 +1,4 @@
-//! The program `enqueue`, built along with the tests.
+//! The program `enqueue`, built together with the tests.
 fn main() -> std::process::ExitCode {
     enqueue::main()
 }

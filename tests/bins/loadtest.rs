@@ -1,4 +1,4 @@
-//! The load test, built along with the tests.
+//! The load test, built together with the tests.
 fn main() -> std::process::ExitCode {
     loadtest::main()
 }

@@ -1,4 +1,4 @@
-//! The program `pgmill`, built along with the tests.
+//! The program `pgmill`, built together with the tests.
 fn main() -> std::process::ExitCode {
     pgmill::main()
 }

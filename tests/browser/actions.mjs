@@ -1,10 +1,9 @@
-// Whatever can be done through the console, once each, as somebody with a mouse does it. What came of it is looked up
-// in the database afterwards.
+// Performs every action of the console once, with the mouse. The test checks the effects in the database afterwards.
 const button = (scope, name) => scope.getByRole("button", { name, exact: true });
 const at = (config, path) => new URL(path, config.url).href;
 const row = (page, name) => page.getByRole("row").filter({ has: page.getByRole("rowheader", { name }) });
 
-// What opens in a cell, with the form in it.
+// Opens the details in a cell and returns the form in it.
 async function unfolded(cell) {
   await cell.locator("summary").click();
   return cell.locator("form");
@@ -19,10 +18,10 @@ export async function queueSettings(page, config) {
   await limits.getByLabel("seconds").fill("60");
   await button(limits, "Set").click();
   await reports.getByText("max running 2 30 starts in 1 min 0 s").waitFor();
-  const commits = await unfolded(reports.locator("td", { hasText: "share commits" }));
-  await commits.getByLabel("short tasks share commits for").fill("20");
+  const commits = await unfolded(reports.locator("td", { hasText: "share a commit" }));
+  await commits.getByLabel("short tasks share a commit for up to").fill("20");
   await button(commits, "Set").click();
-  await reports.getByText("for 20 ms").waitFor();
+  await reports.getByText("up to 20 ms").waitFor();
   await button(reports, "Pause").click();
   await reports.locator(".tag", { hasText: "paused" }).waitFor();
   await button(reports, "Resume").waitFor();
@@ -31,9 +30,9 @@ export async function queueSettings(page, config) {
 export async function priorities(page, config) {
   await page.goto(at(config, "priorities"));
   await page.getByLabel("weight of low").fill("7");
-  await button(page, "Set the weights").click();
+  await button(page, "Set weights").click();
   await page.locator('input[name="low"][value="7"]').waitFor();
-  await page.getByLabel("keep").selectOption("high");
+  await page.getByLabel("reserved capacity").selectOption("high");
   await button(page, "Set").click();
   await page.getByText(/^high: \d+ of \d+ readers/).waitFor();
 }
@@ -44,7 +43,7 @@ export async function groupSettings(page, config) {
   await fresh.getByLabel("name").fill("exports & more");
   await fresh.getByLabel("max running").fill("3");
   await fresh.getByLabel("priority").selectOption("low");
-  await button(fresh, "Make it").click();
+  await button(fresh, "Create").click();
   const group = row(page, "exports & more");
   await group.getByRole("cell", { name: "low", exact: true }).waitFor();
   const most = await unfolded(group.locator("td", { hasText: "max running" }));
@@ -99,13 +98,13 @@ export async function job(page, config) {
   await page.getByText('{"day":7}').waitFor();
 }
 
-// A task of a run that goes on, and then the run.
+// A task of a run in progress, and then the run.
 export async function run(page, config) {
   await page.goto(at(config, `runs/${config.liveRun}`));
   await button(page.getByRole("row").filter({ hasText: "check totals" }), "Retry").click();
   await page.getByRole("row").filter({ hasText: "send totals" }).locator(".tag.succeeded").waitFor();
   await page.getByText("Cancel …").click();
-  await page.getByLabel("stop those that run, too").check();
+  await page.getByLabel("also stop running tasks").check();
   await button(page, `Cancel run ${config.liveRun}`).click();
   await page.locator("#live .head .tag.cancelled").waitFor();
 }
@@ -116,10 +115,10 @@ export async function task(page, config) {
   await page.locator("#status .tag.succeeded, .head .tag.succeeded").first().waitFor();
 }
 
-// All that match a filter, after their number has been said.
+// All tasks that match a filter, after the confirmation with their number.
 export async function bulk(page, config) {
   await page.goto(at(config, "tasks?q=queue:maintenance"));
-  await page.getByRole("link", { name: "cancel all that match…" }).click();
+  await page.getByRole("link", { name: "cancel all matching…" }).click();
   await page.getByRole("heading", { name: "cancel 1 task?" }).waitFor();
   await button(page, "cancel 1").click();
   await page.getByRole("row").filter({ hasText: "cancelled" }).waitFor();

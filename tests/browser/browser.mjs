@@ -1,5 +1,5 @@
-// A browser that tells every fault of a page: errors, refused content, failed requests, any request to another
-// host than the console's, and any script of a page that opens a dialog. It keeps what was posted.
+// A browser that records every fault of a page: errors, refused content, failed requests, requests to a host
+// other than the console's, and scripts that open a dialog. Also records the submitted forms.
 import { execFileSync } from "node:child_process";
 import { chromium } from "playwright-core";
 
@@ -11,7 +11,7 @@ const QUIET = [
   "--disable-background-networking",
   "--disable-component-update",
   "--disable-sync",
-  // Whatever else a page may name is not found, rather than asked for.
+  // Requests to all other hosts fail instead of being sent.
   "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
 
@@ -20,10 +20,10 @@ function program() {
   return path.toString().trim();
 }
 
-// What was wrong, told at the end and all at once.
+// Recorded faults, reported together at the end.
 export const faults = [];
 
-// Paths of forms that were sent and not refused.
+// Paths of forms that were submitted and accepted.
 export const posted = new Set();
 
 export function fault(text) {
@@ -43,7 +43,7 @@ function listen(page, origin, expected) {
     if (["error", "warning"].includes(message.type()) && !known) fault(`${at()}: console: ${text}`);
   });
   page.on("dialog", (dialog) => {
-    fault(`${at()}: a script of the page says ${dialog.message()}`);
+    fault(`${at()}: a script of the page opened a dialog: ${dialog.message()}`);
     dialog.dismiss();
   });
   page.on("request", (request) => {
@@ -52,7 +52,7 @@ function listen(page, origin, expected) {
   });
   page.on("requestfailed", (request) => {
     const why = request.failure()?.errorText;
-    // What is still under way when somebody leaves a page.
+    // Requests aborted by leaving a page.
     if (why !== "net::ERR_ABORTED") fault(`${at()}: ${request.url()} failed: ${why}`);
   });
   page.on("response", (response) => {
@@ -62,7 +62,7 @@ function listen(page, origin, expected) {
   });
 }
 
-// A window of its own; options as playwright has them. `expected` are texts of errors that the test causes.
+// Opens a new window with playwright options. `expected` are texts of errors that the test causes.
 export async function open(browser, config, options = {}, expected = []) {
   const context = await browser.newContext({
     viewport: { width: 1280, height: 860 },
@@ -82,7 +82,7 @@ export async function open(browser, config, options = {}, expected = []) {
   return { context, page };
 }
 
-// The same page each time: pictures of graphs are drawn after it has come.
+// Waits until the page is complete: graphs are drawn after it has loaded.
 export async function visit(page, config, path) {
   const answer = await page.goto(new URL(path, config.url).href);
   await page.waitForFunction(() =>

@@ -1,4 +1,5 @@
-//! A fleet in trouble, as an operator finds it at night, and who is in its navigation.
+//! A fleet with incidents, as an operator finds it at night, and all kinds of objects in its
+//! navigation.
 
 use serde_json::json;
 use tokio_postgres::Client;
@@ -11,36 +12,36 @@ use crate::run::{end, job, start};
 const SEED: &str = include_str!("seed.sql");
 const HOSTILE: &str = include_str!("hostile.sql");
 
-/// Loads that come before their tables.
+/// Number of loads that run before their tables exist.
 pub(super) const FAILED: usize = 12;
 
-/// One word: what stands behind a token on its line is a name.
+/// One word: text after the token on its line is a name.
 pub(super) const TOKEN: &str = "a-token-for-a-browser";
 
 const QUEUES: &str = "etl,reports,exports,default,hostile";
 
 pub(super) struct Incidents {
     pub(super) database: Database,
-    /// Under the login of an operator.
+    /// Runs with the login of an operator.
     pub(super) console: Console,
-    /// Of the same database, for who knows the token.
+    /// Serves the same database to users with the token.
     pub(super) token_console: Console,
     workers: Vec<Worker>,
-    /// A session of somebody at a terminal.
+    /// Session of a user in psql.
     ann: Client,
     pub(super) ann_pid: i32,
-    /// A task and a session, both with hostile names, the one blocked by the other.
+    /// A task blocked by a session, both with hostile names.
     pub(super) hostile: Option<(i64, Client)>,
-    /// Wait for a lock of that session.
+    /// Task that waits for a lock of Ann's session.
     pub(super) stuck: i64,
     pub(super) other: i64,
-    /// Holds a lock that the next one waits for.
+    /// Task that holds a lock that the next one waits for.
     pub(super) holder: i64,
     pub(super) behind: i64,
     pub(super) failed: i64,
-    /// A branch of it failed.
+    /// Run with a failed branch.
     pub(super) run: i64,
-    /// So did one of this, which goes on.
+    /// Run in progress with a failed branch.
     pub(super) live_run: i64,
 }
 
@@ -74,7 +75,7 @@ impl Incidents {
         let console = Console::start_at(&database, &operator, &[]).await;
         let file = TokenFile::new(TOKEN);
         let token_console = Console::start(&database, &["--token-file", file.path()]).await;
-        eventually("the last hour is read", async || {
+        eventually("the console has read the last hour", async || {
             console.get("/api/v1/overview").await.body.contains("\"minutes_read\":60")
                 && console.get("/api/v1/failures").await.body.contains("42P01")
         })
@@ -97,10 +98,10 @@ impl Incidents {
         }
     }
 
-    /// Markup in names, and a run and a task that have ended with them.
+    /// Adds markup in names, including an ended run and an ended task.
     pub(super) async fn grow_hostile(&mut self) {
         self.database.execute(HOSTILE).await;
-        eventually("what has hostile names has ended", async || {
+        eventually("the objects with hostile names have ended", async || {
             let left = "SELECT count(*) FROM mill.tasks WHERE queue = 'hostile'";
             let failed = "SELECT count(*) FROM mill.runs
                 WHERE jobs = '{<img src=x onerror=alert(5)>}' AND state = 'failed'";
@@ -118,12 +119,12 @@ impl Incidents {
         self.hostile = Some((id, session));
     }
 
-    /// One that serves this queue and no other.
+    /// Adds a worker that serves only this queue.
     pub(super) fn add_worker(&mut self, queue: &str) {
         self.workers.push(Worker::start(&self.database, &["--readers", "2", "--queues", queue]));
     }
 
-    /// Who holds locks at a terminal gives them back.
+    /// Releases the locks of Ann's session.
     pub(super) async fn release_lock(&self) {
         let sessions = self.hostile.iter().map(|(_, session)| session).chain([&self.ann]);
         for session in sessions {
@@ -132,12 +133,12 @@ impl Incidents {
     }
 }
 
-/// Two for most queues, and one that drains; with names that stand in pictures.
+/// Starts two workers for most queues, and a draining one, with names that suit screenshots.
 async fn workers(database: &Database) -> Vec<Worker> {
     let flags = ["--readers", "8", "--heartbeat-interval", "200ms", "--queues"];
     let start = |queues| Worker::start(database, &[&flags[..], &[queues]].concat());
     let workers = vec![start(QUEUES), start(QUEUES), start("archive")];
-    eventually("the workers are there", async || {
+    eventually("the workers are registered", async || {
         database.value::<i64>("SELECT count(*) FROM mill.workers").await == 3
     })
     .await;
@@ -152,7 +153,7 @@ async fn workers(database: &Database) -> Vec<Worker> {
         )
         .await;
     let drained_at: String = database.value("SELECT clock_timestamp()::text").await;
-    eventually("the worker knows that it drains", async || {
+    eventually("the worker is draining", async || {
         let sql =
             "SELECT FROM mill.workers WHERE draining AND heartbeat_at > $1::text::timestamptz";
         !database.rows(sql, &[&drained_at]).await.is_empty()
@@ -161,7 +162,8 @@ async fn workers(database: &Database) -> Vec<Worker> {
     workers
 }
 
-/// Loads that fail because their tables have not come yet; then the tables come. One of the tasks.
+/// Runs loads that fail because their tables do not exist yet, then creates the tables. Returns one
+/// of the tasks.
 async fn fail_loads(database: &Database) -> i64 {
     let mut ids = Vec::new();
     for day in 1..=FAILED {
@@ -181,7 +183,7 @@ async fn fail_loads(database: &Database) -> i64 {
     ids[0]
 }
 
-/// Somebody with psql, in the middle of a transaction.
+/// Opens a psql session of a user in the middle of a transaction.
 async fn ann(database: &Database) -> Client {
     let role = format!(
         "DROP ROLE IF EXISTS ann; CREATE ROLE ann LOGIN PASSWORD '{PASSWORD}'; GRANT ALL ON orders TO ann"
@@ -193,7 +195,7 @@ async fn ann(database: &Database) -> Client {
     ann
 }
 
-/// Where an operator, who may act on the queue and look at one table, logs in.
+/// Returns the connection string of an operator who may act on the queue and read one table.
 async fn operator(database: &Database) -> String {
     let role = format!(
         "DROP ROLE IF EXISTS operator; CREATE ROLE operator LOGIN PASSWORD '{PASSWORD}';
@@ -203,7 +205,8 @@ async fn operator(database: &Database) -> String {
     database.url_as("operator", PASSWORD)
 }
 
-/// Queues that nobody claims from: one is paused, one has a draining worker, one has none.
+/// Fills queues that no worker claims from: one is paused, one has only a draining worker, one has
+/// no worker.
 async fn stalled(database: &Database) {
     database.execute("SELECT mill.pause('exports')").await;
     for (queue, count) in [("exports", 2), ("archive", 3), ("mail", 2)] {
@@ -218,7 +221,8 @@ async fn stalled(database: &Database) {
     }
 }
 
-/// A run that was well three times and then failed, for nothing was delivered; and one that goes on.
+/// Creates a run that succeeded three times and then failed because nothing was delivered, and a
+/// run in progress.
 async fn runs(database: &Database) -> (i64, i64) {
     let task = |name, seconds, after: &[&str], more: &str| {
         let statement = format!("SELECT pg_sleep({seconds}){more}");

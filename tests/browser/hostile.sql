@@ -1,4 +1,4 @@
--- Markup in every name and text that a screen shows: it may be read, and may not run.
+-- Markup in every name and text that a screen shows: displayed as text, never executed.
 SELECT mill.set_group('<img src=x onerror=alert(1)>', '"><svg onload=alert(2)>', max_running => 2);
 SELECT mill.set_schedule('<img src=x onerror=alert(3)>', 'manual', 'SELECT ''<script>alert(4)</script>''',
     task => '{"queue": "hostile"}');

@@ -1,15 +1,15 @@
-// The drill: each trouble is found from Overview within three clicks, and put right from the screen.
+// Incident drill: each problem is found from Overview within three clicks, and resolved on the screen.
 import { fault } from "./browser.mjs";
 
 const MOST_CLICKS = 3;
 
-// The way of an operator, who begins at Overview. Every click counts until the trouble is found.
+// An operator who starts at Overview. Every click counts until the problem is found.
 export class Navigation {
   constructor(page, config) {
     Object.assign(this, { page, config, clicks: 0 });
   }
 
-  // To where the problem that says this leads; a folded rest of the list takes a click.
+  // Follows the problem with this text; expanding a collapsed list counts as a click.
   async problem(text) {
     await this.page.goto(this.config.url);
     const link = this.page.locator(".problems a", { hasText: text }).first();
@@ -42,7 +42,7 @@ export class Navigation {
 const button = (scope, name) => scope.getByRole("button", { name, exact: true });
 const cancelled = (page) => page.locator(".head .tag.cancelled, #status .tag.cancelled").first().waitFor();
 
-// A task that waits for somebody's session: who that is, how to end it; cancel is the way from here.
+// A task blocked by a user's session: the page shows the session and how to end it; the task is cancelled here.
 export async function blockedBySession(page, config) {
   const navigation = new Navigation(page, config);
   const { pid, application, user } = config.blocker;
@@ -52,12 +52,12 @@ export async function blockedBySession(page, config) {
   for (const fact of [application, user, `SELECT pg_terminate_backend(${pid})`]) await navigation.sees(fact);
   const found = navigation.found();
   await button(page, "Cancel").click();
-  // Nobody reloads: the page goes on by itself.
+  // Without a reload: the page updates itself.
   await cancelled(page);
   return found;
 }
 
-// A task that waits for another: the other one is a link away, and ended there.
+// A task blocked by another task: the page links to the other task, which is cancelled there.
 export async function blockedByTask(page, config) {
   const navigation = new Navigation(page, config);
   await navigation.problem(`task ${config.behind} (count stock) is blocked by backend`);
@@ -83,7 +83,7 @@ export async function pausedQueue(page, config) {
 
 export async function drainingWorker(page, config) {
   const navigation = new Navigation(page, config);
-  await navigation.problem("queue archive is served by draining workers only, with 3 pending tasks");
+  await navigation.problem("queue archive has only draining workers, with 3 pending tasks");
   const card = page.locator("section.card").filter({ hasText: "draining" });
   const found = navigation.found();
   await button(card, "Claim again").click();
@@ -91,10 +91,10 @@ export async function drainingWorker(page, config) {
   return found;
 }
 
-// What is missing is a worker: the screen says which to start.
+// A worker is missing: the screen shows which one to start.
 export async function unservedQueue(page, config) {
   const navigation = new Navigation(page, config);
-  await navigation.problem("queue mail is served by no live worker, with 2 pending tasks");
+  await navigation.problem("queue mail has no live worker, with 2 pending tasks");
   await navigation.sees("queue mail: 2 pending");
   await navigation.sees("worker --queues mail");
   return navigation.found();
@@ -115,7 +115,7 @@ export async function failures(page, config) {
   return found;
 }
 
-// What failed in the run, and why.
+// The failed task of the run, with its error.
 export async function failedRun(page, config) {
   const navigation = new Navigation(page, config);
   await navigation.problem(`run ${config.run} of nightly has failed, with 1 failed task of 7`);
@@ -124,17 +124,17 @@ export async function failedRun(page, config) {
   return navigation.found();
 }
 
-// Once its cause is mended: what failed and what never ran, and no more.
+// After the cause is fixed: restart only failed tasks and tasks that never ran.
 export async function restartedRun(page, config) {
   await page.goto(new URL(`runs/${config.run}`, config.url).href);
   await page.getByText("Restart …").click();
-  await page.getByLabel("what failed and what never ran").check();
+  await page.getByLabel("failed tasks and tasks that never ran").check();
   await button(page, `Restart run ${config.run}`).click();
-  // Nobody reloads.
+  // Without a reload.
   await page.locator("#live .head .tag.succeeded").waitFor();
 }
 
-// What was put right is text no more.
+// Resolved problems are no longer shown.
 export async function resolved(page, config) {
   await page.goto(config.url);
   const texts = config.gone;

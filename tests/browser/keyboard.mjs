@@ -1,7 +1,7 @@
-// With the keyboard alone.
+// Uses the console with the keyboard only.
 import { fault } from "./browser.mjs";
 
-// Tab until something with this text has the focus.
+// Presses Tab until an element with this text has the focus.
 async function tabTo(page, text) {
   for (let n = 0; n < 160; n += 1) {
     await page.keyboard.press("Tab");
@@ -16,7 +16,7 @@ async function tabTo(page, text) {
   throw new Error(`Tab does not lead to "${text}"`);
 }
 
-// The page asks for itself again; who has come somewhere with Tab is still there.
+// The page refreshes itself without losing the keyboard focus.
 async function refreshed(page) {
   const before = await page.evaluate(() => {
     const it = document.activeElement;
@@ -29,10 +29,10 @@ async function refreshed(page) {
   if (after !== before) fault(`a refresh moves the focus from "${before}" to "${after.slice(0, 60)}"`);
 }
 
-// A stuck task is found, and ended.
+// Finds a stuck task and cancels it.
 export async function byKeys(page, config) {
   await page.goto(config.url);
-  await tabTo(page, "To the content");
+  await tabTo(page, "Skip to content");
   await page.keyboard.press("Enter");
   await tabTo(page, `task ${config.other} `);
   await refreshed(page);
@@ -43,7 +43,7 @@ export async function byKeys(page, config) {
   await page.locator("#status .tag.cancelled, .head .tag.cancelled").first().waitFor();
 }
 
-// The filter, from anywhere.
+// Focuses the filter from any element.
 export async function filtered(page, config) {
   await page.goto(config.url);
   await page.keyboard.press("/");
@@ -53,6 +53,6 @@ export async function filtered(page, config) {
   await page.keyboard.press("Enter");
   await page.waitForURL("**q=queue*");
   const rows = await page.locator("table.list tbody tr").count();
-  // The branch of the run is a load, too.
+  // The branch of the run is a load too.
   if (rows !== config.failed + 1) fault(`${rows} failed tasks are listed, not ${config.failed + 1}`);
 }

@@ -1,5 +1,5 @@
-// node main.mjs CONFIG: the parts that it names, in a browser. Prints what it did, and what was posted. Exits with 1
-// and all faults if there are any.
+// node main.mjs CONFIG: runs the parts named in the configuration in a browser. Prints the steps and the submitted
+// forms. Prints all faults and exits with 1 if there are any.
 import * as actions from "./actions.mjs";
 import { fault, faults, launch, open, posted } from "./browser.mjs";
 import { signIn } from "./sign_in.mjs";

@@ -1,5 +1,5 @@
-// Every screen that can be reached: no fault, no serious finding of axe in light and in dark, readable without
-// JavaScript, and no wider than a telephone or a small monitor.
+// Every reachable screen: no fault, no serious axe finding in light and dark mode, readable without JavaScript,
+// and no wider than a phone or a small monitor.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fault, open, visit } from "./browser.mjs";
@@ -8,11 +8,11 @@ const WIDTHS = [1280, 390];
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-// Screens that differ only in what they show of.
+// Screens that differ only in the object that they show.
 const shape = (path) => path.replace(/\?.*/, "?").replace(/\d+/g, "N").replace(/[0-9a-f-]{36}/g, "ID")
   .replace(/(queue|group|schedule|relation|table)s\/[^/?]+/, "$1s/NAME");
 
-// The screens of the navigation, one of each kind that they lead to, and those that were asked for.
+// The screens of the navigation, one of each kind that they link to, and the configured ones.
 export async function reachable(browser, config) {
   const { context, page } = await open(browser, config);
   const found = new Map(config.more.map((path) => [path, path]));
@@ -21,7 +21,7 @@ export async function reachable(browser, config) {
     for (const href of hrefs) {
       const url = new URL(href, page.url());
       if (url.origin !== new URL(config.url).origin || url.hash) continue;
-      // The whole of a long text, as JSON.
+      // The full text of a long value, as JSON.
       if (url.pathname.startsWith("/api/")) continue;
       const path = url.pathname + url.search;
       if (!found.has(shape(path))) found.set(shape(path), path);
@@ -38,7 +38,7 @@ export async function reachable(browser, config) {
   return [...new Set(found.values())];
 }
 
-// What axe has to say of the page, if it is serious.
+// Returns the serious axe findings of the page.
 export async function findings(page) {
   await page.evaluate(AXE);
   const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
@@ -47,10 +47,10 @@ export async function findings(page) {
     .map((it) => `${it.id} (${it.impact}): ${it.help}: ${it.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
 }
 
-// Nothing but tables, statements and pictures of graphs may be wider, and these scroll by themselves.
+// Only tables, statements and graphs may be wider; they scroll on their own.
 async function fits(page, path, width) {
   await page.setViewportSize({ width, height: 860 });
-  // Plots are drawn anew a moment after the window has changed.
+  // Plots are redrawn shortly after the window has changed.
   const fitting = page.waitForFunction((width) => document.documentElement.scrollWidth <= width, width, { timeout: 3000 });
   if (await fitting.then(() => true, () => false)) return;
   const is = await page.evaluate(() => document.documentElement.scrollWidth);

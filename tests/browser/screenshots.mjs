@@ -1,4 +1,4 @@
-// The pictures of docs/console.md.
+// Takes the screenshots of docs/console.md.
 import { mkdirSync, statSync } from "node:fs";
 import { fault, open, visit } from "./browser.mjs";
 

@@ -1,4 +1,4 @@
--- What a warehouse leaves on record in an hour: what the screens and the pictures of the documentation show.
+-- One hour of a warehouse's history, for the screens and the screenshots of the documentation.
 CREATE TABLE orders (id bigint PRIMARY KEY, placed_at timestamptz NOT NULL, amount numeric NOT NULL);
 INSERT INTO orders SELECT n, now() - n * interval '1 minute', (n * 7919 % 10000) / 100.0 FROM generate_series(1, 1000) AS n;
 CREATE MATERIALIZED VIEW orders_by_day AS
@@ -24,7 +24,7 @@ SELECT mill.set_schedule('arrivals', 'trigger(table: public.inbox, rows: 100)', 
 SELECT mill.set_schedule('hourly orders', 'every(1 hour, zone: Europe/Berlin)', 'SELECT count(*) FROM events',
     task => '{"queue": "etl"}');
 
--- Ended within the last hour, or since midnight where that is shorter: history has a partition a day.
+-- Ended within the last hour, or since midnight if shorter: history has one partition per day.
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
     priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
     rows, statement)
@@ -47,6 +47,6 @@ FROM (VALUES
 WHERE s.ended > date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
 ORDER BY s.ended;
 
--- For later, and in the way of each other.
+-- Scheduled tasks, and tasks that block each other.
 SELECT mill.enqueue('VACUUM (ANALYZE) orders', name => 'vacuum orders', mode => 'autocommit', queue => 'maintenance',
     due_at => now() + interval '8 hours');

@@ -1,8 +1,8 @@
-// Signing in at a console with a token, with the keyboard, and the page for what is not there.
+// Signs in at a console with a token, using the keyboard, and opens the page of a missing object.
 import { fault, open } from "./browser.mjs";
 import { findings } from "./screens.mjs";
 
-// A browser tells of every answer above 399.
+// A browser reports every response above 399.
 const REFUSED = ["the server responded with a status of 4"];
 
 export async function signIn(browser, config) {

@@ -1,4 +1,4 @@
-//! A console that serves a database, and requests to it as a browser or anybody else would send them.
+//! A console process, and requests as a browser or another client sends them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -12,11 +12,11 @@ use super::{Database, Program};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// On a crowded machine a look may reach its two seconds, whatever it reads; one that reads too much
-/// reaches them each time.
+/// On a busy machine a query may reach its limit of two seconds whatever it reads; a query that
+/// reads too much reaches the limit every time.
 const MAX_TIMED_OUT_REQUESTS: usize = 10;
 
-/// One process. Ended when dropped.
+/// One console process, terminated on drop.
 pub(crate) struct Console {
     child: Child,
     /// `127.0.0.1:port`.
@@ -24,38 +24,39 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// On the database, with more flags.
+    /// Starts a console on the database with additional flags.
     pub(crate) async fn start(database: &Database, flags: &[&str]) -> Self {
         Self::start_at(database, &database.url(), flags).await
     }
 
-    /// Under another login.
+    /// Starts a console with another login.
     pub(crate) async fn start_at(database: &Database, url: &str, flags: &[&str]) -> Self {
         let flags = [&["--listen", "127.0.0.1:0"], flags].concat();
         Self::start_with(database, url, &flags).await
     }
 
-    /// With these flags alone.
+    /// Starts a console with exactly these flags.
     pub(crate) async fn start_with(database: &Database, url: &str, flags: &[&str]) -> Self {
         let flags = [&["console"], flags].concat();
         let mut command = Program::pgmill(database, &flags).at(url).into_command();
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
-        let output = tokio::task::spawn_blocking(move || {
+        let printed = tokio::task::spawn_blocking(move || {
             let mut lines = BufReader::new(stderr);
-            let mut output = String::new();
-            while !output.contains("the console is at ")
-                && lines.read_line(&mut output).unwrap() > 0
+            let mut printed = String::new();
+            while !printed.contains("console listening at ")
+                && lines.read_line(&mut printed).unwrap() > 0
             {}
-            output
+            printed
         });
-        let output = output.await.unwrap();
-        let (_, url) = output.split_once("://").unwrap_or_else(|| panic!("it said {output}"));
+        let printed = printed.await.unwrap();
+        let (_, url) =
+            printed.split_once("://").unwrap_or_else(|| panic!("unexpected output: {printed}"));
         let address = url.split('/').next().unwrap().to_owned();
         Self { child, address }
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM and waits until the console has ended.
     pub(crate) async fn terminate(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -64,33 +65,33 @@ impl Console {
         }
     }
 
-    /// A page or a document.
+    /// Requests a page or a document.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.request("GET", path, &[("Host", &self.address)], "").await
     }
 
-    /// A form of one of its pages: from there, and with the token of that page.
+    /// Submits a form from one of the console's pages, with the token of that page.
     pub(crate) async fn post(&self, path: &str, form: &str) -> Answer {
         let page = self.get("/priorities").await.body;
         let csrf = csrf(&page);
         self.post_with(path, &format!("{form}&csrf={csrf}"), &[]).await
     }
 
-    /// A form with these fields, from a page of the console.
+    /// Submits a form with these fields from a page of the console.
     pub(crate) async fn post_with(&self, path: &str, form: &str, more: &[(&str, &str)]) -> Answer {
         let origin = format!("http://{}", self.address);
         let own = [("Host", self.address.as_str()), ("Origin", origin.as_str())];
         self.request("POST", path, &[&own[..], more].concat(), form).await
     }
 
-    /// The cookie of who signs in with this token and name.
+    /// Returns the cookie after signing in with this token and name.
     pub(crate) async fn sign_in(&self, token: &str, name: &str) -> String {
         let answer = self.post_with("/login", &format!("token={token}&name={name}"), &[]).await;
         let set = answer.headers.lines().find_map(|line| line.strip_prefix("set-cookie: "));
         set.and_then(|it| it.split(';').next()).unwrap_or_else(|| panic!("{answer:?}")).to_owned()
     }
 
-    /// Anything.
+    /// Sends any request.
     pub(crate) async fn request(
         &self,
         method: &str,
@@ -102,7 +103,7 @@ impl Console {
     }
 }
 
-/// What the console there answers, asked again if a look came to its end.
+/// Returns the console's response; retries if a query reached its time limit.
 pub(crate) async fn ask(address: &str, request: &[u8]) -> Answer {
     let mut polls = 0;
     loop {
@@ -114,7 +115,7 @@ pub(crate) async fn ask(address: &str, request: &[u8]) -> Answer {
     }
 }
 
-/// As it goes over the wire.
+/// Formats a request as sent over the network.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
     let headers: String =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -126,8 +127,8 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
     request.into_bytes()
 }
 
-/// One request on a connection of its own, and what is answered. A request that is too long is answered
-/// before it has been read.
+/// Sends one request on a new connection and returns the response. The response to an oversized
+/// request arrives before the request has been read.
 pub(crate) async fn exchange(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     request: &[u8],
@@ -138,7 +139,7 @@ pub(crate) async fn exchange(
         bytes.extend_from_slice(&chunk[..count]);
     }
     let text = String::from_utf8_lossy(&bytes);
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text}"));
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text}"));
     let (status, headers) = head.split_once("\r\n").unwrap_or((head, ""));
     Answer {
         status: status.split(' ').nth(1).unwrap().parse().unwrap(),
@@ -147,7 +148,7 @@ pub(crate) async fn exchange(
     }
 }
 
-/// A file with the token; removed with the value.
+/// A file with the token, removed on drop.
 pub(crate) struct TokenFile(std::path::PathBuf);
 
 impl TokenFile {
@@ -170,7 +171,7 @@ impl Drop for TokenFile {
     }
 }
 
-/// The token in the forms of a page; empty if it has no form.
+/// Returns the token in the forms of a page; empty without a form.
 pub(crate) fn csrf(page: &str) -> &str {
     let value = page.split("name=\"csrf\" value=\"").nth(1);
     value.and_then(|rest| rest.split('"').next()).unwrap_or_default()

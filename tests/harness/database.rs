@@ -1,4 +1,4 @@
-//! One database per test, copied from a template that has the schema.
+//! One database per test, copied from a template that contains the schema.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,46 +11,54 @@ use tokio_postgres::{Client, Row};
 /// Set by `cluster run`.
 const CLUSTER: &str = "PGMILL_TEST_URL";
 
-/// Between counts of the tasks that are left.
+/// Interval between counts of the remaining tasks.
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
+
+/// Every table that a publication FOR ALL TABLES would take, of the schema only: tests have tables
+/// without a key.
+const PUBLICATION: &str = "DO $$BEGIN EXECUTE (SELECT 'CREATE PUBLICATION everything FOR TABLE '
+        || string_agg(c.oid::regclass::text, ', ') FROM pg_class c
+    WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind IN ('r', 'p')
+        AND c.relpersistence = 'p' AND NOT c.relispartition); END$$";
 
 static TEMPLATE: OnceCell<String> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// A database with the schema in it, and a session of a superuser. Dropped with the value.
+/// A database with the schema, and a superuser session. Dropped with the value.
 pub(crate) struct Database {
     name: String,
-    /// A URL into its cluster.
+    /// Connection string of its cluster.
     cluster: String,
     client: Client,
 }
 
 impl Database {
-    /// A new one.
+    /// Creates a database.
     pub(crate) async fn new() -> Self {
         let template = TEMPLATE.get_or_init(make_template).await;
         Self::create(cluster_url(), &format!("TEMPLATE {template}")).await
     }
 
-    /// A new one in a cluster of the test's own.
+    /// Creates a database in the test's own cluster.
     pub(crate) async fn new_in(cluster: String) -> Self {
         let database = Self::create(cluster, "").await;
         install(&database.client).await;
         database
     }
 
-    /// One of the same name in another cluster, which is a copy of this one's.
+    /// Opens the database of the same name in another cluster, a copy of this one's.
     pub(crate) async fn in_copy(&self, cluster: String) -> Self {
         let client = open(&target(&url(&cluster, &self.name))).await;
         Self { name: self.name.clone(), cluster, client }
     }
 
-    /// A new one without the schema.
+    /// Creates a database without the schema.
     pub(crate) async fn empty() -> Self {
         Self::create(cluster_url(), "").await
     }
 
-    /// Another one with the same content. Ends the sessions of this one, also the own.
+    /// Copies the database with its content. Terminates all sessions of this one, including its
+    /// own.
     pub(crate) async fn copy(&self) -> Self {
         let admin = open(&target(&self.cluster)).await;
         let end =
@@ -59,7 +67,7 @@ impl Database {
         Self::create(self.cluster.clone(), &format!("TEMPLATE {}", self.name)).await
     }
 
-    /// A new one with a name that people read, in pictures; it takes the place of one so named.
+    /// Creates a database with a readable name, for screenshots; replaces an existing one.
     pub(crate) async fn named(name: &str) -> Self {
         let template = TEMPLATE.get_or_init(make_template).await;
         let admin = open(&target(&cluster_url())).await;
@@ -80,39 +88,39 @@ impl Database {
         Self { name, cluster, client }
     }
 
-    /// Where it is, for programs: a URL of the superuser.
+    /// Returns a superuser's URL for programs.
     pub(crate) fn url(&self) -> String {
         url(&self.cluster, &self.name)
     }
 
-    /// Its name.
+    /// Returns the name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The same place under another login.
+    /// Returns the URL with another login.
     pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
         let url = self.url();
         let (_, place) = url.rsplit_once('@').unwrap();
         format!("postgres://{user}:{password}@{place}")
     }
 
-    /// A target for it.
+    /// Returns a connection target.
     pub(crate) fn target(&self) -> Target {
         target(&self.url())
     }
 
-    /// The superuser's session.
+    /// Returns the superuser's session.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Another session of the superuser.
+    /// Opens another superuser session.
     pub(crate) async fn connect(&self) -> Client {
         open(&self.target()).await
     }
 
-    /// The superuser's session once more, after the server has ended the old one.
+    /// Reopens the superuser's session after the server has terminated it.
     pub(crate) async fn reconnect(&mut self) {
         self.client = self.connect().await;
     }
@@ -122,19 +130,19 @@ impl Database {
         self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error:?} in {sql}"));
     }
 
-    /// Every row.
+    /// Returns all rows.
     pub(crate) async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Vec<Row> {
         self.client.query(sql, params).await.unwrap_or_else(|error| panic!("{error:?} in {sql}"))
     }
 
-    /// The one value of the one row.
+    /// Returns the only value of the only row.
     pub(crate) async fn value<T: FromSqlOwned>(&self, sql: &str) -> T {
         let rows = self.rows(sql, &[]).await;
         assert_eq!(rows.len(), 1, "one row from {sql}");
         rows[0].get(0)
     }
 
-    /// Enqueues by `mill.enqueue('statement', …)`; `options` as `, name => value`.
+    /// Enqueues with `mill.enqueue('statement', …)`; `options` has the form `, name => value`.
     pub(crate) async fn enqueue(&self, statement: &str, options: &str) -> i64 {
         let sql = format!("SELECT mill.enqueue($1{options})");
         self.rows(&sql, &[&statement]).await[0].get(0)
@@ -146,7 +154,7 @@ impl Database {
         self.rows(sql, &[&statement, &count]).await;
     }
 
-    /// How the task ended, once it has.
+    /// Waits until the task has ended and returns its outcome.
     pub(crate) async fn outcome(&self, id: i64) -> String {
         let sql = "SELECT outcome::text FROM mill.attempts WHERE task_id = $1 AND final
                    AND NOT EXISTS (SELECT FROM mill.tasks WHERE id = $1)
@@ -158,7 +166,7 @@ impl Database {
         self.rows(sql, &[&id]).await[0].get(0)
     }
 
-    /// Once the task is in this state.
+    /// Waits until the task is in this state.
     pub(crate) async fn until_state(&self, id: i64, state: &str) {
         let sql = "SELECT FROM mill.tasks WHERE id = $1 AND state = $2::text::mill.state";
         super::eventually(&format!("task {id} is {state}"), async || {
@@ -167,7 +175,7 @@ impl Database {
         .await;
     }
 
-    /// Once the task's statement waits for an advisory lock.
+    /// Waits until the task's statement waits for an advisory lock.
     pub(crate) async fn until_waiting_for_lock(&self, id: i64) {
         let sql = "SELECT FROM mill.running WHERE id = $1 AND wait_event = 'advisory'";
         super::eventually(&format!("task {id} waits for its lock"), async || {
@@ -176,14 +184,14 @@ impl Database {
         .await;
     }
 
-    /// The outcomes of the task's attempts, oldest first: `failed failed succeeded`.
+    /// Returns the outcomes of the task's attempts, oldest first: `failed failed succeeded`.
     pub(crate) async fn attempts(&self, id: i64) -> String {
         let sql = "SELECT coalesce(string_agg(outcome::text, ' ' ORDER BY finished_at), '')
                    FROM mill.attempts WHERE task_id = $1";
         self.rows(sql, &[&id]).await[0].get(0)
     }
 
-    /// Once no live task is left, however long that takes while there are fewer and fewer.
+    /// Waits until no live task is left, for as long as their number decreases.
     pub(crate) async fn until_empty(&self) {
         let mut left = i64::MAX;
         while left > 0 {
@@ -193,7 +201,7 @@ impl Database {
                 left < before
             })
             .await;
-            // Each count reads the whole table: one after the other would take from those that work.
+            // Each count reads the whole table: continuous counting would slow down the workers.
             tokio::time::sleep(BETWEEN_COUNTS).await;
         }
     }
@@ -202,7 +210,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let (name, cluster) = (self.name.clone(), self.cluster.clone());
-        // A test's own runtime is about to end: this takes one of its own.
+        // The test's runtime is about to end: use a separate one.
         let dropped = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -225,14 +233,14 @@ async fn make_template() -> String {
     name
 }
 
-/// The schema, in a database whose changes are published, as tools for replication and change capture do: the
-/// server then refuses to change rows that nothing identifies.
+/// Installs the schema in a database with a publication for all tables, as replication and change
+/// data capture tools create: the server then refuses to change rows without a replica identity.
 async fn install(client: &Client) {
     queue::schema::init(client).await.unwrap();
-    client.batch_execute("CREATE PUBLICATION everything FOR ALL TABLES").await.unwrap();
+    client.batch_execute(PUBLICATION).await.unwrap();
 }
 
-/// A session that is driven in the background until it is dropped.
+/// Opens a session that is driven in the background until dropped.
 pub(crate) async fn open(target: &Target) -> Client {
     let (client, connection) = queue::connect::open(target).await.unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
@@ -240,7 +248,7 @@ pub(crate) async fn open(target: &Target) -> Client {
     client
 }
 
-/// A session of whoever the URL names.
+/// Opens a session with the login of the URL.
 pub(crate) async fn open_url(url: &str) -> Client {
     open(&target(url)).await
 }

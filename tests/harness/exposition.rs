@@ -1,5 +1,5 @@
-//! The text format 0.0.4 of Prometheus, read strictly (the specification is "Exposition formats" of
-//! its documentation): what a lenient reader lets pass fails the test here.
+//! Strict parser for Prometheus's text format 0.0.4 (specified in "Exposition formats" of its
+//! documentation): deviations that a lenient parser accepts fail the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
-/// Every metric by name. Panics at whatever is not right.
+/// Returns every metric by name. Panics on any violation of the format.
 pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
     assert!(text.ends_with('\n'), "the last line ends with a line feed");
     let mut families = BTreeMap::new();
@@ -28,7 +28,7 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
     for line in text.lines() {
         assert!(
             seen.insert(line.rsplit_once(' ').map_or(line, |(series, _)| series)),
-            "twice: {line}"
+            "duplicate: {line}"
         );
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, doc) = help.split_once(' ').unwrap_or((help, ""));
@@ -36,7 +36,7 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
             helped = Some(name.to_owned());
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').unwrap();
-            assert_eq!(helped.as_deref(), Some(name), "HELP stands before TYPE");
+            assert_eq!(helped.as_deref(), Some(name), "HELP precedes TYPE");
             assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
             let family = Family { kind: kind.to_owned(), samples: Vec::new() };
             assert!(families.insert(name.to_owned(), family).is_none(), "two families of {name}");
@@ -48,7 +48,7 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
             let suffix = sample.name.strip_prefix(name.as_str()).unwrap_or("?");
             let fits: &[&str] =
                 if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
-            assert!(fits.contains(&suffix), "{line} stands under {name}");
+            assert!(fits.contains(&suffix), "{line} belongs to {name}");
             assert!(family.kind != "counter" || sample.value >= 0.0, "{line}");
             family.samples.push(sample);
         }
@@ -66,19 +66,20 @@ fn sample(line: &str) -> Sample {
     let (series, value) = line.rsplit_once(' ').unwrap();
     let value = match value {
         "+Inf" => f64::INFINITY,
-        _ => value.parse().unwrap_or_else(|_| panic!("no number: {line}")),
+        _ => value.parse().unwrap_or_else(|_| panic!("not a number: {line}")),
     };
     let (name, labels) = series.split_once('{').map_or((series, ""), |(name, rest)| {
-        (name, rest.strip_suffix('}').unwrap_or_else(|| panic!("no closing brace: {line}")))
+        (name, rest.strip_suffix('}').unwrap_or_else(|| panic!("missing closing brace: {line}")))
     });
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    assert!(!name.is_empty() && name.chars().all(word), "no name: {line}");
+    assert!(!name.is_empty() && name.chars().all(word), "invalid name: {line}");
     let mut pairs = BTreeMap::new();
     let mut rest = labels;
     while !rest.is_empty() {
-        let (key, quoted) = rest.split_once("=\"").unwrap_or_else(|| panic!("no label: {line}"));
-        assert!(key.chars().all(word), "no label: {line}");
-        let end = closing_quote(quoted).unwrap_or_else(|| panic!("no closing quote: {line}"));
+        let (key, quoted) =
+            rest.split_once("=\"").unwrap_or_else(|| panic!("invalid label: {line}"));
+        assert!(key.chars().all(word), "invalid label: {line}");
+        let end = closing_quote(quoted).unwrap_or_else(|| panic!("missing closing quote: {line}"));
         assert!(pairs.insert(key.to_owned(), quoted[..end].to_owned()).is_none(), "{line}");
         rest = &quoted[end + 1..];
         rest = rest.strip_prefix(',').unwrap_or(rest);
@@ -95,8 +96,8 @@ fn closing_quote(text: &str) -> Option<usize> {
     })
 }
 
-/// The samples of one histogram and one set of labels: bounds with their counts, the count, whether
-/// there is a sum.
+/// Samples of one histogram with one set of labels: bounds with their counts, the count, and
+/// whether a sum exists.
 #[derive(Default)]
 struct Histogram {
     buckets: Vec<(f64, f64)>,
@@ -104,7 +105,7 @@ struct Histogram {
     sum: bool,
 }
 
-/// Buckets grow, end with +Inf, and agree with the count.
+/// Asserts that buckets increase, end with +Inf, and match the count.
 fn check_histogram(name: &str, family: &Family) {
     let mut series: BTreeMap<_, Histogram> = BTreeMap::new();
     for sample in &family.samples {

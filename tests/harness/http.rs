@@ -1,15 +1,15 @@
-//! A GET over a plain socket.
+//! HTTP GET over a plain socket.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// An address on loopback that nobody listened on a moment ago.
+/// Returns a loopback address without a listener.
 pub(crate) async fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
-/// What a server answered.
+/// Response of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -18,7 +18,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// `None` while nobody listens there.
+/// Sends a GET request; `None` if the address has no listener.
 pub(crate) async fn get(address: &str, path: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

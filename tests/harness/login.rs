@@ -1,13 +1,13 @@
-//! Logins of a test's own.
+//! Logins of a single test.
 
 use tokio_postgres::Client;
 
 use super::{Database, eventually, open_url};
 
-/// Of every login.
+/// Password of every login.
 pub(crate) const PASSWORD: &str = "only-for-a-test";
 
-/// A login with a name of its own (roles are shared by all databases of the cluster), dropped by
+/// A login with a unique name (all databases of a cluster share its roles), dropped by
 /// [`Login::drop`].
 pub(crate) struct Login<'a> {
     database: &'a Database,
@@ -15,7 +15,7 @@ pub(crate) struct Login<'a> {
 }
 
 impl<'a> Login<'a> {
-    /// `what` makes the name; `grants` may be empty.
+    /// Creates a login; `what` is part of the name, `grants` may be empty.
     pub(crate) async fn new(database: &'a Database, what: &str, grants: &str) -> Self {
         let place: String = database.value("SELECT current_database()::text").await;
         let name = format!("{place}_{what}");
@@ -26,31 +26,31 @@ impl<'a> Login<'a> {
         Self { database, name }
     }
 
-    /// Where it logs in.
+    /// Returns its connection string.
     pub(crate) fn url(&self) -> String {
         self.database.url_as(&self.name, PASSWORD)
     }
 
-    /// A session.
+    /// Opens a session.
     pub(crate) async fn connect(&self) -> Client {
         open_url(&self.url()).await
     }
 
-    /// As [`Self::drop`], once the sessions of programs that were ended are gone.
+    /// Drops the login once the sessions of terminated programs are gone.
     pub(crate) async fn gone(self, database: &Database) {
         let left = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", self.name);
         eventually("its sessions are gone", async || database.value::<i64>(&left).await == 0).await;
         self.drop().await;
     }
 
-    /// Sessions have to be gone by then.
+    /// Drops the login. Its sessions must be closed.
     pub(crate) async fn drop(self) {
         let name = &self.name;
         self.database.execute(&format!("DROP OWNED BY {name}; DROP ROLE {name}")).await;
     }
 }
 
-/// The SQLSTATE of a statement, `ok` if it has none.
+/// Returns the SQLSTATE of a statement, or `ok`.
 pub(crate) async fn answer(client: &Client, sql: &str) -> String {
     match client.batch_execute(sql).await {
         Ok(()) => "ok".to_owned(),
@@ -58,7 +58,7 @@ pub(crate) async fn answer(client: &Client, sql: &str) -> String {
     }
 }
 
-/// Each of the statements has this answer.
+/// Asserts that each statement has this result.
 pub(crate) async fn assert_answers(client: &Client, expected: &str, statements: &[&str]) {
     for sql in statements {
         assert_eq!(answer(client, sql).await, expected, "{sql}");

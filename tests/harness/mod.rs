@@ -1,4 +1,4 @@
-//! What every test needs: a database of its own, workers, and a way to wait for a condition.
+//! Test harness: a database per test, worker processes, and waiting for a condition.
 
 pub(crate) mod console;
 pub(crate) mod database;
@@ -23,14 +23,14 @@ pub(crate) use program::Program;
 pub(crate) use prometheus::Prometheus;
 pub(crate) use worker::{Fleet, Worker};
 
-/// Far longer than anything takes: a test that reaches it has failed, however slow the machine.
+/// Far longer than any operation takes: reaching it is a failure, even on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Returns once the condition holds, and what it took; panics if it never does.
+/// Waits until the condition holds and returns the time taken; panics after the time limit.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !condition().await {
-        assert!(begun.elapsed() < TIMEOUT, "waited {TIMEOUT:?} in vain: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "condition not met after {TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     begun.elapsed()

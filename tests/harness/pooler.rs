@@ -1,4 +1,4 @@
-//! A real pgbouncer in front of the server.
+//! A real pgbouncer between clients and the server.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use super::{Database, eventually};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// Killed when dropped.
+/// A pgbouncer process, killed on drop.
 pub(crate) struct Pooler {
     child: Child,
     folder: PathBuf,
@@ -20,9 +20,9 @@ pub(crate) struct Pooler {
 }
 
 impl Pooler {
-    /// In front of the database's server, with this pool mode and these lines more in its
-    /// configuration, those of `for_database` behind the server's address. `None`, with a word, where
-    /// there is no pgbouncer.
+    /// Starts a pooler for the database's server with this pool mode and additional configuration
+    /// lines; those of `for_database` follow the server's address. Prints a message and returns
+    /// `None` if pgbouncer is not installed.
     pub(crate) async fn start(
         database: &Database,
         mode: &str,
@@ -40,8 +40,8 @@ impl Pooler {
         Self::launch(database, configuration).await
     }
 
-    /// The same with a whole configuration file, as it is but for its places: the server, the port and
-    /// the list of users. The database may have any name.
+    /// Starts a pooler with a complete configuration file in which only the server, the port and
+    /// the user list are replaced. The database may have any name.
     pub(crate) async fn start_as_in(database: &Database, file: &str) -> Option<Self> {
         let configuration = |server: &str, port: u16, users: &Path| {
             let placed = |line: &str| match line.split_once(" = ").unwrap_or((line, "")).0 {
@@ -62,7 +62,7 @@ impl Pooler {
     ) -> Option<Self> {
         let places = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
         let Some(program) = places.into_iter().find(|place| Path::new(place).exists()) else {
-            println!("skipped: there is no pgbouncer");
+            println!("skipped: pgbouncer is not installed");
             return None;
         };
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +79,8 @@ impl Pooler {
         let text = configuration(&server, port, &users);
         let configuration = folder.join("pgbouncer.ini");
         fs::write(&configuration, text).unwrap();
-        // It refuses to be root, and the user that it becomes has to read them.
+        // pgbouncer refuses to run as root, and the user that it switches to must be able to read
+        // these.
         for (path, mode) in [(&folder, 0o755), (&users, 0o644), (&configuration, 0o644)] {
             fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         }
@@ -96,8 +97,8 @@ impl Pooler {
         Some(pooler)
     }
 
-    /// What it answers first to a client that sends this parameter as it starts: `R`, it goes on to
-    /// the password, or `E`, an error.
+    /// Returns the first reply to a client with this startup parameter: `R` (authentication) or `E`
+    /// (error).
     pub(crate) fn answers_a_start_with(&self, parameter: &str, value: &str) -> char {
         let words = ["user", "postgres", "database", "postgres", parameter, value, ""];
         let words: Vec<u8> =
@@ -113,7 +114,7 @@ impl Pooler {
         char::from(kind[0])
     }
 
-    /// The database through it.
+    /// Returns the database's URL through the pooler.
     pub(crate) fn url(&self, database: &Database) -> String {
         let url = database.url();
         let (login, place) = url.rsplit_once('@').unwrap();

@@ -1,4 +1,4 @@
-//! A database in a cluster of the test's own, which the test may stop, restart and crash.
+//! A database in the test's own cluster, which the test may stop, restart and crash.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use cluster::{Binaries, Cluster, Options};
 
 use super::Database;
 
-/// Both go with the value, the database first.
+/// Fields are in drop order: the database, then the cluster.
 pub(crate) struct PrivateDatabase {
     pub(crate) database: Database,
     pub(crate) cluster: Cluster,
@@ -24,7 +24,7 @@ impl PrivateDatabase {
     }
 }
 
-/// The folder of the programs of the server that the tests run against.
+/// Returns the folder of the programs of the server under test.
 pub(crate) fn server_programs() -> Option<PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "set by `cluster run`")]
     std::env::var_os("PGMILL_PG_BIN").map(PathBuf::from)

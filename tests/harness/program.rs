@@ -1,4 +1,4 @@
-//! The programs a person runs, run as a person runs them.
+//! Command-line programs, run as a user runs them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -14,17 +14,18 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// `enqueue` with arguments, on the database.
+    /// Prepares `enqueue` with arguments for the database.
     pub(crate) fn enqueue(database: &Database, arguments: &[&str]) -> Self {
         Self::new(env!("CARGO_BIN_EXE_test-enqueue"), &database.url(), arguments)
     }
 
-    /// `pgmill` with arguments, on the database.
+    /// Prepares `pgmill` with arguments for the database.
     pub(crate) fn pgmill(database: &Database, arguments: &[&str]) -> Self {
         Self::new(env!("CARGO_BIN_EXE_test-pgmill"), &database.url(), arguments)
     }
 
-    /// `loadtest` with arguments; it measures on the database's server, with the programs in a folder.
+    /// Prepares `loadtest` with arguments; it measures on the database's server, with the programs
+    /// of a folder.
     pub(crate) fn loadtest(database: &Database, programs: &PathFolder, arguments: &[&str]) -> Self {
         let mut program =
             Self::new(env!("CARGO_BIN_EXE_test-loadtest"), &database.url(), arguments);
@@ -33,12 +34,12 @@ impl Program {
         program
     }
 
-    /// The command itself, for what is done to it while it runs.
+    /// Returns the command, for tests that interact with the running process.
     pub(crate) fn into_command(self) -> Command {
         self.command
     }
 
-    /// The same on another connection string.
+    /// Uses another connection string.
     pub(crate) fn at(mut self, url: &str) -> Self {
         self.command.env("DATABASE_URL", url);
         self
@@ -50,7 +51,7 @@ impl Program {
         Self { command }
     }
 
-    /// Its exit code, standard output and standard error.
+    /// Returns exit code, standard output and standard error.
     pub(crate) async fn run(mut self) -> (i32, String, String) {
         let output = tokio::task::spawn_blocking(move || self.command.output().unwrap());
         let Output { status, stdout, stderr } = output.await.unwrap();
@@ -58,7 +59,7 @@ impl Program {
         (status.code().unwrap_or(-1), text(stdout), text(stderr))
     }
 
-    /// Its standard output, if it exits with 0.
+    /// Returns standard output; asserts that the program exits with 0.
     pub(crate) async fn succeeds(self) -> String {
         let (code, stdout, stderr) = self.run().await;
         assert_eq!(code, 0, "{stdout}{stderr}");
@@ -66,11 +67,11 @@ impl Program {
     }
 }
 
-/// A folder in which the programs have their own names, for PATH. Removed when dropped.
+/// A folder for PATH that contains the programs under their own names. Removed on drop.
 pub(crate) struct PathFolder(PathBuf);
 
 impl PathFolder {
-    /// With links to the programs that were built along with the tests.
+    /// Creates links to the programs that were built together with the tests.
     pub(crate) fn new() -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("pgmill-test-bin-{}-{n}", std::process::id());
@@ -86,7 +87,7 @@ impl PathFolder {
         Self(folder)
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

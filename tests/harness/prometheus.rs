@@ -1,4 +1,4 @@
-//! A real Prometheus with rules of the test's own, scraping real workers.
+//! A real Prometheus with the test's own rules that scrapes real workers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,19 +17,19 @@ use super::http::free_address;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// One process with a folder of its own. Both go with the value; the log is shown if the test fails.
+/// One process with its own folder, both removed on drop; the log is shown if the test fails.
 pub(crate) struct Prometheus {
     child: Child,
     folder: PathBuf,
     address: String,
 }
 
-/// Labels and what was answered for them, by time in seconds.
+/// Labels with their values, ordered by time in seconds.
 pub(crate) type Series = (BTreeMap<String, String>, Vec<(f64, f64)>);
 
 impl Prometheus {
-    /// Starts one that scrapes these addresses as the fleet `test` twice a second. `None`, and a line
-    /// that says so: there is no such program here.
+    /// Starts a Prometheus that scrapes these addresses as the fleet `test` twice a second. Prints
+    /// a message and returns `None` if Prometheus is not installed.
     pub(crate) async fn start(targets: &[&str], rules: &[(String, String)]) -> Option<Self> {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("pgmill-test-prometheus-{}-{n}", std::process::id());
@@ -58,7 +58,7 @@ impl Prometheus {
         let child = match child {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 remove_dir_all(&folder).unwrap();
-                println!("skipped: there is no program prometheus; .ci/run installs its package");
+                println!("skipped: prometheus is not installed; .ci/run installs its package");
                 return None;
             }
             child => child.unwrap(),
@@ -68,12 +68,12 @@ impl Prometheus {
         Some(it)
     }
 
-    /// The series of an expression now.
+    /// Returns the current series of an expression.
     pub(crate) async fn query(&self, expr: &str) -> Vec<Series> {
         self.series(&format!("/api/v1/query?query={}", encoded(expr)), "value").await
     }
 
-    /// The series of an expression second by second, for so many seconds up to now.
+    /// Returns the series of an expression second by second, for the last `seconds` seconds.
     pub(crate) async fn range(&self, expr: &str, seconds: f64) -> Vec<Series> {
         let now = self.query("vector(time())").await[0].1[0].1;
         let (query, start) = (encoded(expr), now - seconds);
@@ -81,7 +81,7 @@ impl Prometheus {
         self.series(&path, "values").await
     }
 
-    /// The names of the alerts that fire.
+    /// Returns the names of the firing alerts.
     pub(crate) async fn firing(&self) -> Vec<String> {
         let answer = self.api("/api/v1/alerts").await;
         let alerts = answer["alerts"].as_array().unwrap().iter();
@@ -89,7 +89,7 @@ impl Prometheus {
         firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Once this alert fires, or does not.
+    /// Waits until this alert fires, or stops firing.
     pub(crate) async fn until(&self, alert: &str, fires: bool) {
         let what = if fires { "fires" } else { "is quiet" };
         let took = eventually(&format!("{alert} {what}"), async || {
@@ -116,13 +116,13 @@ impl Prometheus {
     }
 
     async fn api(&self, path: &str) -> Value {
-        let body = self.get(path).await.unwrap_or_else(|| panic!("no answer for {path}"));
+        let body = self.get(path).await.unwrap_or_else(|| panic!("no response for {path}"));
         let mut answer: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(answer["status"], "success", "{path}: {answer}");
         answer["data"].take()
     }
 
-    /// The body of a good answer. HTTP/1.0, so that it comes in one piece.
+    /// Returns the body of a successful response. HTTP/1.0 avoids chunked responses.
     async fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(&self.address).await.ok()?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);

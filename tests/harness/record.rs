@@ -1,11 +1,11 @@
-//! What history says of a task.
+//! Reads a task's history.
 
 use serde_json::Value;
 use tokio_postgres::Row;
 
 use super::Database;
 
-/// The last attempt of a task that has ended.
+/// The last attempt of an ended task.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) outcome: String,
@@ -23,25 +23,26 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The values of one row of the result; empty where the value is null.
+    /// Returns the values of one row of the result; empty where the value is null.
     pub(crate) fn row(&self, n: usize) -> Vec<&str> {
         let values = self.result["rows"][n].as_array().unwrap();
         values.iter().map(|value| value.as_str().unwrap_or_default()).collect()
     }
 
-    /// Fails unless the attempt failed with this code, and a message or hint that has this in it.
-    pub(crate) fn assert_failed(&self, sqlstate: &str, says: &str) {
+    /// Asserts that the attempt failed with this code, and that its message or hint contains this
+    /// text.
+    pub(crate) fn assert_failed(&self, sqlstate: &str, fragment: &str) {
         assert_eq!(
             (self.outcome.as_str(), self.sqlstate.as_str()),
             ("failed", sqlstate),
             "{self:?}"
         );
-        assert!(format!("{} {}", self.message, self.hint).contains(says), "{self:?}");
+        assert!(format!("{} {}", self.message, self.hint).contains(fragment), "{self:?}");
     }
 }
 
 impl Database {
-    /// The last attempt of the task, once it has ended.
+    /// Waits until the task has ended and returns its last attempt.
     pub(crate) async fn record(&self, id: i64) -> Record {
         self.outcome(id).await;
         let sql = "SELECT a.*, outcome::text AS word, count(*) OVER () AS attempts
@@ -62,7 +63,8 @@ impl Database {
         }
     }
 
-    /// Enqueues, and returns the last attempt once the task has ended. See [`Database::enqueue`].
+    /// Enqueues a task, waits until it has ended, and returns its last attempt. See
+    /// [`Database::enqueue`].
     pub(crate) async fn run(&self, statement: &str, options: &str) -> Record {
         let id = self.enqueue(statement, options).await;
         self.record(id).await

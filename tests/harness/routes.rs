@@ -1,17 +1,19 @@
-//! The routes of the console, read in its source: one that is new is in every test of them at once.
+//! The console's routes, parsed from its source, so that every test of all routes includes new
+//! ones.
 
 use crate::tidy::files;
 
 /// One path of the router.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// With its parameters: `/tasks/{id}/cancel`.
+    /// Path with parameters: `/tasks/{id}/cancel`.
     pub(crate) path: String,
     pub(crate) get: bool,
     pub(crate) post: bool,
 }
 
-/// Every `.route("…", …)` of the console but those of the API, which `openapi.json` describes.
+/// Returns every `.route("…", …)` of the console except those of the API, which `openapi.json`
+/// describes.
 pub(crate) fn routes() -> Vec<Route> {
     let mut found = Vec::new();
     for (_, text) in files(&["console/src"], &[".rs"]) {
@@ -27,7 +29,7 @@ pub(crate) fn routes() -> Vec<Route> {
                 .collect();
             let get = handlers.contains("get(");
             let post = handlers.contains("post(");
-            assert!(get || post, "{path} answers nothing that is known here: {handlers}");
+            assert!(get || post, "{path} has no known handler: {handlers}");
             found.push(Route { path: path.to_owned(), get, post });
         }
     }
@@ -37,13 +39,13 @@ pub(crate) fn routes() -> Vec<Route> {
     found
 }
 
-/// Paths that something is done by, but for signing in and out.
+/// Returns the paths of actions, except signing in and out.
 pub(crate) fn post_routes() -> Vec<String> {
     let acts = routes().into_iter().filter(|it| it.post).map(|it| it.path);
     acts.filter(|path| path != "/login" && path != "/logout").collect()
 }
 
-/// The path with values in place of its parameters.
+/// Replaces the parameters of the path with values.
 pub(crate) fn filled(path: &str, values: &[(&str, &str)]) -> String {
     values
         .iter()

@@ -1,4 +1,4 @@
-//! A program on a terminal of its own: a pseudo-terminal, and what would be seen on it.
+//! A program on a pseudo-terminal, with the resulting screen content.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts the command on it.
+    /// Starts the command on a new terminal.
     pub(crate) fn start(mut command: Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
@@ -38,7 +38,7 @@ impl Terminal {
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);
         let child = command.spawn().unwrap();
-        // The command keeps the program's side open, and with it the reader below.
+        // The command keeps the program's side open, and thereby the reader below.
         drop(command);
         let keyboard = File::from(master);
         let mut output = keyboard.try_clone().unwrap();
@@ -46,7 +46,7 @@ impl Terminal {
         let shown = Arc::clone(&screen);
         let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Ends with an error when nobody has the other side open any more.
+            // Ends with an error once the other side is closed.
             while let Ok(count @ 1..) = output.read(&mut bytes) {
                 shown.lock().unwrap().process(&bytes[..count]);
             }
@@ -54,12 +54,12 @@ impl Terminal {
         Self { child, keyboard, screen, reader: Some(reader) }
     }
 
-    /// What is seen now.
+    /// Returns the visible text.
     pub(crate) fn text(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// Whether anything on it has a colour.
+    /// Returns whether any cell is coloured.
     pub(crate) fn coloured(&self) -> bool {
         let parser = self.screen.lock().unwrap();
         let screen = parser.screen();
@@ -69,23 +69,23 @@ impl Terminal {
             .any(|cell| cell.fgcolor() != vt100::Color::Default)
     }
 
-    /// Whether the program has it all to itself, as editors do.
+    /// Returns whether the program uses the alternate screen, as editors do.
     pub(crate) fn taken_over(&self) -> bool {
         self.screen.lock().unwrap().screen().alternate_screen()
     }
 
-    /// Types.
+    /// Types keys.
     pub(crate) fn type_keys(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until this is seen.
+    /// Waits until this text is visible.
     pub(crate) async fn until_shown(&self, text: &str) {
         let shown = async || self.text().contains(text);
         eventually(&format!("{text:?} on\n{}", self.text()), shown).await;
     }
 
-    /// Waits for the program's end, and for all that it wrote.
+    /// Waits until the program has ended, and for all of its output.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         eventually("the program ends", async || {
@@ -97,7 +97,7 @@ impl Terminal {
         status.unwrap()
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -105,7 +105,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Of a program that has ended, nothing is left to kill.
+        // A program that has ended cannot be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -11,19 +11,19 @@ use super::{Database, eventually};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// One process. Killed when dropped; its log is shown if the test fails.
+/// One process, killed on drop; its log is shown if the test fails.
 pub(crate) struct Worker {
     child: Child,
     log: PathBuf,
 }
 
 impl Worker {
-    /// Starts a worker on the database, as the superuser unless flags say otherwise.
+    /// Starts a worker on the database, as the superuser unless flags specify otherwise.
     pub(crate) fn start(database: &Database, flags: &[&str]) -> Self {
         Self::start_at(&database.url(), flags)
     }
 
-    /// The program's file.
+    /// Returns the path of the program.
     pub(crate) fn program() -> &'static str {
         env!("CARGO_BIN_EXE_test-worker")
     }
@@ -33,7 +33,7 @@ impl Worker {
         Self::start_with(url, flags, &[])
     }
 
-    /// The same with more variables in its environment.
+    /// Starts a worker with additional environment variables.
     pub(crate) fn start_with(url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = std::env::temp_dir().join(format!("pgmill-test-{}-{n}.log", std::process::id()));
@@ -57,7 +57,7 @@ impl Worker {
         Self { child, log }
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -68,19 +68,19 @@ impl Worker {
         kill_process(pid, signal).unwrap();
     }
 
-    /// SIGKILL, and gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM, and its exit status.
+    /// Sends SIGTERM and returns the exit status.
     pub(crate) async fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.ended().await
     }
 
-    /// Its exit status, once it has ended.
+    /// Waits until the process has ended and returns its exit status.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         eventually(&format!("the worker ends, log {}", self.log.display()), async || {
@@ -91,19 +91,20 @@ impl Worker {
         status.unwrap()
     }
 
-    /// Its exit status, if it has ended.
+    /// Returns the exit status if the process has ended.
     pub(crate) fn ended_already(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// What it has logged so far.
+    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Once its log has this text.
+    /// Waits until the log contains this text.
     pub(crate) async fn until_logged(&self, text: &str) {
-        eventually(&format!("the log says \"{text}\""), async || self.log().contains(text)).await;
+        eventually(&format!("the log contains \"{text}\""), async || self.log().contains(text))
+            .await;
     }
 }
 
@@ -118,7 +119,7 @@ impl Drop for Worker {
     }
 }
 
-/// Several workers with the same flags, to be killed and started again at random.
+/// Several workers with the same flags, killed and replaced at random.
 pub(crate) struct Fleet<'a> {
     database: &'a Database,
     flags: &'a [&'a str],
@@ -126,19 +127,19 @@ pub(crate) struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Starts them.
+    /// Starts the workers.
     pub(crate) fn start(database: &'a Database, workers: usize, flags: &'a [&'a str]) -> Self {
         let workers = (0..workers).map(|_| Worker::start(database, flags)).collect();
         Self { database, flags, workers }
     }
 
-    /// SIGKILL for one, and a new one in its place.
+    /// Sends SIGKILL to one worker and starts a replacement.
     pub(crate) fn replace(&mut self, n: usize) {
         self.workers[n].kill();
         self.workers[n] = Worker::start(self.database, self.flags);
     }
 
-    /// How many there are.
+    /// Returns the number of workers.
     pub(crate) fn len(&self) -> usize {
         self.workers.len()
     }

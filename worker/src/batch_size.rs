@@ -1,17 +1,18 @@
-//! How many tasks of a queue a reader takes into one transaction: learned from how long they take,
-//! one for all readers of the process.
+//! Adaptive batch size: the number of tasks of a queue that a reader takes into one shared commit.
+//! Learned from run times, per queue, and shared by all readers of the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Each savepoint that writes is a subtransaction, and a backend that has more than 64 open slows
-/// every snapshot in the cluster down (PGPROC_MAX_CACHED_SUBXIDS).
+/// Maximum batch size. Each savepoint with writes is a subtransaction, and a backend with more than
+/// 64 open subtransactions slows down every snapshot in the cluster (PGPROC_MAX_CACHED_SUBXIDS).
 const MAX_TASKS: usize = 50;
-/// A queue whose tasks turned out too slow, or got into each other's way, is left alone for this long.
+/// Time for which a queue commits its tasks alone, after its tasks were too slow or blocked each
+/// other.
 const COOL_DOWN: Duration = Duration::from_secs(10);
 
-/// Shared by claimer and readers.
+/// Batch sizes by queue, shared by claimer and readers.
 #[derive(Clone, Default)]
 pub(crate) struct BatchSizes {
     queues: Arc<Mutex<HashMap<String, BatchSize>>>,
@@ -30,13 +31,14 @@ impl Default for BatchSize {
 }
 
 impl BatchSizes {
-    /// How many tasks of the queue to take at once.
+    /// Returns the number of tasks of the queue to take at once.
     pub(crate) fn size(&self, queue: &str) -> usize {
         self.lock().get(queue).map_or(1, |batch_size| batch_size.size)
     }
 
-    /// So many tasks of the queue ran, one after another, in so much time. Doubles within half of
-    /// the budget, halves beyond it.
+    /// Records that `tasks` tasks of the queue ran one after another in `duration`. Doubles the
+    /// batch size if they took at most half of the budget, and halves it if they exceeded the
+    /// budget.
     pub(crate) fn record(&self, queue: &str, tasks: usize, duration: Duration, budget: Duration) {
         let mut queues = self.lock();
         let batch_size = queues.entry(queue.to_owned()).or_default();
@@ -51,7 +53,7 @@ impl BatchSizes {
         }
     }
 
-    /// Tasks of the queue do not go together well: one by one for a while.
+    /// Sets the batch size to 1 for [`COOL_DOWN`].
     pub(crate) fn cool_down(&self, queue: &str) {
         let cool_down_until = Some(Instant::now() + COOL_DOWN);
         self.lock().insert(queue.to_owned(), BatchSize { size: 1, cool_down_until });
@@ -69,7 +71,7 @@ mod tests {
     const BUDGET: Duration = Duration::from_millis(10);
 
     #[test]
-    fn it_grows_within_half_of_the_budget_and_shrinks_beyond_it() {
+    fn size_doubles_within_half_of_the_budget_and_halves_beyond_the_budget() {
         let batch_sizes = BatchSizes::default();
         assert_eq!(batch_sizes.size("a"), 1);
         for size in [1, 2, 4] {
@@ -77,18 +79,14 @@ mod tests {
         }
         assert_eq!(batch_sizes.size("a"), 8);
         batch_sizes.record("a", 3, BUDGET / 4, BUDGET);
-        assert_eq!(
-            batch_sizes.size("a"),
-            8,
-            "a group that was not full says nothing about a larger one"
-        );
+        assert_eq!(batch_sizes.size("a"), 8, "an incomplete batch does not grow the size");
         batch_sizes.record("a", 8, BUDGET * 2, BUDGET);
         assert_eq!(batch_sizes.size("a"), 4);
         assert_eq!(batch_sizes.size("b"), 1);
     }
 
     #[test]
-    fn it_never_grows_past_what_the_server_keeps_in_memory() {
+    fn size_never_exceeds_the_servers_subtransaction_cache() {
         let batch_sizes = BatchSizes::default();
         for _ in 0..20 {
             batch_sizes.record("a", MAX_TASKS, Duration::ZERO, BUDGET);

@@ -1,6 +1,6 @@
-//! The one claimer of the process: as many tasks as there are idle readers at that moment, never
-//! more, but for queues with shared commits, whose tasks a reader takes several at a time. Under load
-//! the batches form by themselves; there is no timer and no prefetch.
+//! The claimer of the process. Claims as many tasks as there are idle readers at that moment, never
+//! more, except for queues with shared commits, of which a reader takes several tasks at a time.
+//! Under load, batches form by themselves; there is no timer and no prefetch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 use crate::weights::Weights;
 
-/// How often the claims that the database knows of are compared with those held here. Sooner after
+/// Interval of comparing the claims in the database with the claims in flight. Also compared after
 /// a claim whose answer was lost.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The claimer and all that it is given.
+/// Claims tasks for the readers.
 pub(crate) struct Claimer {
     pub(crate) worker: WorkerId,
     pub(crate) queues: Option<Vec<String>>,
-    /// Of the readers' logins.
+    /// Profiles of the readers' logins.
     pub(crate) profiles: Vec<String>,
     pub(crate) poll_interval: Duration,
     pub(crate) control: Control,
@@ -43,17 +43,18 @@ pub(crate) struct Claimer {
     pub(crate) shutdown: Shutdown,
 }
 
-/// The claimer's session, and where it goes.
+/// The claimer's session and its server.
 struct Connected {
     claims: QueueClaimer,
     server: Server,
 }
 
-/// What outlives a broken connection.
+/// State that survives a lost connection.
 struct State {
     idle: Vec<IdleReader>,
     lanes: Lanes,
-    /// The last claim found nothing and was no sweep: nobody knows yet whether nothing is runnable.
+    /// The last claim found nothing and was not a sweep, so it is unknown whether any task is
+    /// runnable.
     idle_unconfirmed: bool,
     reconcile_at: Instant,
 }
@@ -75,9 +76,9 @@ impl Claimer {
                 Err(error) => {
                     self.metrics.claim_failed();
                     tracing::warn!(%error, "claiming failed, trying again");
-                    // The claim may have happened all the same.
+                    // The claim may have been executed despite the error.
                     state.reconcile_at = Instant::now();
-                    // What did not answer may never.
+                    // A session that did not answer may never answer.
                     let silent = matches!(error, QueueError::NoAnswer { .. });
                     connected = connected.filter(|to| !silent && self.usable(to));
                     self.wakeup.set_claimer_connected(connected.is_some());
@@ -90,7 +91,7 @@ impl Claimer {
         }
     }
 
-    /// Claims for as long as nothing goes wrong.
+    /// Claims until an error occurs or the worker drains.
     async fn serve(
         &self,
         connected: &mut Option<Connected>,
@@ -125,21 +126,23 @@ impl Claimer {
                     continue;
                 }
             }
-            // A ring since the last look is kept: nobody can slip in between.
+            // A notification since the last claim is kept, so none is missed.
             tokio::select! {
                 () = self.shutdown.drain.cancelled() => return Ok(()),
                 idle_reader = idle_readers.recv() => match idle_reader {
                     Some(idle_reader) => state.idle.push(idle_reader),
                     None => return Ok(()),
                 },
-                // What is rung for may lie where the last sweep looked a moment too early.
+                // The announced tasks may be in a lane that the last sweep found empty a moment
+                // earlier.
                 () = self.wakeup.notified() => {
                     state.lanes.mark_all_nonempty();
                     if !self.wakeup.sweep_requested() {
                         poll = Backoff::up_to(self.poll_interval);
                     }
                 }
-                // Soon after the last work, and until a sweep has found nothing; then the looks ring.
+                // Poll soon after the last task, until a sweep has found nothing; from then on the
+                // poller notifies.
                 () = sleep_until(state.reconcile_at) => {}
                 () = sleep(poll.step()),
                     if !state.idle.is_empty() && (state.idle_unconfirmed || !poll.at_max()) => {}
@@ -153,11 +156,11 @@ impl Claimer {
         Ok(Connected { claims: QueueClaimer::new(client, self.worker).await?, server })
     }
 
-    /// Waits until the worker is registered: one that is not would lose what it claims. `false`: the
-    /// worker drains.
+    /// Waits until the worker is registered, because an unregistered worker would lose its claims.
+    /// Returns `false` if the worker drains.
     ///
     /// # Errors
-    /// It is registered at another server than the claimer's.
+    /// Returns an error if the worker is registered at another server than the claimer's.
     async fn registered_at(&self, server: Server) -> Result<bool, QueueError> {
         let registered = tokio::select! {
             biased;
@@ -176,8 +179,8 @@ impl Claimer {
         !connected.claims.closed() && registered.is_none_or(|server| server == connected.server)
     }
 
-    /// Claims for the idle readers; `true` if it found anything. What lies below the watermarks is
-    /// looked at once a second, and when the rest does not suffice. Only a sweep can tell that
+    /// Claims for the idle readers; returns `true` if a task was found. Tasks below the watermarks
+    /// are read once a second, and when other tasks do not suffice. Only a sweep can prove that
     /// nothing is runnable.
     async fn claim_for_idle_readers(
         &self,
@@ -199,8 +202,8 @@ impl Claimer {
         Ok(found)
     }
 
-    /// Each profile's readers get its tasks; those that are kept for reserved tasks get nothing else,
-    /// even if they stay idle.
+    /// Claims the tasks of each profile for its readers. Readers reserved for reserved tasks get no
+    /// other tasks, even if they stay idle.
     async fn claim_pass(
         &self,
         claims: &QueueClaimer,
@@ -238,7 +241,7 @@ impl Claimer {
         found
     }
 
-    /// For readers of one profile. Goes on until no reader is idle or no lane has task.
+    /// Claims for readers of one profile, until no reader is idle or no lane has tasks.
     async fn claim_for_profile(
         &self,
         claims: &QueueClaimer,
@@ -293,7 +296,7 @@ impl Claimer {
         Ok(found)
     }
 
-    /// Gives the tasks to the first readers, whose sessions were named for them.
+    /// Assigns the tasks to the first readers, whose sessions the claim names.
     async fn assign(&self, state: &mut State, readers: usize, claimed: Vec<Claimed>) {
         let mut batches: Vec<Vec<ClaimedTask>> = (0..readers).map(|_| Vec::new()).collect();
         for Claimed { session, lane, claim } in claimed {
@@ -311,7 +314,7 @@ impl Claimer {
             if batch.is_empty() {
                 state.idle.push(idle_reader);
             } else if let Err(batch) = idle_reader.reply.send(batch) {
-                // Its session ended while the claim was under way.
+                // The reader's session closed during the claim.
                 for task in batch {
                     release_unstarted(&self.control, &self.wakeup, task).await;
                 }
@@ -319,13 +322,13 @@ impl Claimer {
         }
     }
 
-    /// What the database holds for this worker and the worker does not know of goes back: claims
-    /// whose answer was lost. Between two claims, so that no claim is on its way meanwhile.
+    /// Releases claims that the database assigns to this worker but the worker does not know:
+    /// claims whose answer was lost. Runs between two claims, so that no claim is in transit.
     async fn reconcile(&self, state: &mut State) -> Result<(), QueueError> {
         if !self.wakeup.take_reconcile() && state.reconcile_at > Instant::now() {
             return Ok(());
         }
-        // Until it has an answer: what was asked for is not forgotten on the way.
+        // Kept until there is an answer, so that an error does not lose the request.
         state.reconcile_at = Instant::now();
         let released = answered(async {
             let client = self.control.get().await?;
@@ -333,7 +336,7 @@ impl Claimer {
         });
         let released = released.await?;
         if released > 0 {
-            tracing::warn!(released, "gave back claims that no reader had");
+            tracing::warn!(released, "released claims that no reader had");
             self.wakeup.request_sweep();
         }
         state.reconcile_at = Instant::now() + RECONCILE_INTERVAL;

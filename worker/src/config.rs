@@ -1,95 +1,131 @@
-//! Settings: flag > environment > file > default, each with its origin.
+//! Settings of the worker, from flag, environment, file or default, in this order of precedence.
+
+mod resolver;
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
-use clap::parser::ValueSource;
+use anyhow::{Context, bail, ensure};
 use clap::{ArgMatches, Parser, ValueEnum};
-use console::{ConsoleFlags, WorkerConsoleFlags};
-use queue::connect::{ConnectionSource, Layer, SourceNames};
+use console::WorkerConsoleFlags;
+use queue::connect::{ConnectionSource, SourceNames};
 use queue::retry::FATAL_CLASSES;
 use serde::Deserialize;
 
+use self::resolver::SettingResolver;
 use crate::duration::HumanDuration;
 use crate::fleet_metrics;
 use crate::login::Profile;
 use crate::poll;
 
+const DEFAULT_READERS: u32 = 8;
+const DEFAULT_HEARTBEAT_INTERVAL: HumanDuration = HumanDuration(Duration::from_secs(5));
+const DEFAULT_ORPHAN_TIMEOUT: HumanDuration = HumanDuration(Duration::from_secs(30));
+const DEFAULT_POLL_INTERVAL: HumanDuration = HumanDuration(poll::MAX_POLL_INTERVAL);
+const DEFAULT_SHUTDOWN_TIMEOUT: HumanDuration = HumanDuration(Duration::from_secs(30));
+/// Value of `--exit-when-idle` without a value.
+const DEFAULT_IDLE_TIME: &str = "1s";
+const DEFAULT_FLEET_METRICS_INTERVAL: HumanDuration =
+    HumanDuration(fleet_metrics::DEFAULT_INTERVAL);
+const DEFAULT_LOG: &str = "info";
+static DEFAULT_FATAL_SQLSTATES: LazyLock<String> = LazyLock::new(|| FATAL_CLASSES.join(","));
+
+/// Headings of `--help`.
+const CONNECTION: &str = "Connection";
+const READERS: &str = "Readers and queues";
+const TIMING: &str = "Timing";
+const SCHEDULES: &str = "Schedules";
+const HTTP: &str = "HTTP and console";
+const LOGGING: &str = "Logging";
+
 /// Runs SQL tasks from the queue.
 #[derive(Debug, Parser)]
 #[command(name = "worker", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where the queue is: URI or key=value, as psql takes it; else the PG* variables
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    /// Connection string of the queue's database, a URI or key=value as in psql [default: the PG*
+    /// variables]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL",
+          help_heading = CONNECTION)]
     database_url: Option<String>,
-    /// The file that holds it, in place of --database-url
-    #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE")]
+    /// File that contains the connection string, instead of --database-url
+    #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE", help_heading = CONNECTION)]
     database_url_file: Option<PathBuf>,
-    /// The login that task SQL runs as, best one without rights on the queue [default: the same]
-    #[arg(long, env = "PGMILL_TASK_URL", hide_env_values = true, value_name = "URL")]
+    /// Connection string of the login that task SQL runs as, preferably without privileges on the
+    /// queue [default: same as --database-url]
+    #[arg(long, env = "PGMILL_TASK_URL", hide_env_values = true, value_name = "URL",
+          help_heading = CONNECTION)]
     task_url: Option<String>,
-    /// The file that holds it, in place of --task-url
-    #[arg(long, env = "PGMILL_TASK_URL_FILE", value_name = "FILE")]
+    /// File that contains the connection string, instead of --task-url
+    #[arg(long, env = "PGMILL_TASK_URL_FILE", value_name = "FILE", help_heading = CONNECTION)]
     task_url_file: Option<PathBuf>,
-    /// Tasks to run at once [default: 8]
-    #[arg(long, env = "PGMILL_READERS", value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    readers: Option<u32>,
+    /// Number of readers: tasks to run at once
+    #[arg(long, env = "PGMILL_READERS", value_name = "N", default_value_t = DEFAULT_READERS,
+          value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = READERS)]
+    readers: u32,
     /// Queues to serve, separated by commas [default: every queue]
-    #[arg(long, env = "PGMILL_QUEUES", value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, env = "PGMILL_QUEUES", value_name = "NAMES", value_delimiter = ',',
+          help_heading = READERS)]
     queues: Option<Vec<String>>,
-    /// Time between two beats [default: 5s]
-    #[arg(long, env = "PGMILL_HEARTBEAT_INTERVAL", value_name = "DURATION")]
-    heartbeat_interval: Option<HumanDuration>,
-    /// A worker that has not been seen to beat for this long is dead [default: 30s]
-    #[arg(long, env = "PGMILL_ORPHAN_TIMEOUT", value_name = "DURATION")]
-    orphan_timeout: Option<HumanDuration>,
-    /// The longest wait before an idle worker looks into the queue again [default: 1s]
-    #[arg(long, env = "PGMILL_POLL_INTERVAL", value_name = "DURATION")]
-    poll_interval: Option<HumanDuration>,
-    /// After SIGTERM, time for running tasks to finish before they are cancelled [default: 30s]
-    #[arg(long, env = "PGMILL_SHUTDOWN_TIMEOUT", value_name = "DURATION")]
-    shutdown_timeout: Option<HumanDuration>,
-    /// End once nothing has been runnable or running for this long [default: never; without a
-    /// value: 1s]
-    #[arg(long, env = "PGMILL_EXIT_WHEN_IDLE", value_name = "DURATION", num_args = 0..=1,
-          default_missing_value = "1s", require_equals = true)]
-    exit_when_idle: Option<HumanDuration>,
-    /// Run tasks even where their login is superuser
-    #[arg(long, env = "PGMILL_ALLOW_SUPERUSER")]
+    /// SQLSTATEs, or prefixes of them, that are not retried, separated by commas
+    #[arg(long, env = "PGMILL_FATAL_SQLSTATES", value_name = "CODES", value_delimiter = ',',
+          default_value = DEFAULT_FATAL_SQLSTATES.as_str(), help_heading = READERS)]
+    fatal_sqlstates: Vec<String>,
+    /// Run tasks even if their login is a superuser
+    #[arg(long, env = "PGMILL_ALLOW_SUPERUSER", help_heading = READERS)]
     allow_superuser: bool,
-    /// Leave the ticks of schedules to other workers
-    #[arg(long, env = "PGMILL_NO_SCHEDULER")]
+    /// Time between two heartbeats
+    #[arg(long, env = "PGMILL_HEARTBEAT_INTERVAL", value_name = "DURATION",
+          default_value_t = DEFAULT_HEARTBEAT_INTERVAL, help_heading = TIMING)]
+    heartbeat_interval: HumanDuration,
+    /// Consider a worker dead when its heartbeat has not advanced for this long
+    #[arg(long, env = "PGMILL_ORPHAN_TIMEOUT", value_name = "DURATION",
+          default_value_t = DEFAULT_ORPHAN_TIMEOUT, help_heading = TIMING)]
+    orphan_timeout: HumanDuration,
+    /// Longest wait before an idle worker polls the queue again, at most the default
+    #[arg(long, env = "PGMILL_POLL_INTERVAL", value_name = "DURATION",
+          default_value_t = DEFAULT_POLL_INTERVAL, help_heading = TIMING)]
+    poll_interval: HumanDuration,
+    /// Time for running tasks to finish after SIGTERM before they are cancelled
+    #[arg(long, env = "PGMILL_SHUTDOWN_TIMEOUT", value_name = "DURATION",
+          default_value_t = DEFAULT_SHUTDOWN_TIMEOUT, help_heading = TIMING)]
+    shutdown_timeout: HumanDuration,
+    #[arg(long, env = "PGMILL_EXIT_WHEN_IDLE", value_name = "DURATION", num_args = 0..=1,
+          default_missing_value = DEFAULT_IDLE_TIME, require_equals = true, help_heading = TIMING,
+          help = format!("Exit once no task has been runnable or running for this long \
+                          [default: never; without a value: {DEFAULT_IDLE_TIME}]"))]
+    exit_when_idle: Option<HumanDuration>,
+    /// Do not fire schedules; leave them to other workers
+    #[arg(long, env = "PGMILL_NO_SCHEDULER", help_heading = SCHEDULES)]
     no_scheduler: bool,
-    /// SQLSTATEs or beginnings of them that are not worth another attempt, separated by commas
-    #[arg(long, env = "PGMILL_FATAL_SQLSTATES", value_name = "CODES", value_delimiter = ',')]
-    fatal_sqlstates: Option<Vec<String>>,
-    /// Serve /metrics, /livez and /readyz here, as 127.0.0.1:9187 [default: off]
-    #[arg(long, env = "PGMILL_HTTP", value_name = "ADDR")]
+    /// Serve /metrics, /livez and /readyz on this address, such as 127.0.0.1:9187 [default: off]
+    #[arg(long, env = "PGMILL_HTTP", value_name = "ADDR", help_heading = HTTP)]
     http: Option<SocketAddr>,
-    /// Time between two counts of what /metrics tells of the whole fleet [default: 15s]
-    #[arg(long, env = "PGMILL_FLEET_METRICS_INTERVAL", value_name = "DURATION")]
-    fleet_metrics_interval: Option<HumanDuration>,
-    /// Serve the web console here, as 127.0.0.1:8787; its login has to be a member of mill_viewer
-    /// [default: off]
-    #[arg(long, env = "PGMILL_CONSOLE", value_name = "ADDR")]
+    /// Time between two counts for the fleet-wide part of /metrics
+    #[arg(long, env = "PGMILL_FLEET_METRICS_INTERVAL", value_name = "DURATION",
+          default_value_t = DEFAULT_FLEET_METRICS_INTERVAL, help_heading = HTTP)]
+    fleet_metrics_interval: HumanDuration,
+    /// Serve the web console on this address, such as 127.0.0.1:8787; the login of --database-url
+    /// must be a member of mill_viewer [default: off]
+    #[arg(long, env = "PGMILL_CONSOLE", value_name = "ADDR", help_heading = HTTP)]
     console: Option<SocketAddr>,
     #[command(flatten)]
     console_flags: WorkerConsoleFlags,
-    /// Form of the log on stderr [default: text on a terminal, else json]
-    #[arg(long, env = "PGMILL_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    /// Log format on stderr [default: text on a terminal, else json]
+    #[arg(long, env = "PGMILL_LOG_FORMAT", value_enum, value_name = "FORMAT",
+          help_heading = LOGGING)]
     log_format: Option<LogFormat>,
-    /// What to log: error, warn, info, debug, or per module as worker=debug [default: info]
-    #[arg(long, env = "PGMILL_LOG", value_name = "FILTER")]
-    log: Option<String>,
-    /// Settings in TOML; the keys are the flags with _ for -, and [run_as.NAME] are profiles
+    /// Log level: error, warn, info or debug, also per module as in worker=debug
+    #[arg(long, env = "PGMILL_LOG", value_name = "FILTER", default_value = DEFAULT_LOG,
+          help_heading = LOGGING)]
+    log: String,
+    /// TOML configuration file; its keys are the flags with _ for -, and its [run_as.NAME] tables
+    /// are profiles
     #[arg(long, env = "PGMILL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print every setting with where it comes from, and end
+    /// Print every setting with its origin, then exit
     #[arg(long)]
     pub(crate) print_config: bool,
 }
@@ -98,16 +134,17 @@ const AFTER_HELP: &str = "\
 Examples:
   worker --database-url postgres://mill@db/app --task-url postgres://etl@db/app
   PGSERVICE=app worker --readers 16 --queues etl,reports --http 127.0.0.1:9187
-  worker --exit-when-idle=30s          # drain the queue, then end
+  worker --exit-when-idle=30s          # drain the queue, then exit
   worker --config worker.toml --print-config
 
-Signals: SIGTERM or SIGINT stops claiming, lets running tasks finish up to --shutdown-timeout, then cancels them
-and gives them back with their attempt. A second signal cancels at once.
+Signals: SIGTERM or SIGINT stops claiming and lets running tasks finish within
+--shutdown-timeout, then cancels them and releases them to the queue without counting the
+attempt. A second signal cancels them at once.
 
-Exit codes: 0 ended as asked; 1 failure; 2 wrong usage or configuration; 5 refused (schema version,
-missing right); 75 database unreachable at the start.";
+Exit codes: 0 shut down on request or idle; 1 failure; 2 usage or configuration error; 5 refused
+(schema version, missing privilege); 75 database unreachable at startup.";
 
-/// The same keys in a file.
+/// Settings in the configuration file, under the same keys as the flags.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConfigFile {
@@ -141,17 +178,17 @@ struct ConfigFile {
     run_as: BTreeMap<String, Profile>,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Readable text.
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Every setting, decided.
+/// The resolved settings.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) database_url: Option<ConnectionSource>,
@@ -171,168 +208,43 @@ pub(crate) struct Config {
     pub(crate) console: Option<Console>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log: String,
-    /// By name.
+    /// Profiles by name.
     pub(crate) run_as: BTreeMap<String, Profile>,
     pub(crate) origins: Vec<Origin>,
 }
 
-/// A console to serve.
+/// Address and flags of the console.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) listen: SocketAddr,
     pub(crate) flags: WorkerConsoleFlags,
 }
 
-/// Where a setting comes from.
+/// Source of one setting.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) name: String,
-    /// Empty: not set. A secret is not shown.
+    /// Empty if not set; "(set)" in place of a secret.
     pub(crate) value: String,
     pub(crate) origin: String,
 }
 
-/// Picks each setting from the first place that has it, and remembers the place.
-struct SettingResolver<'a> {
-    matches: &'a ArgMatches,
-    file: Option<&'a Path>,
-    origins: Vec<Origin>,
-}
-
-/// What one place may say of a connection string: itself, and the name of its file.
-type UrlSources = (Option<String>, Option<PathBuf>);
-
-impl SettingResolver<'_> {
-    /// The file, as an origin.
-    fn file_origin(&self) -> String {
-        format!("file {}", self.file.unwrap_or(Path::new("")).display())
-    }
-
-    /// The place that a value of the command line's definition comes from.
-    fn layer(&self, name: &str) -> Layer {
-        match self.matches.value_source(name) {
-            Some(ValueSource::EnvVariable) => Layer::Environment,
-            _ => Layer::Arguments,
-        }
-    }
-
-    /// A connection string, here or in a file. What counts is remembered, a string without its text.
-    fn url(
-        &mut self,
-        names: SourceNames,
-        flag: UrlSources,
-        file: UrlSources,
-    ) -> anyhow::Result<Option<ConnectionSource>> {
-        let (key, file_key) = (names.key, format!("{}_file", names.key));
-        let (here, there) = (self.layer(key), self.layer(&file_key));
-        let texts = [flag.0.map(|it| (it, here)), file.0.map(|it| (it, Layer::File))];
-        let files = [flag.1.map(|it| (it, there)), file.1.map(|it| (it, Layer::File))];
-        let chosen = ConnectionSource::choose(
-            names,
-            texts.into_iter().flatten(),
-            files.into_iter().flatten(),
-        )?;
-        let origin = match chosen.as_ref().map(|(_, layer)| layer) {
-            Some(Layer::Arguments) => "flag".to_owned(),
-            Some(Layer::Environment) => "environment".to_owned(),
-            Some(Layer::File) => self.file_origin(),
-            None => "default".to_owned(),
-        };
-        let given = chosen.map(|(given, _)| given);
-        let (name, value) = match &given {
-            Some(ConnectionSource::File(path)) => (file_key, path.display().to_string()),
-            Some(ConnectionSource::Text(_)) => (key.to_owned(), "(set)".to_owned()),
-            None => (key.to_owned(), String::new()),
-        };
-        self.origins.push(Origin { name, value, origin });
-        Ok(given)
-    }
-
-    fn resolve<T>(
-        &mut self,
-        name: &'static str,
-        flag: Option<T>,
-        file: Option<T>,
-        show: impl FnOnce(&T) -> String,
-    ) -> Option<T> {
-        let origin = match (&flag, &file, self.matches.value_source(name)) {
-            (Some(_), _, Some(ValueSource::EnvVariable)) => "environment".to_owned(),
-            (Some(_), ..) => "flag".to_owned(),
-            (None, Some(_), _) => self.file_origin(),
-            (None, None, _) => "default".to_owned(),
-        };
-        let value = flag.or(file);
-        let shown = value.as_ref().map(show).unwrap_or_default();
-        self.origins.push(Origin { name: name.to_owned(), value: shown, origin });
-        value
-    }
-
-    /// The flags of a console have defaults of their own, so that what was given is asked of the
-    /// command line.
-    fn console(
-        &mut self,
-        listen: Option<SocketAddr>,
-        mut flags: ConsoleFlags,
-        file: &mut ConfigFile,
-    ) -> anyhow::Result<Option<Console>> {
-        let listen = self.resolve("console", listen, file.console, SocketAddr::to_string);
-        let read_only = flags.read_only.then_some(true);
-        flags.read_only =
-            self.resolve_or("console_read_only", read_only, file.console_read_only, false);
-        for (name, flag, in_file) in [
-            ("console_token_file", &mut flags.token_file, file.console_token_file.take()),
-            ("console_tls_cert", &mut flags.tls_cert, file.console_tls_cert.take()),
-            ("console_tls_key", &mut flags.tls_key, file.console_tls_key.take()),
-        ] {
-            *flag = self.resolve(name, flag.take(), in_file, |path| path.display().to_string());
-        }
-        let behind = flags.behind_proxy.then_some(true);
-        flags.behind_proxy =
-            self.resolve_or("console_behind_proxy", behind, file.console_behind_proxy, false);
-        let base_path = Some(flags.base_path).filter(|path| !path.is_empty());
-        let in_file = file.console_base_path.take().map(|path| console::base_path(&path));
-        let in_file = in_file.transpose().map_err(|error| anyhow!("console_base_path: {error}"))?;
-        flags.base_path = self.resolve_or("console_base_path", base_path, in_file, String::new());
-        let names = Some(flags.allow_host).filter(|names| !names.is_empty());
-        let in_file = file.console_allow_host.take();
-        let shown = |names: &Vec<String>| names.join(",");
-        flags.allow_host =
-            self.resolve("console_allow_host", names, in_file, shown).unwrap_or_default();
-        Ok(listen.map(|listen| Console { listen, flags: WorkerConsoleFlags(flags) }))
-    }
-
-    fn resolve_or<T: Display>(
-        &mut self,
-        name: &'static str,
-        flag: Option<T>,
-        file: Option<T>,
-        default: T,
-    ) -> T {
-        self.resolve(name, flag, file, T::to_string).unwrap_or_else(|| {
-            if let Some(origin) = self.origins.last_mut() {
-                origin.value = default.to_string();
-            }
-            default
-        })
-    }
-}
-
 impl Config {
-    /// Decides every setting.
+    /// Resolves every setting. Does not read files with connection strings.
     ///
     /// # Errors
-    /// A file that cannot be read, has an unknown key or a value of the wrong kind; settings that
-    /// contradict each other. Files with connection strings are not read here.
+    /// The configuration file cannot be read, has an unknown key or a value of the wrong type; a
+    /// setting is out of range or contradicts another one.
     pub(crate) fn resolve(args: Args, matches: &ArgMatches) -> anyhow::Result<Self> {
         let mut file = args.config.as_deref().map(read).transpose()?.unwrap_or_default();
         let mut p = SettingResolver { matches, file: args.config.as_deref(), origins: Vec::new() };
         macro_rules! duration {
-            ($name:ident, $default:expr) => {
-                p.resolve_or(stringify!($name), args.$name, file.$name, $default).0
-            };
+            ($name:ident) => {{
+                let show = HumanDuration::to_string;
+                p.resolve_with_default(stringify!($name), args.$name, file.$name, show).0
+            }};
         }
         let list = |names: &Vec<String>| names.join(",");
-        let default_fatal = FATAL_CLASSES.iter().map(|code| (*code).to_owned()).collect::<Vec<_>>();
         let console = p.console(args.console, args.console_flags.0, &mut file)?;
         let mut config = Self {
             database_url: p.url(
@@ -345,12 +257,12 @@ impl Config {
                 (args.task_url, args.task_url_file),
                 (file.task_url, file.task_url_file),
             )?,
-            readers: p.resolve_or("readers", args.readers, file.readers, 8),
+            readers: p.resolve_with_default("readers", args.readers, file.readers, u32::to_string),
             queues: p.resolve("queues", args.queues, file.queues, list),
-            heartbeat_interval: duration!(heartbeat_interval, HumanDuration::seconds(5)),
-            orphan_timeout: duration!(orphan_timeout, HumanDuration::seconds(30)),
-            poll_interval: duration!(poll_interval, HumanDuration(poll::MAX_POLL_INTERVAL)),
-            shutdown_timeout: duration!(shutdown_timeout, HumanDuration::seconds(30)),
+            heartbeat_interval: duration!(heartbeat_interval),
+            orphan_timeout: duration!(orphan_timeout),
+            poll_interval: duration!(poll_interval),
+            shutdown_timeout: duration!(shutdown_timeout),
             exit_when_idle: p
                 .resolve(
                     "exit_when_idle",
@@ -371,19 +283,19 @@ impl Config {
                 file.no_scheduler,
                 false,
             ),
-            fatal_sqlstates: p
-                .resolve("fatal_sqlstates", args.fatal_sqlstates, file.fatal_sqlstates, list)
-                .unwrap_or(default_fatal),
-            http: p.resolve("http", args.http, file.http, SocketAddr::to_string),
-            fleet_metrics_interval: duration!(
-                fleet_metrics_interval,
-                HumanDuration(fleet_metrics::DEFAULT_INTERVAL)
+            fatal_sqlstates: p.resolve_with_default(
+                "fatal_sqlstates",
+                args.fatal_sqlstates,
+                file.fatal_sqlstates,
+                list,
             ),
+            http: p.resolve("http", args.http, file.http, SocketAddr::to_string),
+            fleet_metrics_interval: duration!(fleet_metrics_interval),
             console,
             log_format: p.resolve("log_format", args.log_format, file.log_format, |format| {
                 format!("{format:?}").to_lowercase()
             }),
-            log: p.resolve_or("log", args.log, file.log, "info".to_owned()),
+            log: p.resolve_with_default("log", args.log, file.log, String::clone),
             run_as: file.run_as,
             origins: Vec::new(),
         };
@@ -396,7 +308,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether the setting stands on the command line.
+    /// Returns whether the setting was given on the command line.
     pub(crate) fn on_command_line(&self, name: &str) -> bool {
         self.origins.iter().any(|origin| origin.name == name && origin.origin == "flag")
     }
@@ -404,27 +316,27 @@ impl Config {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(
             (1..=1000).contains(&self.readers),
-            "readers is {}, it has to be between 1 and 1000",
+            "readers is {}; it must be between 1 and 1000",
             self.readers
         );
         ensure!(
             self.heartbeat_interval >= Duration::from_millis(100),
-            "heartbeat_interval has to be at least 100ms"
+            "heartbeat_interval must be at least 100ms"
         );
-        // The same look finds due tasks and dead workers.
+        // The same poll finds due tasks and dead workers.
         ensure!(
             (Duration::from_millis(10)..=poll::MAX_POLL_INTERVAL).contains(&self.poll_interval),
-            "poll_interval has to be between 10ms and {:?}",
+            "poll_interval must be between 10ms and {:?}",
             poll::MAX_POLL_INTERVAL
         );
         ensure!(
             self.fleet_metrics_interval >= Duration::from_millis(100),
-            "fleet_metrics_interval has to be at least 100ms: each count reads the whole live table"
+            "fleet_metrics_interval must be at least 100ms: each count reads the whole live table"
         );
         ensure!(
             self.orphan_timeout >= 3 * self.heartbeat_interval,
-            "orphan_timeout ({:?}) has to be at least three times heartbeat_interval ({:?}): one lost beat is no \
-             death",
+            "orphan_timeout ({:?}) must be at least three times heartbeat_interval ({:?}), so that \
+             one lost heartbeat does not make a worker look dead",
             self.orphan_timeout,
             self.heartbeat_interval
         );
@@ -434,13 +346,13 @@ impl Config {
         for queue in self.queues.iter().flatten() {
             let fits = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
             if queue.is_empty() || queue.len() > 128 || !queue.chars().all(fits) {
-                bail!("\"{queue}\" is no queue name: letters, digits and _ . : -, up to 128");
+                bail!("invalid queue name \"{queue}\"; use up to 128 letters, digits and _ . : -");
             }
         }
         for code in &self.fatal_sqlstates {
             let fits = |c: char| c.is_ascii_digit() || c.is_ascii_uppercase();
             if code.is_empty() || code.len() > 5 || !code.chars().all(fits) {
-                bail!("\"{code}\" is no SQLSTATE and no beginning of one");
+                bail!("invalid SQLSTATE \"{code}\"; use up to 5 digits and capitals, as in 42P01");
             }
         }
         Ok(())
@@ -473,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_definition_is_valid() {
         Args::command().debug_assert();
     }
 
@@ -498,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_is_served_as_flags_and_file_say() {
+    fn console_settings_come_from_flags_and_file() {
         assert!(decide(&["worker", "--console-read-only"]).unwrap().console.is_none());
         let text = "console = \"127.0.0.1:1\"\nconsole_base_path = \"/x/\"\nconsole_allow_host = [\"a\"]\n";
         with_file("console", text, |file| {
@@ -523,6 +435,21 @@ mod tests {
     }
 
     #[test]
+    fn help_shows_the_defaults_that_apply() {
+        let config = decide(&["worker"]).unwrap();
+        assert_eq!(config.fatal_sqlstates, FATAL_CLASSES);
+        let help = Args::command().term_width(1000).render_help().to_string();
+        for default in [
+            config.readers.to_string(),
+            format!("{:?}", config.heartbeat_interval),
+            format!("{:?}", config.poll_interval),
+            FATAL_CLASSES.join(","),
+        ] {
+            assert!(help.contains(&format!("[default: {default}]")), "{default}: {help}");
+        }
+    }
+
+    #[test]
     fn settings_that_contradict_each_other_are_refused() {
         for flags in [
             ["worker", "--heartbeat-interval=20s"],
@@ -538,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_is_shown() {
+    fn origins_do_not_contain_secrets() {
         let config = decide(&["worker", "--database-url", "postgres://a:secret@b/c"]).unwrap();
         assert!(config.origins.iter().all(|origin| !origin.value.contains("secret")));
     }

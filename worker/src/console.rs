@@ -1,7 +1,7 @@
-//! The web console inside of a worker.
+//! The web console inside a worker.
 //!
-//! It has a thread, a runtime and sessions of its own: what somebody looks at takes no time from the
-//! claim loop, and a console that fails leaves the worker as it is. It is served until the worker has ended.
+//! The console has its own thread, runtime and sessions: its requests take no time from the claim
+//! loop, and its failure does not affect the worker. It is served until the worker ends.
 
 pub(crate) use ::console::BoundConsole;
 use ::console::StartError;
@@ -9,15 +9,16 @@ use queue::connect::Target;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// A console that has been opened.
+/// An open console.
 pub(crate) struct Console {
     ended: oneshot::Receiver<()>,
 }
 
-/// Opens it with the rights of this target's login, and serves it until `end`.
+/// Opens the console with the privileges of `target`'s login, and serves it until `end`.
 ///
 /// # Errors
-/// The database is out of reach, has another schema, or may not be looked at; no thread.
+/// The database is unreachable, has another schema version or denies access; the thread cannot be
+/// started.
 pub(crate) async fn open(
     bound: BoundConsole,
     target: &Target,
@@ -27,7 +28,7 @@ pub(crate) async fn open(
     let (opened_sender, opened) = oneshot::channel();
     let (ended_sender, ended) = oneshot::channel();
     let serve = move || {
-        // Dropped with the thread, whatever its end is.
+        // Dropped when the thread ends, for whatever reason.
         let _ended: oneshot::Sender<()> = ended_sender;
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -39,10 +40,10 @@ pub(crate) async fn open(
                 Err(error) => return drop(opened_sender.send(Err(startup_error(error)))),
             };
             let url = console.url().unwrap_or_default();
-            tracing::info!(url, "the console is served");
+            tracing::info!(url, "console is served");
             let _ = opened_sender.send(Ok(()));
             if let Err(error) = console.serve(end.cancelled_owned()).await {
-                tracing::error!(%error, "the console is no longer served");
+                tracing::error!(%error, "console is no longer served");
             }
         });
     };
@@ -52,13 +53,13 @@ pub(crate) async fn open(
 }
 
 impl Console {
-    /// Once it has given its last answer.
+    /// Resolves once the console has sent its last response.
     pub(crate) async fn ended(self) {
         let _ = self.ended.await;
     }
 }
 
-/// The errors that a worker tells by their kind.
+/// Converts the error so that the worker maps connection and database errors to exit codes.
 pub(crate) fn startup_error(error: StartError) -> anyhow::Error {
     match error {
         StartError::Connect(error) => error.into(),

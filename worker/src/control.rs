@@ -1,4 +1,4 @@
-//! The control sessions: a small pool under the worker's own login, never used for task SQL.
+//! Control sessions: a small pool under the worker's own login, never used for task SQL.
 
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
@@ -16,17 +16,19 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Metrics;
 use crate::registration::Registration;
 
-/// Statements that end tasks are short; a few sessions serve any number of readers.
+/// Size of the pool. Statements that end tasks are short, so a few sessions serve any number of
+/// readers.
 const SESSIONS: usize = 4;
 
-/// The longest wait for what is done on one session of the pool. The server ends each statement after
-/// [`STATEMENT_TIMEOUT`]: this is for the server, or a machine on the way to it, that says nothing at all.
+/// Limit for an operation on a pooled session. The server ends each statement after
+/// [`STATEMENT_TIMEOUT`]; this limit is for a server, or a machine on the way to it, that does not
+/// answer at all.
 const ANSWER: Duration = Duration::from_secs(75);
 
-/// For the server; in its own notation.
+/// `statement_timeout` of control sessions, in PostgreSQL's notation.
 const STATEMENT_TIMEOUT: &str = "60s";
 
-/// Shared by everything in the process that talks to the queue.
+/// Access to the control sessions, shared by all services of the process.
 #[derive(Clone)]
 pub(crate) struct Control {
     pool: Pool,
@@ -35,11 +37,11 @@ pub(crate) struct Control {
     registration: Registration,
 }
 
-/// A session that was in use for this long is not used again: it may still wait for an answer to what was
-/// given up. Well below [`ANSWER`], of which the wait for the session is a part.
+/// A session used for this long is closed instead of reused: it may still wait for the answer to an
+/// abandoned statement. Well below [`ANSWER`], which includes the wait for the session.
 const LONG_USE: Duration = Duration::from_secs(20);
 
-/// A session of the pool.
+/// A session taken from the pool.
 pub(crate) struct Pooled {
     object: Option<Object>,
     since: Instant,
@@ -49,14 +51,16 @@ impl Deref for Pooled {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        let Some(object) = &self.object else { unreachable!("only drop takes it out") };
+        let Some(object) = &self.object else { unreachable!("only drop takes the session out") };
         object
     }
 }
 
 impl DerefMut for Pooled {
     fn deref_mut(&mut self) -> &mut Client {
-        let Some(object) = &mut self.object else { unreachable!("only drop takes it out") };
+        let Some(object) = &mut self.object else {
+            unreachable!("only drop takes the session out")
+        };
         object
     }
 }
@@ -71,18 +75,19 @@ impl Drop for Pooled {
     }
 }
 
-/// A session that belongs to one part of the process.
+/// A session used by a single service.
 pub(crate) struct DedicatedSession {
     pub(crate) client: Client,
-    /// Cancelled when the connection has ended.
+    /// Cancelled when the connection is closed.
     pub(crate) ended: CancellationToken,
 }
 
 impl Control {
-    /// A pool that connects when first used.
+    /// Creates a pool, which connects when first used.
     ///
     /// # Errors
-    /// The target cannot be used for a pool (bad certificate files).
+    /// Returns an error if the target is unusable, for example because of invalid certificate
+    /// files.
     pub(crate) fn new(
         target: &Target,
         metrics: &Metrics,
@@ -102,10 +107,10 @@ impl Control {
         Ok(Self { pool, target, metrics: metrics.clone(), registration: registration.clone() })
     }
 
-    /// A session for one short statement or two, within [`answered`].
+    /// Returns a session for one or two short statements, to be used within [`answered`].
     ///
     /// # Errors
-    /// The database cannot be reached.
+    /// Returns an error if the database is unreachable.
     pub(crate) async fn get(&self) -> Result<Pooled, QueueError> {
         let _timer = self.metrics.pool_wait.start_timer();
         let got = self.pool.get().await.map_err(|error| connect::pool_error(error).into());
@@ -113,7 +118,7 @@ impl Control {
         got.map(|object| Pooled { object: Some(object), since: Instant::now() })
     }
 
-    /// A connection of one's own, driven in the background. It ends when the worker comes to be
+    /// Opens a dedicated connection, driven in the background. It is closed when the worker is
     /// registered at another server.
     ///
     /// # Errors
@@ -125,7 +130,8 @@ impl Control {
         self.connect(name, self.registration.end_of_session()).await
     }
 
-    /// The connection that the worker registers on: by it the others end.
+    /// Opens the connection on which the worker registers. Its server determines when the other
+    /// sessions are closed.
     ///
     /// # Errors
     /// As [`Control::get`].
@@ -143,24 +149,24 @@ impl Control {
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
         self.metrics.tracker.spawn(async move {
-            // Its error shows in the client.
+            // The client reports the error.
             let _ = end.run_until_cancelled(connection).await;
             drop(guard);
         });
         Ok(DedicatedSession { client, ended })
     }
 
-    /// Where and whether this worker is registered.
+    /// Returns the worker's registration.
     pub(crate) fn registration(&self) -> &Registration {
         &self.registration
     }
 
-    /// Where control sessions go.
+    /// Returns the target of control sessions.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Ends a backend, if it is still the one that is meant.
+    /// Terminates a backend, if the pid still belongs to this session.
     pub(crate) async fn terminate(&self, session: SessionIdentity) {
         let terminated =
             answered(async { reclaim::end_session(&*self.get().await?, session).await });
@@ -169,7 +175,8 @@ impl Control {
         }
     }
 
-    /// Returns once a backend is gone, whatever it takes: until then its SQL may have effects.
+    /// Returns once a backend is gone, retrying without limit: until then, its SQL may have
+    /// effects.
     pub(crate) async fn ensure_gone(&self, session: SessionIdentity) {
         let mut backoff = Backoff::default();
         loop {
@@ -181,15 +188,12 @@ impl Control {
         }
     }
 
-    /// Whether a backend has ended.
-    ///
-    /// # Errors
-    /// Database trouble.
+    /// Returns whether a backend is gone.
     pub(crate) async fn gone(&self, session: SessionIdentity) -> Result<bool, QueueError> {
         answered(async { reclaim::session_gone(&*self.get().await?, session).await }).await
     }
 
-    /// Finds out, whatever it takes, what became of a claim whose last answer was lost.
+    /// Determines the state of a claim after its completion went unanswered. Retries without limit.
     pub(crate) async fn resolve_commit(&self, claim: &Claim) -> resolve_commit::CommitResolution {
         let mut backoff = Backoff::default();
         loop {
@@ -205,23 +209,23 @@ impl Control {
         }
     }
 
-    /// Logs what will be tried again.
+    /// Logs an error after which the operation is retried.
     pub(crate) fn log_retry(&self, what: &str, task: TaskId, error: &dyn Display) {
-        tracing::warn!(%task, %error, "{what} did not get through, trying again");
+        tracing::warn!(%task, %error, "{what} failed, trying again");
     }
 }
 
-/// Gives up on what has no answer in [`ANSWER`].
+/// Runs an operation on the queue with the time limit [`ANSWER`].
 ///
 /// # Errors
-/// Those of `work`; [`QueueError::NoAnswer`].
+/// Returns the error of `work`, or [`QueueError::NoAnswer`] after the limit.
 pub(crate) async fn answered<T>(
     work: impl Future<Output = Result<T, QueueError>>,
 ) -> Result<T, QueueError> {
     timeout(ANSWER, work).await.map_err(|_| QueueError::NoAnswer { within: ANSWER })?
 }
 
-/// Settings of every control session; the connection string's own options come on top.
+/// Adds the settings of control sessions, which override options in the connection string.
 fn control_target(target: &Target) -> Target {
     target
         .with_option("search_path", "pg_catalog")
@@ -232,7 +236,7 @@ fn control_target(target: &Target) -> Target {
         .with_option("idle_in_transaction_session_timeout", "60s")
 }
 
-/// Resolves at the instant; never without one.
+/// Resolves at `instant`, or never without one.
 pub(crate) async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant.into()).await,
@@ -240,7 +244,7 @@ pub(crate) async fn until(instant: Option<Instant>) {
     }
 }
 
-/// Waits that double, with full jitter above a floor, so that a fleet does not come back at once.
+/// Exponential back-off with jitter, so that a fleet does not reconnect at once.
 pub(crate) struct Backoff {
     next: Duration,
     max: Duration,
@@ -253,24 +257,24 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// From 50 ms to `most`.
+    /// Starts at 50 ms and doubles up to `max`.
     pub(crate) fn up_to(max: Duration) -> Self {
         Self { next: Duration::from_millis(50).min(max), max }
     }
 
-    /// Whether it waits the longest step from now on.
+    /// Returns whether the maximum is reached.
     pub(crate) fn at_max(&self) -> bool {
         self.next >= self.max
     }
 
-    /// The next wait: between half and one and a half of the step.
+    /// Returns the next wait: a random time between half and one and a half of the step.
     pub(crate) fn step(&mut self) -> Duration {
         let step = self.next.mul_f64(rand::rng().random_range(0.5..1.5));
         self.next = (self.next * 2).min(self.max);
         step
     }
 
-    /// Waits it.
+    /// Waits for the next step.
     pub(crate) async fn wait(&mut self) {
         sleep(self.step()).await;
     }

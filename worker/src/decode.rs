@@ -1,4 +1,4 @@
-//! Binary results as the text that psql would show, for the types that results mostly have.
+//! Decodes binary results of common types into the text that psql shows.
 
 use std::error::Error;
 
@@ -10,11 +10,12 @@ use tokio_postgres::types::{FromSql, Kind, Type};
 /// PostgreSQL's MAXDIM.
 const MAX_DIMENSIONS: usize = 6;
 
-/// Length at which an array needs no further element, in bytes: more than anybody keeps of a value.
-/// `1e131071` takes 14 bytes on the wire and 128 kB as text, and an array has many of them.
+/// Text length after which the remaining elements of an array are omitted, in bytes; no caller
+/// keeps more of a value. `1e131071` takes 14 bytes on the wire and 128 kB as text, and an array
+/// may contain many such numbers.
 const MAX_ARRAY_BYTES: usize = 4 * 1024;
 
-/// A value as text; null stays null, and a type that is not known here shows as its name.
+/// Returns a value as text, `None` for null, and the name of the type for an unsupported type.
 pub(crate) fn decode(row: &Row, index: usize) -> Option<String> {
     let ty = row.columns()[index].type_();
     let Raw(raw) = row.try_get::<_, Option<Raw<'_>>>(index).ok().flatten()?;
@@ -34,7 +35,8 @@ impl<'a> FromSql<'a> for Raw<'a> {
     }
 }
 
-/// Bytes of this type as text; `None`: a type that is not known here, or bytes that are none of it.
+/// Returns a value of this type as text; `None` if the type is unsupported or the bytes are
+/// invalid.
 pub fn value(ty: &Type, raw: &[u8]) -> Option<String> {
     Some(match *ty {
         Type::BOOL => if raw == [0] { "f" } else { "t" }.to_owned(),
@@ -47,7 +49,7 @@ pub fn value(ty: &Type, raw: &[u8]) -> Option<String> {
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN | Type::JSON => {
             String::from_utf8_lossy(raw).into_owned()
         }
-        // Behind a version the server's own text.
+        // A version byte, then the server's own text.
         Type::JSONB => String::from_utf8_lossy(raw.get(1..)?).into_owned(),
         Type::UUID => text::<uuid::Uuid>(ty, raw)?,
         Type::DATE => text::<Date>(ty, raw)?,
@@ -69,9 +71,9 @@ fn text<'a, T: FromSql<'a> + ToString>(ty: &Type, raw: &'a [u8]) -> Option<Strin
     T::from_sql(ty, raw).ok().map(|value| value.to_string())
 }
 
-/// The wire form is the number of dimensions, whether there are nulls, the type; for each dimension
-/// its length and lower bound; then the elements, each behind its length or −1 (`array_send` in the
-/// server's arrayfuncs.c). A lower bound other than 1 is not shown.
+/// Decodes an array. Wire format: the number of dimensions, a flag for nulls, the element type; for
+/// each dimension its length and lower bound; then the elements, each preceded by its length, or −1
+/// for null (`array_send` in the server's arrayfuncs.c). A lower bound other than 1 is not shown.
 fn array(item: &Type, raw: &[u8]) -> Option<String> {
     let mut rest = raw;
     let dimensions = usize::try_from(read_i32(&mut rest)?).ok()?;
@@ -125,15 +127,15 @@ fn element(item: &Type, rest: &mut &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// The next four bytes.
+/// Reads the next four bytes.
 fn read_i32(rest: &mut &[u8]) -> Option<i32> {
     let (word, after) = rest.split_first_chunk()?;
     *rest = after;
     Some(i32::from_be_bytes(*word))
 }
 
-/// The wire form is four 16-bit words (digit count, weight of the first digit, sign, scale) and
-/// then digits to the base of 10,000 (`numeric_send` in the server's numeric.c).
+/// Decodes a numeric. Wire format: four 16-bit words (digit count, weight of the first digit, sign,
+/// scale), then digits to the base 10,000 (`numeric_send` in the server's numeric.c).
 fn numeric(raw: &[u8]) -> Option<String> {
     let words: Vec<i16> =
         raw.chunks_exact(2).map(|pair| i16::from_be_bytes([pair[0], pair[1]])).collect();
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn numerics_read_as_psql_shows_them() {
+    fn numerics_are_decoded_as_psql_shows_them() {
         assert_eq!(numeric(&wire(&[0, 0, 0, 0])).unwrap(), "0");
         assert_eq!(numeric(&wire(&[2, 0, 0, 2, 12, 3400])).unwrap(), "12.34");
         assert_eq!(numeric(&wire(&[2, 1, 0x4000, 0, 1, 5])).unwrap(), "-10005");
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_of_huge_numbers_is_cut_and_not_written_out() {
+    fn an_array_of_huge_numbers_is_truncated() {
         let element = wire(&[1, 32_767, 0, 0, 1]);
         let mut raw: Vec<u8> =
             [1, 0, 1700, 100_000, 1].iter().flat_map(|n: &i32| n.to_be_bytes()).collect();
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_of_many_dimensions_or_of_nothing_ends() {
+    fn decoding_ends_for_too_many_dimensions_and_for_empty_dimensions() {
         let dims = |count: i32, length: i32| -> Vec<u8> {
             let head = [count, 0, 23];
             let each = [length, 1].into_iter().cycle().take(2 * count.unsigned_abs() as usize);
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_array_is_no_panic() {
+    fn a_malformed_array_does_not_panic() {
         let wire: Vec<u8> =
             [2, 0, 23, 2, 1, 1, 1, 4, 7].iter().flat_map(|n: &i32| n.to_be_bytes()).collect();
         assert_eq!(array(&Type::INT4, &wire), None);

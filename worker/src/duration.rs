@@ -1,4 +1,4 @@
-//! Durations as people write them: `90s`, `1h 30m`, `1.5h`, `PT90S`.
+//! Durations in readable notation: `90s`, `1h 30m`, `1.5h`, `PT90S`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,10 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-/// A time span that is not negative.
+/// A non-negative duration of at most a year.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub struct HumanDuration(pub Duration);
-
-impl HumanDuration {
-    /// So many.
-    pub(crate) fn seconds(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
-    }
-}
 
 impl FromStr for HumanDuration {
     type Err = String;
@@ -25,11 +18,12 @@ impl FromStr for HumanDuration {
     fn from_str(text: &str) -> Result<Self, String> {
         let span: SignedDuration = text
             .parse()
-            .map_err(|_| format!("\"{text}\" is no duration; write 500ms, 90s, 15m or 1h 30m"))?;
-        let span = Duration::try_from(span).map_err(|_| format!("\"{text}\" is negative"))?;
-        // A year is longer than anything that is meant.
+            .map_err(|_| format!("invalid duration \"{text}\"; use 500ms, 90s, 15m or 1h 30m"))?;
+        let span = Duration::try_from(span)
+            .map_err(|_| format!("duration \"{text}\" must not be negative"))?;
+        // No setting needs more; larger values are typing errors.
         if span > Duration::from_secs(366 * 24 * 60 * 60) {
-            return Err(format!("\"{text}\" is longer than a year"));
+            return Err(format!("duration \"{text}\" must not exceed a year"));
         }
         Ok(Self(span))
     }

@@ -1,4 +1,4 @@
-//! Why a statement did not come to its end, told apart by what has to happen next.
+//! Errors of a task's statement, classified by the required reaction.
 
 use std::error::Error as _;
 use std::io;
@@ -7,19 +7,20 @@ use queue::fail::DatabaseError;
 use tokio_postgres::Error;
 use tokio_postgres::error::ErrorPosition;
 
-/// What went wrong with a task's statement.
+/// Error of a task's statement.
 #[derive(Debug)]
 pub(crate) enum ExecutionError {
-    /// The server, or the worker in its place, refused or failed the statement. The session lives.
+    /// The server, or the worker in its place, refused or failed the statement. The session is
+    /// usable.
     Database(Box<DatabaseError>),
-    /// The connection is gone, and the answer with it.
+    /// The connection was lost before the answer arrived.
     ConnectionLost(Box<DatabaseError>),
-    /// The client library lost track of the protocol: the session is of no use any more.
+    /// The client library could not follow the protocol. The session is unusable.
     Protocol(Box<DatabaseError>),
 }
 
 impl ExecutionError {
-    /// An error that the worker raises itself.
+    /// Returns an error raised by the worker itself.
     pub(crate) fn refused(sqlstate: &str, message: &str, hint: &str) -> Self {
         Self::Database(Box::new(DatabaseError {
             sqlstate: Some(sqlstate.to_owned()),
@@ -29,13 +30,13 @@ impl ExecutionError {
         }))
     }
 
-    /// The answer will never come.
+    /// Returns the error for a backend that is gone, so that no answer will arrive.
     pub(crate) fn backend_gone() -> Self {
         let message = "the session's backend is gone".to_owned();
         Self::ConnectionLost(Box::new(DatabaseError { message, ..DatabaseError::default() }))
     }
 
-    /// What to record.
+    /// Returns the error to record.
     pub(crate) fn database_error(&self) -> &DatabaseError {
         match self {
             Self::Database(database_error)
@@ -44,12 +45,12 @@ impl ExecutionError {
         }
     }
 
-    /// Whether nobody saw how the statement ended.
+    /// Returns whether the result of the statement is unknown.
     pub(crate) fn connection_lost(&self) -> bool {
         matches!(self, Self::ConnectionLost(_))
     }
 
-    /// The same error in a text in which the statement begins `characters` later.
+    /// Moves the error position `characters` towards the end of the text.
     pub(crate) fn shift_position(mut self, characters: usize) -> Self {
         let (Self::Database(database_error)
         | Self::ConnectionLost(database_error)
@@ -62,7 +63,7 @@ impl ExecutionError {
 }
 
 impl ExecutionError {
-    /// The same error in a text without the first `characters`.
+    /// Moves the error position `characters` towards the start of the text.
     pub(crate) fn shift_position_back(mut self, characters: usize) -> Self {
         let (Self::Database(database_error)
         | Self::ConnectionLost(database_error)
@@ -89,7 +90,7 @@ impl From<Error> for ExecutionError {
                     _ => None,
                 },
             });
-            // Whatever is FATAL ends the connection with this answer.
+            // FATAL and PANIC end the connection after this message.
             return match db.severity() {
                 "FATAL" | "PANIC" => Self::ConnectionLost(database_error),
                 _ => Self::Database(database_error),

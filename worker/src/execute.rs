@@ -1,4 +1,5 @@
-//! One attempt: the claimed statement in the reader's session, to one of a closed set of endings.
+//! Executes one attempt: runs the claimed statement in the reader's session and classifies the
+//! result.
 
 use std::time::Instant;
 
@@ -18,33 +19,33 @@ use crate::session::Session;
 use crate::statement;
 use crate::supervise::{StopReason, Supervised, Supervisor};
 
-/// How an attempt ended.
+/// Result of an attempt.
 pub(crate) enum AttemptResult {
-    /// Its completion is committed.
+    /// The completion is committed.
     Succeeded,
-    /// The task was not this worker's to finish any more: nothing was recorded.
+    /// The claim was lost: nothing was recorded.
     Lost,
-    /// To be recorded, with what follows from it.
+    /// The attempt failed; outcome and retry decision have to be recorded.
     Failed { outcome: Outcome, verdict: RetryDecision, report: Box<Report> },
-    /// To be given back with its attempt, to run again after this wait.
+    /// The claim has to be released, to run again after `wait`; the attempt is not counted.
     Release { wait: std::time::Duration },
 }
 
-/// What an attempt needs besides its claim and its session.
+/// Executes attempts. Holds what all attempts of the process share.
 pub(crate) struct Executor {
     pub(crate) control: Control,
     pub(crate) fatal_sqlstates: Vec<String>,
     pub(crate) progress: ProgressReporter,
 }
 
-/// A transaction whose statement is through.
+/// A transaction whose statement has been executed but not committed.
 struct ExecutedTransaction {
     xact: String,
     begun: Instant,
     report: Report,
 }
 
-/// How the statement itself ended.
+/// Result of the statement, before the completion.
 enum Execution<T> {
     Ok(T),
     Failed(ExecutionError),
@@ -52,13 +53,13 @@ enum Execution<T> {
 }
 
 impl Executor {
-    /// Runs the attempt. The session comes back clean, or spent.
+    /// Runs the attempt. Afterwards the session is clean or retired.
     pub(crate) async fn execute(
         &self,
         session: &mut Session,
         task: &mut ClaimedTask,
     ) -> AttemptResult {
-        // Told while it waited behind others of its group: nothing of it runs.
+        // Stopped while it waited for the other tasks of its batch: do not start it.
         let signal = *task.stop.borrow();
         if let Some(reason) = signal {
             return self.stopped(&task.claim, StopReason::Signal(reason), None, Report::default());
@@ -70,7 +71,7 @@ impl Executor {
         if task.claim.explain() && !scan::explainable(task.claim.statement()) {
             let database_error = DatabaseError {
                 sqlstate: Some("0A000".to_owned()),
-                message: "there is no plan to keep of this SQL".to_owned(),
+                message: "EXPLAIN does not support this statement".to_owned(),
                 hint: Some(scan::EXPLAINABLE.to_owned()),
                 ..DatabaseError::default()
             };
@@ -83,7 +84,7 @@ impl Executor {
         }
     }
 
-    /// Exactly once: effects and completion commit together.
+    /// Runs the task exactly once: effects and completion commit together.
     async fn in_transaction(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
         let begun = Instant::now();
         let mut rows = Rows::default();
@@ -94,7 +95,7 @@ impl Executor {
         {
             Supervised::Done(Ok(xact)) => Execution::Ok(xact),
             Supervised::Done(Err(error)) => Execution::Failed(error),
-            // Even a statement that came to its end: nothing is committed yet.
+            // This includes a statement that finished: nothing is committed yet.
             Supervised::Stopped(reason, last) => {
                 Execution::Stopped(reason, last.and_then(Result::err))
             }
@@ -106,7 +107,7 @@ impl Executor {
             }
             Execution::Failed(error) => {
                 if error.connection_lost() {
-                    // Nothing it did can commit any more, but it may hold locks for long.
+                    // The transaction cannot commit any more, but may hold locks for a long time.
                     self.control.terminate(session.identity()).await;
                 }
                 session.reset().await;
@@ -120,8 +121,8 @@ impl Executor {
         }
     }
 
-    /// COMMIT runs what the task deferred to it, triggers and held cursors, for as long as they like:
-    /// deadline and orders hold here too.
+    /// Commits effects and completion. COMMIT runs deferred triggers and held cursors for an
+    /// unlimited time, so deadline and stop signals apply here too.
     async fn commit(
         &self,
         session: &mut Session,
@@ -155,7 +156,7 @@ impl Executor {
             CompletionError::Refused(error) => Some(error),
             CompletionError::InDoubt(error) => {
                 session.retire();
-                // The answer to COMMIT never came: the task's row knows.
+                // The answer to COMMIT is missing: the task's row shows the result.
                 match self.control.resolve_commit(claim).await {
                     CommitResolution::Recorded(Outcome::Succeeded) => {
                         return AttemptResult::Succeeded;
@@ -174,8 +175,8 @@ impl Executor {
         }
     }
 
-    /// At least once: the statements first, then the completion, on a control session that no task
-    /// has touched.
+    /// Runs the task at least once: first the statements, then the completion on a control session,
+    /// which never runs task SQL.
     async fn autocommit(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
         let mut rows = Rows::default();
         let supervisor = self.supervisor(session, &task.claim, &mut task.stop, Instant::now());
@@ -186,7 +187,7 @@ impl Executor {
                 Supervised::Stopped(reason, last) => {
                     session.retire();
                     match last {
-                        // It ran to its end before the order to stop got through.
+                        // The statement finished before the stop signal took effect.
                         Some(Ok(())) => Execution::Ok(()),
                         Some(Err(error)) => Execution::Stopped(reason, Some(error)),
                         None => Execution::Stopped(reason, None),
@@ -201,7 +202,7 @@ impl Executor {
             }
             Execution::Failed(error) => {
                 if error.connection_lost() {
-                    // What cannot be heard may still run, and have effects.
+                    // Without a connection, the statement may still run and have effects.
                     self.control.ensure_gone(session.identity()).await;
                 } else {
                     session.reset().await;
@@ -217,7 +218,7 @@ impl Executor {
         }
     }
 
-    /// Completes a task whose effects are committed already, whatever it takes.
+    /// Completes a task whose effects are already committed. Retries without limit.
     async fn complete_on_control_session(&self, claim: &Claim, report: Report) -> AttemptResult {
         let mut backoff = Backoff::default();
         loop {
@@ -271,7 +272,7 @@ impl Executor {
         }
     }
 
-    /// What follows from an error.
+    /// Derives the attempt's result from an error of the statement.
     fn classify_error(
         &self,
         claim: &Claim,
@@ -297,7 +298,7 @@ impl Executor {
         retry::decide(&claim.retry_state(), sqlstate, lost, &self.fatal_sqlstates, &mut rand::rng())
     }
 
-    /// What follows from having been stopped.
+    /// Derives the attempt's result from the reason for stopping the statement.
     fn stopped(
         &self,
         claim: &Claim,
@@ -336,7 +337,7 @@ impl Executor {
 /// read_only_sql_transaction
 const READ_ONLY: &str = "25006";
 
-/// What an error of the completion's flight means.
+/// Meaning of an error during completion and COMMIT.
 pub(crate) enum CompletionError {
     Lost,
     Refused(ExecutionError),
@@ -350,7 +351,7 @@ pub(crate) fn classify_completion_error(error: Error) -> CompletionError {
         (_, Some(TRANSACTION_ENDED)) => {
             let message = error.database_error().message.clone();
             let hint = "Leave out COMMIT and ROLLBACK, or enqueue with --mode autocommit. \
-                        What the task committed itself stays.";
+                        Changes that the task committed itself are kept.";
             CompletionError::Refused(ExecutionError::refused(retry::FATAL, &message, hint))
         }
         (_, Some(READ_ONLY)) => CompletionError::Refused(ExecutionError::refused(
@@ -384,7 +385,7 @@ fn failed(
     AttemptResult::Failed { outcome, verdict, report }
 }
 
-/// A statement that is not even sent.
+/// Returns the error for a statement that the worker refuses to send.
 fn forbidden_statement(claim: &Claim, forbidden: &scan::Forbidden) -> DatabaseError {
     let before = &claim.statement()[..forbidden.offset()];
     DatabaseError {
@@ -397,7 +398,7 @@ fn forbidden_statement(claim: &Claim, forbidden: &scan::Forbidden) -> DatabaseEr
 }
 
 impl AttemptResult {
-    /// The server's code for why it did not succeed.
+    /// Returns the SQLSTATE of a failed attempt.
     pub(crate) fn sqlstate(&self) -> Option<&str> {
         match self {
             Self::Failed { report, .. } => report.error.as_ref()?.sqlstate.as_deref(),

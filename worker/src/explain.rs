@@ -1,5 +1,5 @@
-//! A statement that is run as EXPLAIN (ANALYZE): once, with its effects, and its plan in place of its
-//! rows.
+//! Runs a statement as EXPLAIN (ANALYZE): once, with its effects, and with its plan instead of its
+//! rows as the result.
 
 use std::pin::pin;
 
@@ -13,16 +13,16 @@ use crate::rows::Rows;
 use crate::session::Session;
 use crate::statement::prepare;
 
-/// The statement is sent by the extended protocol, which takes one only.
+/// Prefix of the statement, which is sent in the extended protocol, as a single statement.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) ";
 
-/// Of a longer plan history keeps the topmost node only; in bytes.
+/// Maximum size of a plan in the history, in bytes; of a larger plan, only the top node is kept.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// Runs the task's statement, which has been found to be one, in the transaction that is open.
+/// Runs the task's statement, already checked to be a single one, in the open transaction.
 ///
 /// # Errors
-/// The task's or the connection's; the transaction is still open.
+/// Returns the error of the statement or the connection; the transaction is still open.
 pub(crate) async fn run(
     session: &mut Session,
     claim: &Claim,
@@ -59,8 +59,8 @@ async fn run_explain(
     Ok(plan)
 }
 
-/// Rows returned or affected. A node that changes a table counts none itself: they are those of the
-/// node below, or it says how many of each kind.
+/// Returns the number of rows returned or affected. A ModifyTable node reports no rows itself: they
+/// are the rows of the node below, or the counts of inserted, updated and deleted tuples.
 fn row_count(node: &Value) -> u64 {
     let number = |value: &Value| value.as_f64().unwrap_or_default();
     let rows_of = |node: &Value| number(&node["Actual Rows"]) * number(&node["Actual Loops"]);
@@ -76,7 +76,7 @@ fn row_count(node: &Value) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a number of rows, and nothing below zero"
+        reason = "a row count, never negative"
     )]
     let rows = rows.round() as u64;
     rows
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_those_that_came_out_or_were_changed() {
+    fn row_count_is_the_number_of_rows_returned_or_changed() {
         let scan = json!({ "Node Type": "Seq Scan", "Actual Rows": 7.0, "Actual Loops": 1,
             "Parent Relationship": "Outer" });
         assert_eq!(row_count(&scan), 7);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_too_long_keeps_its_top() {
+    fn an_oversized_plan_keeps_its_top_node() {
         let nodes: Vec<Value> =
             (0..30_000).map(|n| json!({ "Node Type": format!("Scan {n}") })).collect();
         let kept = truncate_plan(json!({ "Plan": { "Node Type": "Append", "Plans": nodes } }));

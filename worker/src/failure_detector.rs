@@ -1,8 +1,8 @@
-//! Who is dead, by observation. Pure.
+//! Failure detector: decides from observations which workers are dead. Pure.
 //!
-//! No clock of another machine is compared with: a peer is judged by what this observer saw of it
-//! during its own uninterrupted watching. After an outage in which nobody could beat the watching
-//! begins anew, so that no storm of reclaims follows.
+//! Clocks of other machines are not compared: a peer is judged by the observations of this worker
+//! during uninterrupted polling. After an outage in which no worker could send heartbeats,
+//! observation starts over, so that no storm of reclaims follows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,61 +10,63 @@ use std::time::{Duration, Instant};
 use queue::WorkerId;
 use queue::reclaim::{DeadWorker, Peer};
 
-/// A worker whose control session is gone gets this long from its last beat, in case it is
-/// connecting again.
+/// Time since the last heartbeat before a worker without control session is considered dead, in
+/// case it is reconnecting.
 const SESSION_GRACE: Duration = Duration::from_secs(3);
 
-/// Its session has to be seen absent for this long: one look may fall between the end of a session
-/// and the next, or into a shutdown of the server that has ended the peer's session first.
+/// Time for which the session has to be absent: a single poll may fall between two sessions of a
+/// worker, or into a shutdown of the server that ended the peer's session first.
 const MIN_ABSENCE: Duration = Duration::from_secs(1);
 
-/// After an outage all are connecting again, a crowded machine takes its time with that, and the
-/// first to be back must not bury the others.
+/// Grace period after an outage: all workers reconnect, which takes time on a busy machine, and the
+/// first worker that is back must not reclaim the others.
 const OUTAGE_GRACE: Duration = Duration::from_secs(10);
 
-/// The other workers at one moment.
+/// Snapshot of the other workers.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSnapshot {
     pub(crate) peers: Vec<Peer>,
     pub(crate) continuity: PollContinuity,
 }
 
-/// How far what is seen can be relied on.
+/// Continuity of the polls, on which the reliability of observations depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollContinuity {
-    /// Since when every look has had an answer.
+    /// Time since which every poll has had an answer.
     pub(crate) unbroken_since: Instant,
-    /// Whether a look before had none; else that is when the worker started.
+    /// Whether an earlier poll had no answer; otherwise `unbroken_since` is the start of the
+    /// worker.
     pub(crate) after_outage: bool,
 }
 
 impl PeerSnapshot {
-    /// Before the first look.
+    /// Returns the snapshot before the first poll.
     pub(crate) fn empty() -> Self {
         let continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: false };
         Self { peers: Vec::new(), continuity }
     }
 }
 
-/// What one worker has seen of the others.
+/// Observations of the other workers by this worker.
 pub(crate) struct FailureDetector {
     orphan_timeout: Duration,
     longest_gap: Duration,
     last_poll: Option<Instant>,
-    /// Anew after a gap; before one, as long as looks had answers.
+    /// Start of observation after the last gap; `None` if there was none.
     observing_since: Option<Instant>,
     suspicions: HashMap<WorkerId, Suspicion>,
 }
 
 struct Suspicion {
     heartbeat: Option<i64>,
-    /// Since when the beat has not moved, and since when the session is absent, to this observer.
+    /// Time of the first poll that showed the current heartbeat.
     still_since: Instant,
+    /// Time of the first poll that showed no session; `None` while there is one.
     absent_since: Option<Instant>,
 }
 
 impl FailureDetector {
-    /// `longest_gap`: looks further apart than this do not connect.
+    /// Creates a detector. Polls further apart than `longest_gap` count as an interruption.
     pub(crate) fn new(orphan_timeout: Duration, longest_gap: Duration) -> Self {
         Self {
             orphan_timeout,
@@ -75,11 +77,11 @@ impl FailureDetector {
         }
     }
 
-    /// Takes in one look at the peers and says which of them are dead.
+    /// Records a snapshot of the peers and returns the dead ones.
     pub(crate) fn observe(&mut self, snapshot: &PeerSnapshot, now: Instant) -> Vec<DeadWorker> {
         let stopped = self.last_poll.is_some_and(|last| now - last > self.longest_gap);
         if stopped {
-            // Its own process stood still; nobody knows what went on meanwhile.
+            // This process was stopped; events in the meantime are unknown.
             self.observing_since = Some(now);
         }
         let PollContinuity { unbroken_since, after_outage } = snapshot.continuity;
@@ -112,17 +114,17 @@ impl FailureDetector {
         }
         suspicion.absent_since =
             if peer.session_alive { None } else { suspicion.absent_since.or(Some(now)) };
-        // A worker that registered again counts its beats from the start, and may have come to the
-        // same number: the age tells.
+        // A worker that registered again restarts its heartbeat counter, which may have reached the
+        // same number; the age shows the difference.
         let silent = now.duration_since(suspicion.still_since) >= self.orphan_timeout
             && peer.heartbeat_age.is_none_or(|age| age >= self.orphan_timeout);
         let gone = match (suspicion.absent_since, peer.heartbeat_age) {
-            // Its last beat tells how long it may have been gone: seconds of one server's clock.
+            // The age of the last heartbeat, by the server's clock, bounds the time of absence.
             (Some(since), Some(age)) => {
                 age >= SESSION_GRACE && now.duration_since(since) >= MIN_ABSENCE && connected
             }
-            // The server crashed or another one took over, and it has not registered since: it may still
-            // be on its way.
+            // The server crashed or failed over, and the worker has not registered since: it may
+            // still be about to.
             (Some(since), None) => now.duration_since(since) >= OUTAGE_GRACE,
             (None, _) => false,
         };
@@ -150,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Looks once a second and says after how many seconds the peer was called dead.
+    /// Polls once a second and returns the second in which the peer is declared dead.
     fn declared_dead_after(seconds: u64, at: impl Fn(u64) -> Peer) -> Option<u64> {
         let mut detector = FailureDetector::new(ORPHAN, GAP);
         let begin = Instant::now();
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_registered_again_lives_even_if_its_counter_stands_where_it_stood() {
+    fn a_worker_that_registered_again_lives_even_if_its_counter_is_unchanged() {
         assert_eq!(
             declared_dead_after(50, |n| peer(Some(1), true, if n < 30 { n } else { 0 })),
             None
@@ -218,7 +220,7 @@ mod tests {
         assert!(
             detector.observe(&snapshot(peer(Some(1), true, 2), begin, false), begin).is_empty()
         );
-        // No look had an answer up to the second second. The last beat is five seconds old.
+        // No poll had an answer before second 2. The last heartbeat is five seconds old.
         for now in 2..12 {
             let absent = snapshot(peer(Some(1), false, 3 + now), after(2), true);
             assert!(detector.observe(&absent, after(now)).is_empty(), "{now}");

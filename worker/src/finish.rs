@@ -1,4 +1,4 @@
-//! The end of an attempt on the control side: recorded, retried or given back, whatever it takes.
+//! Records the result of an attempt on a control session: finished, to be retried, or released.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use crate::execute::AttemptResult;
 use crate::in_flight::ClaimedTask;
 use crate::wakeup::Wakeup;
 
-/// What became of the task, for log and metrics.
+/// State of the task after the attempt, for log and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// It has ended.
+    /// The task is finished.
     Finished(Outcome),
-    /// It will be attempted again.
+    /// Another attempt follows.
     Retried(Outcome),
-    /// It went back with its attempt.
+    /// The claim was released; the attempt is not counted.
     Released,
-    /// It was somebody else's by then.
+    /// The claim had been lost.
     Lost,
 }
 
-/// Brings the ending into the queue. Tries until the database takes it: if that lasts longer than
-/// the orphan timeout, the fleet has reclaimed the task and the answer is `Lost`.
+/// Records the result in the queue. Retries until the database accepts it: if that takes longer
+/// than the orphan timeout, the fleet has reclaimed the task and the result is `Lost`.
 pub(crate) async fn finish(control: &Control, claim: Claim, result: AttemptResult) -> Disposition {
     match result {
         AttemptResult::Succeeded => Disposition::Finished(Outcome::Succeeded),
@@ -59,14 +59,14 @@ async fn record(
     }
 }
 
-/// Gives back what was never begun, and lets it be claimed again.
+/// Releases a task that was not started, and requests a sweep so that it is claimed again.
 pub(crate) async fn release_unstarted(control: &Control, wakeup: &Wakeup, task: ClaimedTask) {
     release_claim(control, &task.claim, Duration::ZERO).await;
     drop(task.in_flight_guard);
     wakeup.request_sweep();
 }
 
-/// Gives a claim back, to run again after `wait`.
+/// Releases a claim, to run again after `wait`.
 async fn release_claim(control: &Control, claim: &Claim, wait: Duration) -> Disposition {
     let mut backoff = Backoff::default();
     loop {

@@ -1,5 +1,7 @@
-//! What is true for the whole table, told by one worker: N workers that each counted the queue
-//! would cost N counts, and their sum would be N times too large.
+//! Fleet-wide metrics, published by one worker at a time.
+//!
+//! If each of N workers counted the queue, the counts would cost N times as much, and their sum
+//! would be N times too large.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,14 +19,14 @@ use crate::control::{Control, answered};
 use crate::metrics::add;
 use crate::shutdown::Shutdown;
 
-/// Between two counts, unless `--fleet-metrics-interval` says otherwise. A worker that is not the publisher asks as
-/// often whether it may be.
+/// Default of `--fleet-metrics-interval`, the time between two counts. A worker that is not the
+/// publisher tries to become the publisher in the same interval.
 pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Schedules that have series of their own: more of them would be a burden to who collects them.
+/// Number of schedules with their own series, to bound the load on Prometheus.
 const NAMED_SCHEDULES: i64 = 1000;
 
-/// The fleet's gauges, there only while this worker is the publisher.
+/// Fleet-wide gauges, present only while this worker is the publisher.
 #[derive(Clone)]
 pub(crate) struct FleetMetrics {
     interval: Duration,
@@ -32,12 +34,12 @@ pub(crate) struct FleetMetrics {
 }
 
 impl FleetMetrics {
-    /// None yet.
+    /// Creates the gauges, unpublished.
     pub(crate) fn new(interval: Duration) -> Self {
         Self { interval, published: Arc::default() }
     }
 
-    /// What to show along with the worker's own metrics.
+    /// Returns the registry to serve in addition to the worker's own metrics.
     pub(crate) fn published(&self) -> Option<Registry> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -46,7 +48,7 @@ impl FleetMetrics {
         *self.published.lock().unwrap_or_else(PoisonError::into_inner) = registry;
     }
 
-    /// Publishes for as long as this worker holds the lock for it, until the worker has ended.
+    /// Publishes while this worker holds the publisher lock, until the worker ends.
     pub(crate) async fn run(self, control: Control, shutdown: Shutdown) {
         loop {
             let ended = tokio::select! {
@@ -55,7 +57,7 @@ impl FleetMetrics {
             };
             self.publish(None);
             if let Err(error) = ended {
-                tracing::warn!(%error, "counting the queue failed");
+                tracing::warn!(%error, "counting for fleet metrics failed");
             }
             tokio::select! {
                 () = shutdown.end.cancelled() => return,
@@ -76,7 +78,7 @@ impl FleetMetrics {
     }
 }
 
-/// A registry filled anew each time, so that a queue that is gone leaves no series behind.
+/// Counts into a new registry each time, so that the series of a removed queue disappear.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
 async fn scrape(client: &Client) -> Result<Registry, QueueError> {
     let begun = Instant::now();
@@ -89,21 +91,21 @@ async fn scrape(client: &Client) -> Result<Registry, QueueError> {
         let by_queue = |name: &str, help: &str, labels: &[&str]| {
             GaugeVec::new(Opts::new(name, help), labels).and_then(|gauge| add(&registry, gauge))
         };
-        let tasks = by_queue("pgmill_queue_tasks", "Live tasks", &["queue", "state"])?;
+        let tasks = by_queue("pgmill_queue_tasks", "Live tasks, by state", &["queue", "state"])?;
         let oldest = by_queue(
             "pgmill_queue_oldest_runnable_age_seconds",
-            "Since the oldest pending task was due; 0 without one",
+            "Seconds since the oldest pending task was due; 0 if none",
             &["queue"],
         )?;
         let longest = by_queue(
             "pgmill_queue_longest_running_seconds",
-            "Since the longest-running task was claimed; 0 without one",
+            "Seconds since the longest-running task was claimed; 0 if none",
             &["queue"],
         )?;
-        let paused = by_queue("pgmill_queue_paused", "1 when no task is claimed", &["queue"])?;
+        let paused = by_queue("pgmill_queue_paused", "1 while the queue is paused", &["queue"])?;
         let most = by_queue(
             "pgmill_queue_max_running",
-            "Tasks that may run at once, of queues that have such a limit",
+            "Maximum number of running tasks, for queues with such a limit",
             &["queue"],
         )?;
         for queue in &counted {
@@ -127,10 +129,12 @@ async fn scrape(client: &Client) -> Result<Registry, QueueError> {
         fill_priorities(&registry, &by_priority)?;
         fill_schedules(&registry, schedules.0, &schedules.1)?;
         fill_fleet(&registry, &fleet)?;
-        let success =
-            IntGauge::new("pgmill_fleet_scrape_success", "1: these gauges were counted just now")?;
+        let success = IntGauge::new(
+            "pgmill_fleet_scrape_success",
+            "1 if the last count of these gauges succeeded",
+        )?;
         add(&registry, success)?.set(1);
-        let duration = Gauge::new("pgmill_fleet_scrape_duration_seconds", "Time the count took")?;
+        let duration = Gauge::new("pgmill_fleet_scrape_duration_seconds", "Duration of the count")?;
         add(&registry, duration)?.set(begun.elapsed().as_secs_f64());
         Ok(registry)
     };
@@ -142,12 +146,12 @@ fn fill_priorities(registry: &Registry, priorities: &[PriorityStatus]) -> promet
     let by_priority = |name: &str, help: &str| {
         GaugeVec::new(Opts::new(name, help), &["priority"]).and_then(|gauge| add(registry, gauge))
     };
-    let pending = by_priority("pgmill_priority_pending_tasks", "Tasks that wait for a reader")?;
+    let pending = by_priority("pgmill_priority_pending_tasks", "Pending tasks, by priority")?;
     let oldest = by_priority(
         "pgmill_priority_oldest_pending_age_seconds",
-        "Since the oldest pending task was due; 0 without one",
+        "Seconds since the oldest pending task was due; 0 if none",
     )?;
-    let weight = by_priority("pgmill_priority_weight", "Its weight in the picks")?;
+    let weight = by_priority("pgmill_priority_weight", "Weight of the priority in claims")?;
     for status in priorities {
         let name = [status.priority.as_str()];
         pending.with_label_values(&name).set(status.pending as f64);
@@ -162,36 +166,44 @@ fn fill_fleet(registry: &Registry, fleet: &Fleet) -> prometheus::Result<()> {
     let labelled = |name: &str, help: &str, label: &str| {
         GaugeVec::new(Opts::new(name, help), &[label]).and_then(|gauge| add(registry, gauge))
     };
-    let workers = labelled("pgmill_workers", "Workers of the fleet", "status")?;
+    let workers = labelled("pgmill_workers", "Workers, by status", "status")?;
     workers.with_label_values(&["alive"]).set(fleet.alive as f64);
     workers.with_label_values(&["stale"]).set(fleet.stale as f64);
-    let runs = labelled("pgmill_runs", "Runs that have not ended", "state")?;
+    let runs = labelled("pgmill_runs", "Unfinished runs, by state", "state")?;
     runs.with_label_values(&["running"]).set(fleet.runs_running as f64);
     runs.with_label_values(&["cancelling"]).set(fleet.runs_cancelling as f64);
     let whole = [
-        ("pgmill_table_bytes", "Size of the tasks table with its indexes", fleet.table_bytes),
-        ("pgmill_table_dead_tuples", "Dead rows in the tasks table", fleet.dead_tuples),
-        ("pgmill_attempts_bytes", "Size of history with its indexes", fleet.attempts_bytes),
-        ("pgmill_schema_version", "Version of the schema", fleet.schema_version.into()),
-        ("pgmill_database_connections", "Client connections to the server", fleet.connections),
+        ("pgmill_table_bytes", "Size of the tasks table including indexes", fleet.table_bytes),
+        ("pgmill_table_dead_tuples", "Dead tuples in the tasks table", fleet.dead_tuples),
+        (
+            "pgmill_attempts_bytes",
+            "Size of the attempt history including indexes",
+            fleet.attempts_bytes,
+        ),
+        ("pgmill_schema_version", "Schema version", fleet.schema_version.into()),
+        (
+            "pgmill_database_connections",
+            "Client connections to the server, of all applications",
+            fleet.connections,
+        ),
         (
             "pgmill_database_connections_max",
-            "Client connections that roles without superuser may open",
+            "Maximum number of client connections for roles that are not superuser",
             fleet.connections_max,
         ),
         (
             "pgmill_database_frozen_age_transactions",
-            "Transaction ids since the oldest row that is not frozen",
+            "Transaction ids since the oldest unfrozen row",
             fleet.frozen_age,
         ),
         (
             "pgmill_replication_lag_bytes",
-            "WAL that the standby furthest behind has not replayed",
+            "WAL not yet replayed by the standby furthest behind; 0 if none",
             fleet.replication_lag_bytes,
         ),
         (
             "pgmill_replication_slot_bytes",
-            "WAL that the replication slot furthest behind keeps",
+            "WAL retained by the replication slot furthest behind; 0 if none",
             fleet.slot_bytes,
         ),
     ];
@@ -200,22 +212,22 @@ fn fill_fleet(registry: &Registry, fleet: &Fleet) -> prometheus::Result<()> {
     }
     let history = Gauge::new(
         "pgmill_history_partitions_ahead_seconds",
-        "Until the first day that history has no partition for",
+        "Seconds until the first day (UTC) without a history partition",
     )?;
     add(registry, history)?.set(fleet.history_seconds);
     let seconds = labelled(
         "pgmill_horizon_age_seconds",
-        "Since the transaction began that keeps dead rows from being removed; 0 without one",
+        "Age of the oldest transaction that holds back vacuum; 0 if none",
         "kind",
     )?;
     let transactions = labelled(
         "pgmill_horizon_age_transactions",
-        "Transaction ids that have passed since the oldest snapshot; 0 without one",
+        "Transaction ids since the oldest snapshot that holds back vacuum; 0 if none",
         "kind",
     )?;
     for pinned in &fleet.horizon {
         transactions.with_label_values(&[&pinned.kind]).set(pinned.transactions as f64);
-        // A standby and a slot tell no time.
+        // A standby and a slot report no time.
         if ["session", "prepared"].contains(&pinned.kind.as_str()) {
             seconds.with_label_values(&[&pinned.kind]).set(pinned.seconds);
         }
@@ -232,7 +244,7 @@ fn fill_schedules(
     let gauges = |name: &str, help: &str, label: &str| {
         GaugeVec::new(Opts::new(name, help), &[label]).and_then(|gauge| add(registry, gauge))
     };
-    let by_status = gauges("pgmill_schedules", "Schedules", "status")?;
+    let by_status = gauges("pgmill_schedules", "Schedules, by status", "status")?;
     let counts =
         [("enabled", health.enabled), ("error", health.errors), ("disabled", health.disabled)];
     for (status, count) in counts {
@@ -240,22 +252,22 @@ fn fill_schedules(
     }
     let overdue = Gauge::new(
         "pgmill_schedule_overdue_seconds",
-        "How long some schedule has waited for a tick; 0 when none does",
+        "Longest time that a due schedule has waited for a tick; 0 if none",
     )?;
     add(registry, overdue)?.set(health.overdue_seconds);
     let declaration_errors = IntGauge::new(
         "pgmill_schedule_declaration_errors",
-        "Mistakes in the comments of procedures",
+        "Errors in schedule declarations in comments of procedures",
     )?;
     add(registry, declaration_errors)?.set(health.declaration_errors);
     let next = gauges(
         "pgmill_schedule_next_fire_timestamp_seconds",
-        "When it fires next, by its timing",
+        "Time of the next fire according to the timing",
         "schedule",
     )?;
     let success = gauges(
         "pgmill_schedule_last_success_timestamp_seconds",
-        "When a run of it last ended well",
+        "Time when a run of the schedule last succeeded",
         "schedule",
     )?;
     for it in instants {

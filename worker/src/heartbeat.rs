@@ -1,4 +1,5 @@
-//! The control session: registers the worker, holds the lock that shows it to live, and beats.
+//! Registers the worker and sends heartbeats on the control session, whose lock shows that the
+//! worker is alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,11 @@ use crate::sd_notify::SdNotify;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
-/// For a session, and for a registration on it. With a server that accepts connections and then says
-/// nothing, an attempt would otherwise take for ever.
+/// Limit for opening a control session and for registering on it. Without it, an attempt would
+/// never end if a server accepts connections but does not answer.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The beating heart and all that it is given.
+/// Sends the heartbeats of one worker.
 pub(crate) struct Heartbeat {
     pub(crate) registration: WorkerRegistration,
     pub(crate) control: Control,
@@ -32,10 +33,11 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Beats on `session`, and on new ones when that one breaks, until the worker has ended.
+    /// Sends heartbeats on `session`, and on a new session after each connection loss, until the
+    /// worker ends.
     pub(crate) async fn run(self, session: DedicatedSession) {
         let mut session = Some(session);
-        // Short steps: to the others a worker without this session is about to be dead.
+        // Short steps: the other workers soon consider a worker without this session dead.
         let steps = || Backoff::up_to(Duration::from_secs(1));
         let mut backoff = steps();
         self.sd_notify.warn_if_watchdog_is_short(self.max_heartbeat_gap());
@@ -45,7 +47,7 @@ impl Heartbeat {
                 None => match with_timeout(REGISTRATION_TIMEOUT, self.register()).await {
                     Ok(session) => {
                         self.metrics.reconnects.inc();
-                        tracing::info!("the control session is back");
+                        tracing::info!("control session restored");
                         backoff = steps();
                         self.on_session(&session).await
                     }
@@ -57,7 +59,7 @@ impl Heartbeat {
                 Err(error) => {
                     self.control.registration().lost();
                     self.metrics.heartbeat("error");
-                    tracing::warn!(%error, "the beat failed");
+                    tracing::warn!(%error, "heartbeat failed");
                     self.sd_notify.alive("the database does not answer, trying again");
                 }
             }
@@ -68,8 +70,8 @@ impl Heartbeat {
         }
     }
 
-    /// A registered control session. History is made ready first: whatever is claimed afterwards
-    /// finds a partition to be recorded in.
+    /// Opens a control session and registers the worker on it. Creates history partitions first, so
+    /// that every task claimed afterwards can be recorded.
     pub(crate) async fn register(&self) -> Result<DedicatedSession, QueueError> {
         let session = self.control.control_session().await?;
         prune::prepare_history(&session.client).await?;
@@ -78,7 +80,7 @@ impl Heartbeat {
         Ok(session)
     }
 
-    /// Returns `Ok` when the worker has ended, and has left the list of the living.
+    /// Sends heartbeats until the worker ends and is deregistered.
     async fn on_session(&self, session: &DedicatedSession) -> Result<(), QueueError> {
         let client = &session.client;
         let every = self.registration.heartbeat_interval;
@@ -93,19 +95,19 @@ impl Heartbeat {
                     return deregister(client, self.registration.worker).await;
                 }
                 () = self.wakeup.heartbeat_requested() => {}
-                // At once: without it the worker looks dead to the others.
+                // Reconnect at once: without this session the other workers consider it dead.
                 () = session.ended.cancelled() => {}
                 () = sleep(every.saturating_sub(begun.elapsed())) => {}
             }
         }
     }
 
-    /// For one beat.
+    /// Limit for one heartbeat.
     fn heartbeat_timeout(&self) -> Duration {
         self.registration.heartbeat_interval.max(Duration::from_secs(5))
     }
 
-    /// The longest time between two ends of attempts, successful or not.
+    /// Longest time between the ends of two attempts, successful or not.
     fn max_heartbeat_gap(&self) -> Duration {
         self.registration.heartbeat_interval + REGISTRATION_TIMEOUT + 2 * self.heartbeat_timeout()
     }
@@ -119,10 +121,10 @@ impl Heartbeat {
                 self.apply(&orders);
             }
             None => {
-                // Declared dead while it was stopped or cut off, or the server crashed: whatever
-                // was reclaimed shows as lost in the next beat.
+                // The worker was considered dead while it was stopped or cut off, or the server
+                // crashed. The next heartbeat reports reclaimed tasks as lost.
                 self.metrics.heartbeat("unknown");
-                tracing::warn!("the fleet had taken this worker for dead; registering again");
+                tracing::warn!("the fleet considered this worker dead; registering again");
                 with_timeout(REGISTRATION_TIMEOUT, register(client, &self.registration)).await?;
                 if let Some(orders) =
                     with_timeout(limit, heartbeat(client, worker, busy, &claims)).await?
@@ -146,13 +148,13 @@ impl Heartbeat {
     }
 }
 
-/// What it says within this time.
+/// Returns the result of `operation`.
 ///
 /// # Errors
-/// Its own, and that the time is over.
+/// The error of `operation`, or [`QueueError::NoAnswer`] after `limit`.
 async fn with_timeout<T>(
     limit: Duration,
-    sent_at: impl Future<Output = Result<T, QueueError>>,
+    operation: impl Future<Output = Result<T, QueueError>>,
 ) -> Result<T, QueueError> {
-    timeout(limit, sent_at).await.map_err(|_| QueueError::NoAnswer { within: limit })?
+    timeout(limit, operation).await.map_err(|_| QueueError::NoAnswer { within: limit })?
 }

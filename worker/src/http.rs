@@ -1,6 +1,6 @@
-//! `/metrics`, `/livez`, `/readyz`.
+//! HTTP server for `/metrics`, `/livez` and `/readyz`.
 //!
-//! `/livez` never touches the database: an outage of the database must not restart the fleet.
+//! `/livez` never accesses the database: a database outage must not restart the fleet.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
-/// What the handlers look at.
+/// State of the handlers.
 #[derive(Clone)]
 pub(crate) struct HttpState {
     pub(crate) control: Control,
@@ -30,7 +30,7 @@ pub(crate) struct HttpState {
     pub(crate) shutdown: Shutdown,
 }
 
-/// Serves until the worker has ended.
+/// Serves until the worker ends.
 pub(crate) async fn run(listener: TcpListener, http: HttpState) {
     let end = http.shutdown.end.clone();
     let router = Router::new()
@@ -41,7 +41,7 @@ pub(crate) async fn run(listener: TcpListener, http: HttpState) {
         .with_state(http);
     let served = axum::serve(listener, router).with_graceful_shutdown(end.cancelled_owned());
     if let Err(error) = served.await {
-        tracing::error!(%error, "the metrics are no longer served");
+        tracing::error!(%error, "metrics are no longer served");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The claims that this process holds, and how each is told to stop.
+//! Registry of the claims that this process holds, with a stop signal for each.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,26 +12,27 @@ use tokio::sync::watch;
 
 use crate::wakeup::Wakeup;
 
-/// Why a running statement has to stop.
+/// Reason for stopping a running task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopSignal {
-    /// Somebody asked to cancel the task.
+    /// Cancellation of the task was requested.
     Cancelled,
-    /// The claim is no longer this worker's.
+    /// The claim was lost.
     Lost,
-    /// The process ends and its grace is over.
+    /// The process shuts down and the grace period has expired.
     Shutdown,
 }
 
 struct InFlightTask {
     token: Token,
-    /// Which reader has it; several with shared commits.
+    /// Session of the reader that has the task; with shared commits, several tasks have the same
+    /// one.
     session: SessionIdentity,
     stop: watch::Sender<Option<StopSignal>>,
 }
 
 impl InFlightTask {
-    /// The first reason stands.
+    /// Sends a stop signal; only the first one has an effect.
     fn send_stop(&self, reason: StopSignal) {
         self.stop.send_if_modified(|current| {
             let first = current.is_none();
@@ -43,23 +44,24 @@ impl InFlightTask {
     }
 }
 
-/// Shared by claimer, readers and beat.
+/// The claims in flight, shared by claimer, readers and heartbeat.
 #[derive(Clone)]
 pub(crate) struct InFlight {
     tasks: Arc<Mutex<HashMap<TaskId, InFlightTask>>>,
     wakeup: Arc<Wakeup>,
 }
 
-/// A claim on its way through a reader; it is held until this is dropped.
+/// A claimed task, registered as in flight until this is dropped.
 pub(crate) struct ClaimedTask {
     pub(crate) claim: Claim,
-    /// Budget of its queue's shared commits; `None`: it commits alone.
+    /// Budget of shared commits of the queue; `None` if the task commits alone.
     pub(crate) shared_commit_budget: Option<Duration>,
     pub(crate) stop: watch::Receiver<Option<StopSignal>>,
     pub(crate) in_flight_guard: InFlightGuard,
 }
 
-/// Takes the task out when dropped, lets its permits be handed on and its run be advanced.
+/// Removes the task from the registry when dropped, releases its permits to other tasks and
+/// requests an advance of its run.
 pub(crate) struct InFlightGuard {
     in_flight: InFlight,
     id: TaskId,
@@ -69,12 +71,12 @@ pub(crate) struct InFlightGuard {
 }
 
 impl InFlight {
-    /// Nothing.
+    /// Creates an empty registry.
     pub(crate) fn new(wakeup: Arc<Wakeup>) -> Self {
         Self { tasks: Arc::default(), wakeup }
     }
 
-    /// Registers a claim for the reader with this session, before anybody can be told of it.
+    /// Registers a claim for the reader with this session, before stop signals for it can arrive.
     pub(crate) fn register(
         &self,
         claim: Claim,
@@ -89,36 +91,36 @@ impl InFlight {
         ClaimedTask { claim, shared_commit_budget, stop, in_flight_guard }
     }
 
-    /// What is held now.
+    /// Returns the claims in flight.
     pub(crate) fn claims(&self) -> Vec<(TaskId, Token)> {
         self.lock().iter().map(|(id, task)| (*id, task.token)).collect()
     }
 
-    /// How many are held now.
+    /// Returns the number of claims in flight.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// How many readers hold something.
+    /// Returns the number of readers with a claim in flight.
     pub(crate) fn busy_readers(&self) -> usize {
         self.lock().values().map(|task| task.session).collect::<HashSet<_>>().len()
     }
 
-    /// Somebody asked to cancel the task, whichever claim of it is held.
+    /// Stops the task because of a cancel request, whichever claim of the task is in flight.
     pub(crate) fn cancel(&self, id: TaskId) {
         if let Some(task) = self.lock().get(&id) {
             task.send_stop(StopSignal::Cancelled);
         }
     }
 
-    /// The claim is no longer this worker's.
+    /// Stops the task because its claim was lost.
     pub(crate) fn mark_lost(&self, token: Token) {
         if let Some(task) = self.lock().values().find(|task| task.token == token) {
             task.send_stop(StopSignal::Lost);
         }
     }
 
-    /// The process ends.
+    /// Stops all tasks for shutdown.
     pub(crate) fn stop_all(&self) {
         for task in self.lock().values() {
             task.send_stop(StopSignal::Shutdown);
@@ -133,7 +135,7 @@ impl InFlight {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         let mut tasks = self.in_flight.lock();
-        // The same task may have come back under a new token already.
+        // The same task may already be in flight again under a new token.
         if tasks.get(&self.id).is_some_and(|task| task.token == self.token) {
             tasks.remove(&self.id);
         }

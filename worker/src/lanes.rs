@@ -1,7 +1,7 @@
-//! What the claimer knows of the lanes: which have work, how far each has been read, and what one
-//! round of claims asks of them. Pure.
+//! State of the lanes as known to the claimer: which lanes have work, up to which id each has been
+//! read, and which claims one round makes. Pure.
 //!
-//! The watermarks are hints: safety never depends on them, and liveness depends on the sweep only.
+//! The watermarks are hints: safety never depends on them, and liveness depends only on the sweep.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -12,22 +12,23 @@ use rand::Rng;
 
 use crate::weights::{Weights, draw, permute};
 
-/// How often a claim looks below the watermarks: ids that commit late, retries and promoted tasks
-/// lie there.
+/// Interval of claims that read below the watermarks: ids that commit late, retries and promoted
+/// tasks are there.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Behind many dead entries, which an old snapshot keeps, a sweep takes long: then there are fewer, so
-/// that they take at most one part in so many of the time.
+/// An old snapshot keeps many dead index entries, which make a sweep slow. Sweeps then become less
+/// frequent, so that they take at most 1/`SWEEP_TIME_DIVISOR` of the time.
 const SWEEP_TIME_DIVISOR: u32 = 20;
-/// A claim that came back short may ask for a sweep this soon after the last one.
+/// Minimum time between two sweeps if a claim returns fewer tasks than requested.
 const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
-/// A lane without work is forgotten after this long.
+/// Time after which a lane without work is removed.
 const LANE_TTL: Duration = Duration::from_secs(60);
-/// Rows of one claim, so that the first reader does not wait long for the last one's tasks.
+/// Maximum rows of one claim, so that the first reader does not wait long for the last reader's
+/// tasks.
 const MAX_CLAIM_ROWS: usize = 200;
-/// Lanes beyond the drawn ones that a claim may fall back to.
+/// Maximum number of lanes, in addition to the drawn lanes, that a claim may fall back to.
 const MAX_FALLBACK_LANES: usize = 50;
 
-/// The lanes of one claimer.
+/// Lanes known to one claimer.
 #[derive(Default)]
 pub(crate) struct Lanes {
     seen: HashMap<Lane, LaneState>,
@@ -39,41 +40,41 @@ struct LaneState {
     watermark: TaskId,
     /// Budget of the queue's shared commits.
     shared_commit_budget: Option<Duration>,
-    /// It had a pending task when it was last looked at.
+    /// Whether the lane had a pending task at the last check.
     has_work: bool,
     at: Instant,
 }
 
-/// One claim: for so many readers, each of which takes so many tasks.
+/// A claim of `tasks` tasks for `readers` readers.
 #[derive(Debug)]
 pub(crate) struct ClaimRequest {
     pub(crate) readers: usize,
     pub(crate) tasks: usize,
     pub(crate) ranges: Vec<LaneRange>,
-    /// From the beginning of each lane.
+    /// Read each lane from the beginning.
     pub(crate) sweep: bool,
 }
 
-/// For whom a round of claims is.
+/// Parameters of a round of claims.
 pub(crate) struct ClaimRound<'a> {
-    /// Idle readers.
+    /// Number of idle readers.
     pub(crate) readers: usize,
-    /// The profile that they run tasks of.
+    /// Profile of these readers.
     pub(crate) run_as: &'a str,
-    /// Nothing but this priority.
+    /// Claim only this priority.
     pub(crate) only: Option<Priority>,
-    /// From the beginning of each lane.
+    /// Read each lane from the beginning.
     pub(crate) sweep: bool,
     pub(crate) weights: &'a Weights,
 }
 
 impl Lanes {
-    /// Whether it is time for a sweep.
+    /// Returns whether a sweep is due.
     pub(crate) fn sweep_due(&self) -> bool {
         self.interval_elapsed(SWEEP_INTERVAL)
     }
 
-    /// Whether a claim that came back short may sweep.
+    /// Returns whether a claim that returned fewer tasks than requested may sweep.
     pub(crate) fn sweep_allowed(&self) -> bool {
         self.interval_elapsed(MIN_SWEEP_INTERVAL)
     }
@@ -83,24 +84,24 @@ impl Lanes {
         self.swept_at.is_none_or(|at| at.elapsed() >= rest)
     }
 
-    /// The sweep is over.
+    /// Ends a sweep and records its duration.
     pub(crate) fn end_sweep(&mut self) {
         self.sweep_duration = self.swept_at.map(|at| at.elapsed()).unwrap_or_default();
     }
 
-    /// Somebody rang: any lane may have work again.
+    /// Marks all lanes as possibly non-empty, after a notification.
     pub(crate) fn mark_all_nonempty(&mut self) {
         for seen in self.seen.values_mut() {
             seen.has_work = true;
         }
     }
 
-    /// A sweep begins.
+    /// Begins a sweep.
     pub(crate) fn begin_sweep(&mut self) {
         self.swept_at = Some(Instant::now());
     }
 
-    /// The lanes that have work now. What has not been seen for long is forgotten.
+    /// Sets the lanes that have work now. Removes lanes not seen for [`LANE_TTL`].
     pub(crate) fn set_nonempty(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
         let at = Instant::now();
         for seen in self.seen.values_mut() {
@@ -119,7 +120,7 @@ impl Lanes {
         self.seen.retain(|_, seen| seen.at.elapsed() < LANE_TTL);
     }
 
-    /// A task was claimed from the lane.
+    /// Records a claim of task `id` from the lane.
     pub(crate) fn raise_watermark(&mut self, lane: Lane, id: TaskId) {
         let at = Instant::now();
         let new = LaneState { watermark: id, shared_commit_budget: None, has_work: true, at };
@@ -128,16 +129,17 @@ impl Lanes {
         seen.at = at;
     }
 
-    /// A sweep of the lane found as many tasks as it was to: there may be more where these lie, and
-    /// the next claims go on from there. A watermark that only rose would leave them to the next sweeps,
-    /// which come too seldom for all the tasks of a transaction that commits late.
+    /// Lowers the watermark to the start of the lane, after a sweep found as many tasks as
+    /// requested: there may be more tasks near those found, and the next claims continue from
+    /// there. If the watermark only rose, these tasks would wait for the next sweeps, which are too
+    /// rare for all tasks of a transaction that commits late.
     pub(crate) fn reset_watermark(&mut self, lane: &Lane) {
         if let Some(seen) = self.seen.get_mut(lane) {
             seen.watermark = TaskId(0);
         }
     }
 
-    /// A claim brought fewer tasks than it could: its lanes have no more.
+    /// Marks the lanes of a claim as empty, after it returned fewer tasks than requested.
     pub(crate) fn mark_empty(&mut self, request: &ClaimRequest) {
         for range in &request.ranges {
             if let Some(seen) = self.seen.get_mut(&range.lane) {
@@ -146,8 +148,8 @@ impl Lanes {
         }
     }
 
-    /// What one round of claims asks for: a draw for each reader says whose turn it is. Readers that
-    /// drew a queue with shared commits take `size_of` it and are claimed for apart.
+    /// Returns the claims of one round. A weighted draw per reader selects the lane. Readers that
+    /// draw a queue with shared commits take `size_of` tasks, in a separate claim.
     pub(crate) fn requests(
         &self,
         round: &ClaimRound<'_>,
@@ -199,7 +201,7 @@ impl Lanes {
         requests
     }
 
-    /// Of the lanes that were not drawn, those that fill in where the drawn ones fall short.
+    /// Returns ranges of lanes that were not drawn, used if the drawn lanes have too few tasks.
     fn fallback_ranges(
         &self,
         mut lanes: Vec<Lane>,
@@ -221,7 +223,7 @@ impl Lanes {
         LaneRange { lane: lane.clone(), after, limit: most }
     }
 
-    /// The budget of the shared commits of the lane's queue; `None`: each task commits alone.
+    /// Returns the budget of shared commits of the lane's queue; `None` if each task commits alone.
     pub(crate) fn shared_commit_budget(&self, lane: &Lane) -> Option<Duration> {
         self.seen.get(lane).and_then(|seen| seen.shared_commit_budget)
     }
@@ -246,12 +248,12 @@ mod tests {
         lanes.requests(&round, |_| size, &mut rand::rng())
     }
 
-    fn asked(requests: &[ClaimRequest]) -> Vec<(&str, i64)> {
+    fn requested(requests: &[ClaimRequest]) -> Vec<(&str, i64)> {
         let ranges = requests.iter().flat_map(|request| &request.ranges);
-        let mut asked: Vec<_> =
+        let mut requested: Vec<_> =
             ranges.map(|range| (range.lane.queue.as_str(), range.after.0)).collect();
-        asked.sort_unstable();
-        asked
+        requested.sort_unstable();
+        requested
     }
 
     #[test]
@@ -259,18 +261,18 @@ mod tests {
         let mut lanes = Lanes::default();
         lanes.raise_watermark(lane("a"), TaskId(7));
         lanes.raise_watermark(lane("a"), TaskId(3));
-        assert_eq!(asked(&requests(&lanes, 1, false, 1)), [("a", 7)]);
-        assert_eq!(asked(&requests(&lanes, 1, true, 1)), [("a", 0)]);
+        assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 7)]);
+        assert_eq!(requested(&requests(&lanes, 1, true, 1)), [("a", 0)]);
     }
 
     #[test]
-    fn after_a_full_sweep_claims_go_on_where_it_found_tasks() {
+    fn after_a_full_sweep_claims_continue_where_it_found_tasks() {
         let mut lanes = Lanes::default();
         lanes.raise_watermark(lane("a"), TaskId(900));
         lanes.raise_watermark(lane("b"), TaskId(800));
         lanes.reset_watermark(&lane("a"));
         lanes.raise_watermark(lane("a"), TaskId(16));
-        assert_eq!(asked(&requests(&lanes, 1, false, 1)), [("a", 16), ("b", 800)]);
+        assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 16), ("b", 800)]);
         assert!(requests(&lanes, 1, true, 1)[0].sweep);
     }
 
@@ -282,7 +284,7 @@ mod tests {
         lanes.raise_watermark(lane("a"), TaskId(7));
         lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)]);
         assert!(!lanes.sweep_due());
-        assert_eq!(asked(&requests(&lanes, 1, false, 1)), [("a", 7), ("b", 0)]);
+        assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 7), ("b", 0)]);
     }
 
     #[test]
@@ -291,15 +293,15 @@ mod tests {
         lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)]);
         lanes.set_nonempty(vec![(lane("b"), None)]);
         let round = requests(&lanes, 3, false, 1);
-        assert_eq!(asked(&round), [("b", 0)]);
+        assert_eq!(requested(&round), [("b", 0)]);
         lanes.mark_empty(&round[0]);
         assert!(requests(&lanes, 3, false, 1).is_empty());
         lanes.mark_all_nonempty();
-        assert_eq!(asked(&requests(&lanes, 3, false, 1)), [("a", 0), ("b", 0)]);
+        assert_eq!(requested(&requests(&lanes, 3, false, 1)), [("a", 0), ("b", 0)]);
     }
 
     #[test]
-    fn every_reader_is_asked_for_once_and_those_that_share_commits_apart() {
+    fn every_reader_gets_one_claim_and_shared_commits_are_claimed_separately() {
         let mut lanes = Lanes::default();
         lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)]);
         for _ in 0..20 {
@@ -322,8 +324,8 @@ mod tests {
         let only = Some(Priority::Reserved);
         let round = ClaimRound { readers: 2, run_as: "", only, sweep: false, weights: &weights };
         let requests = lanes.requests(&round, |_| 1, &mut rand::rng());
-        let asked: Vec<&Lane> =
+        let requested: Vec<&Lane> =
             requests.iter().flat_map(|request| &request.ranges).map(|range| &range.lane).collect();
-        assert_eq!(asked, [&reserved]);
+        assert_eq!(requested, [&reserved]);
     }
 }

@@ -1,11 +1,13 @@
-//! One process of the fleet.
+//! The worker process: claims tasks, runs their SQL and records each attempt.
 //!
-//! A task's way through the files: `claimer` claims it for an idle `reader`, `execute` runs it in
-//! the reader's `session` under a `supervise`, `finish` brings the ending into the queue. Beside them
-//! `heartbeat` keeps the worker alive in the fleet's eyes, `reclaimer` looks after the others,
-//! `promoter`, `permit_granter`, `listener` and `maintenance` keep the queue moving, `scheduler` fires
-//! schedules, `progress` tells what running tasks say, `shutdown` ends it all; `sd_notify` tells who started it;
-//! `console` shows all of it to people, if it is asked to.
+//! Path of a task: `claimer` claims the task for an idle `reader`, `execute` runs it in the
+//! reader's `session` under `supervise`, `finish` records the outcome in the queue.
+//!
+//! Background services: `heartbeat` reports that the worker is alive; `reclaimer` reclaims the
+//! tasks of dead workers; `promoter`, `permit_granter`, `run_advancer`, `listener` and
+//! `maintenance` keep the queue moving; `scheduler` fires schedules; `progress` publishes the
+//! progress of running tasks; `shutdown` stops the process; `sd_notify` reports to the service
+//! manager; `console` serves the web console if configured.
 
 mod batch_size;
 mod claimer;
@@ -65,13 +67,13 @@ use queue::{QueueError, exit};
 
 use crate::config::{Args, Config};
 
-/// The definition of the command line, for its man page and completions.
+/// Returns the command-line definition, for man page and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     Args::command()
 }
 
-/// The program: reads the command line, runs the worker, says how it went.
+/// Runs the program: parses the command line, runs the worker, returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let matches = Args::command().get_matches();
@@ -87,7 +89,7 @@ pub fn main() -> ExitCode {
     };
     if print_config {
         for origin in &config.origins {
-            println!("{:<24} {:<28} {}", origin.name, origin.value, origin.origin);
+            println!("{:<24} {:<36} {}", origin.name, origin.value, origin.origin);
         }
         return ExitCode::SUCCESS;
     }

@@ -1,4 +1,5 @@
-//! The doorbell: one LISTEN per process. Polling is the truth; a lost ring costs a poll interval.
+//! Receives notifications, with one LISTEN per process. Polling is authoritative; a lost
+//! notification costs one poll interval.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::wakeup::Wakeup;
 
 const LISTEN: &str = "/* worker.listen */ LISTEN mill";
 
-/// Listens until the worker has ended; connects again when the session breaks. Where LISTEN is not
-/// to be had (a pooler in transaction mode) the poll does the work.
+/// Listens until the worker ends; reconnects after a connection loss. Where LISTEN is not available
+/// (a pooler in transaction mode), polling takes over.
 pub(crate) async fn run(control: Control, wakeup: Arc<Wakeup>, shutdown: Shutdown) {
     let mut backoff = Backoff::up_to(Duration::from_secs(30));
     loop {
@@ -23,7 +24,7 @@ pub(crate) async fn run(control: Control, wakeup: Arc<Wakeup>, shutdown: Shutdow
             () = shutdown.end.cancelled() => return,
             ended = listen(&control, &wakeup) => {
                 if let Err(error) = ended {
-                    tracing::warn!(error, "not listening, the poll goes on");
+                    tracing::warn!(error, "not listening for notifications, polling continues");
                 }
             }
         }
@@ -43,12 +44,12 @@ async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
     let mut listening = Some(listening);
     loop {
         let message = match listening.take() {
-            // The statement's answer comes only while the connection is driven.
+            // The answer to LISTEN arrives only while the connection is driven.
             Some(statement) => {
                 match select(statement, Box::pin(poll_fn(|cx| connection.poll_message(cx)))).await {
                     Either::Left((answer, _)) => {
                         answer.map_err(|error| queue::database_message(&error))?;
-                        // What came before LISTEN was in force is found by one look.
+                        // One poll finds tasks enqueued before LISTEN took effect.
                         wakeup.notify();
                         continue;
                     }

@@ -1,4 +1,4 @@
-//! The log on stderr. It carries task ids, names and codes; statements and parameters stay out.
+//! Log on stderr. Contains task ids, names and codes, never statements or parameters.
 
 use std::io::{IsTerminal, stderr};
 
@@ -7,13 +7,13 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogFormat};
 
-/// From here on events are logged, and a panic ends the process: the fleet reclaims its tasks.
+/// Starts logging, and makes a panic abort the process, so that the fleet reclaims its tasks.
 ///
 /// # Errors
-/// The filter cannot be understood.
+/// Returns an error if the log filter is invalid.
 pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&config.log)
-        .with_context(|| format!("\"{}\" is no log filter", config.log))?;
+        .with_context(|| format!("invalid log filter \"{}\"", config.log))?;
     let terminal = stderr().is_terminal();
     let format =
         config.log_format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });

@@ -1,7 +1,7 @@
-//! The logins that task SQL runs as: the one of all tasks, and those of the profiles that tasks name.
+//! Logins that task SQL runs as: the default login, and one login per profile.
 //!
-//! Each has readers of its own, whose sessions never change their login: whatever role a task takes,
-//! it comes from there, and there it goes back to.
+//! Each login has its own readers, and a reader's session never changes its login. A task that
+//! changes its role starts from that login, and the session returns to it afterwards.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use crate::config::Config;
 
 const DEFAULT_PROFILE_READERS: u32 = 4;
 
-/// A profile in the configuration file: `[run_as.NAME]`.
+/// A profile, `[run_as.NAME]` in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
-    /// Where its connection string is: here, in a file, or in a variable.
+    /// The connection string. Exactly one of `url`, `url_file` and `url_env` is set.
     url: Option<String>,
     url_file: Option<PathBuf>,
     url_env: Option<String>,
@@ -31,10 +31,10 @@ fn default_readers() -> u32 {
     DEFAULT_PROFILE_READERS
 }
 
-/// A login, and how many tasks run as it at once.
+/// A login and its number of readers.
 #[derive(Clone)]
 pub(crate) struct Login {
-    /// Empty: of tasks that name no profile.
+    /// Empty for tasks without a profile.
     pub(crate) profile: Arc<str>,
     pub(crate) target: Target,
     pub(crate) readers: u32,
@@ -42,30 +42,31 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// The same, for a session that shows as this in the server.
+    /// Returns the login with another `application_name`.
     pub(crate) fn with_application_name(&self, name: &str) -> Self {
         Self { target: self.target.with_application_name(name), ..self.clone() }
     }
 }
 
 impl Profile {
-    /// What is wrong with it, but for what only connecting shows.
+    /// Validates the profile without connecting.
     ///
     /// # Errors
-    /// A name that is none; no or several connection strings; no or too many readers.
+    /// The name is invalid; not exactly one connection string is given; the number of readers is
+    /// out of range.
     pub(crate) fn check(&self, name: &str) -> anyhow::Result<()> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
         if name.is_empty() || name.len() > 63 || !name.chars().all(fits) {
-            bail!("\"{name}\" is no name of a profile: letters, digits and _ . : -, up to 63");
+            bail!("invalid profile name \"{name}\"; use up to 63 letters, digits and _ . : -");
         }
         let sources = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
         ensure!(
             sources.into_iter().filter(|given| *given).count() == 1,
-            "run_as.{name} needs one of url, url_file and url_env"
+            "run_as.{name} needs exactly one of url, url_file and url_env"
         );
         ensure!(
             (1..=1000).contains(&self.readers),
-            "run_as.{name}.readers is {}, it has to be between 1 and 1000",
+            "run_as.{name}.readers is {}; it must be between 1 and 1000",
             self.readers
         );
         Ok(())
@@ -76,7 +77,7 @@ impl Profile {
         let url = if let Some(path) = &self.url_file {
             Some(ConnectionSource::File(path.clone()).read()?)
         } else if let Some(name) = &self.url_env {
-            Some(std::env::var(name).with_context(|| format!("the variable {name}"))?)
+            Some(std::env::var(name).with_context(|| format!("environment variable {name}"))?)
         } else {
             self.url.clone()
         };
@@ -84,10 +85,10 @@ impl Profile {
     }
 }
 
-/// Every login of the configuration; the one of tasks that name no profile comes first.
+/// Returns all configured logins, the login of tasks without a profile first.
 ///
 /// # Errors
-/// A connection string that is none, or is not where the configuration says.
+/// A connection string is invalid, or its file or variable cannot be read.
 pub(crate) fn logins(
     config: &Config,
     control: &Target,
@@ -109,13 +110,13 @@ pub(crate) fn logins(
     Ok(logins)
 }
 
-/// How many readers each profile has, by its name.
+/// Returns the number of readers of each profile, by name.
 pub(crate) fn readers_by_profile(logins: &[Login]) -> BTreeMap<String, u32> {
     logins.iter().map(|login| (login.profile.to_string(), login.readers)).collect()
 }
 
-/// The login of each reader. The profiles take turns: the first readers are kept for reserved tasks,
-/// whichever profile these name.
+/// Returns the login of each reader. The profiles alternate, because the first readers are reserved
+/// for reserved tasks, which may name any profile.
 pub(crate) fn interleave(logins: &[Login]) -> Vec<&Login> {
     let most = logins.iter().map(|login| login.readers).max().unwrap_or(0);
     (0..most).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn profiles_take_turns_in_the_numbering_of_readers() {
+    fn profiles_alternate_in_the_numbering_of_readers() {
         let environment = Environment::from_variables::<&str, &str>([], Some("me"));
         let target = Target::resolve(Some("postgres://a@b/c"), &environment).unwrap();
         let login = |profile: &str, readers| Login {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_says_once_where_its_connection_is() {
+    fn a_profile_has_exactly_one_connection_string() {
         let url = Some("postgres://a@b/c".to_owned());
         let profile = Profile { url: url.clone(), readers: 1, ..Profile::default() };
         assert!(profile.check("etl").is_ok());

@@ -1,5 +1,4 @@
-//! History's partitions, once an hour: made ahead at one end, dropped at the other; and the end of the
-//! log of schedules.
+//! Hourly maintenance: creates and drops history partitions, and prunes the log of schedules.
 
 use std::time::Duration;
 
@@ -12,7 +11,8 @@ use crate::shutdown::Shutdown;
 
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Runs until the worker drains. Workers start at different moments of the hour.
+/// Runs until the worker drains. The interval is jittered, so that workers start at different
+/// times.
 pub(crate) async fn run(control: Control, shutdown: Shutdown) {
     loop {
         let wait = INTERVAL.mul_f64(rand::rng().random_range(0.5..1.0));
@@ -23,14 +23,16 @@ pub(crate) async fn run(control: Control, shutdown: Shutdown) {
         match run_once(&control).await {
             Ok((0, 0, 0)) => {}
             Ok((created, dropped, log_rows)) => {
-                tracing::info!(created, dropped, log_rows, "days of history, and log of schedules");
+                tracing::info!(created, dropped, log_rows, "partition maintenance done");
             }
-            Err(error) => tracing::warn!(%error, "keeping history failed, next try in an hour"),
+            Err(error) => {
+                tracing::warn!(%error, "partition maintenance failed, next attempt within an hour");
+            }
         }
     }
 }
 
-/// Returns how many partitions were made and dropped, and how many rows of the log deleted.
+/// Returns the numbers of partitions created, partitions dropped and log rows deleted.
 async fn run_once(control: &Control) -> Result<(i32, i32, i32), QueueError> {
     let created = answered(async { prune::prepare_history(&*control.get().await?).await }).await?;
     let dropped = answered(async { prune::prune(&*control.get().await?).await }).await?;

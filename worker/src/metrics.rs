@@ -1,7 +1,8 @@
-//! What this process did, as Prometheus metrics. docs/metrics.md lists every name.
+//! Prometheus metrics of this process. docs/metrics.md lists every name.
 //!
-//! Two registries: what each worker says of itself, and what one worker of the fleet says of the
-//! whole table (`fleet_metrics.rs`). Labels are bounded: queues, outcomes, SQLSTATE classes.
+//! Two registries: one with the metrics of the worker itself, and one with fleet-wide metrics that
+//! a single worker publishes (`fleet_metrics.rs`). Labels are bounded: queues, outcomes, SQLSTATE
+//! classes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,17 +20,17 @@ use tokio_util::task::TaskTracker;
 use crate::finish::Disposition;
 use crate::schedule_metrics::ScheduleMetrics;
 
-/// Waits and runs: 1 ms to 2 h.
+/// Buckets for wait and run times of tasks, 1 ms to 2 h.
 const TASK_SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0,
     1800.0, 7200.0,
 ];
-/// Statements of the worker's own: 0.1 ms to 5 s.
+/// Buckets for the worker's own statements, 0.1 ms to 5 s.
 const STATEMENT_SECONDS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 5.0];
 
-/// The metrics of one worker; a clone shares them. Carries the set of background tasks along, which
-/// has the same lifetime and the same users.
+/// Metrics of one worker; clones share the values. Also carries the tracker of background tasks,
+/// which has the same lifetime and the same users.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -59,10 +60,10 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Registers the metrics, all at zero.
     ///
     /// # Errors
-    /// Never in practice: the names are constants, and a test makes them all.
+    /// Never in practice: the names are constants, and a test registers all of them.
     #[expect(clippy::too_many_lines, reason = "a list, one entry per metric")]
     pub(crate) fn new(readers: u32) -> prometheus::Result<Self> {
         let registry = Registry::new();
@@ -74,21 +75,18 @@ impl Metrics {
         add(r, info)?.set(1);
         let built_for = IntGauge::new(
             "pgmill_expected_schema_version",
-            "Version of the schema that this worker was built for",
+            "Schema version that this worker was built for",
         )?;
         add(r, built_for)?.set(queue::schema::VERSION.into());
-        let capacity = IntGauge::new("pgmill_readers", "Transactions this worker runs at once")?;
+        let capacity = IntGauge::new("pgmill_readers", "Number of readers of this worker")?;
         add(r, capacity)?.set(readers.into());
         let metrics = Self {
-            readers_busy: add(
-                r,
-                IntGauge::new("pgmill_readers_busy", "Readers that have a task")?,
-            )?,
+            readers_busy: add(r, IntGauge::new("pgmill_readers_busy", "Readers that run a task")?)?,
             claims: add(
                 r,
                 counters(
                     "pgmill_claims_total",
-                    "Tasks claimed, by queue; claims that found nothing or failed have queue \"\"",
+                    "Tasks claimed, by queue; empty and failed claims have an empty queue label",
                     &["queue", "result"],
                 )?,
             )?,
@@ -104,19 +102,19 @@ impl Metrics {
                 r,
                 histogram(
                     "pgmill_claim_duration_seconds",
-                    "Time of a claim statement",
+                    "Duration of claim statements",
                     STATEMENT_SECONDS,
                 )?,
             )?,
             wait_seconds: add(
                 r,
-                histograms("pgmill_task_wait_seconds", "From due to claimed", &["queue"])?,
+                histograms("pgmill_task_wait_seconds", "Time from due to claimed", &["queue"])?,
             )?,
             run_seconds: add(
                 r,
                 histograms(
                     "pgmill_task_run_seconds",
-                    "From claimed to finished",
+                    "Time from claimed to finished",
                     &["queue", "outcome"],
                 )?,
             )?,
@@ -124,7 +122,7 @@ impl Metrics {
                 r,
                 counters(
                     "pgmill_tasks_finished_total",
-                    "Attempts that ended, by what became of the task",
+                    "Finished attempts, by outcome for the task",
                     &["queue", "outcome"],
                 )?,
             )?,
@@ -132,7 +130,7 @@ impl Metrics {
                 r,
                 counters(
                     "pgmill_task_errors_total",
-                    "Errors of tasks, by SQLSTATE class",
+                    "Task errors, including retried ones, by SQLSTATE class",
                     &["sqlstate_class"],
                 )?,
             )?,
@@ -140,42 +138,45 @@ impl Metrics {
                 r,
                 IntCounter::new(
                     "pgmill_shared_commits_total",
-                    "Transactions in which several tasks committed together",
+                    "Committed transactions with several tasks",
                 )?,
             )?,
             shared_tasks: add(
                 r,
                 counters(
                     "pgmill_shared_commit_tasks_total",
-                    "Tasks that ran in one transaction with others, by what became of it",
+                    "Tasks that shared a transaction, by result of the transaction",
                     &["result"],
                 )?,
             )?,
-            heartbeats: add(r, counters("pgmill_heartbeats_total", "Beats", &["result"])?)?,
+            heartbeats: add(r, counters("pgmill_heartbeats_total", "Heartbeats", &["result"])?)?,
             heartbeat_age: add(
                 r,
-                Gauge::new("pgmill_heartbeat_age_seconds", "Since the last beat that got through")?,
+                Gauge::new(
+                    "pgmill_heartbeat_age_seconds",
+                    "Seconds since the last successful heartbeat",
+                )?,
             )?,
             last_heartbeat: Arc::default(),
             tasks_reclaimed: add(
                 r,
                 IntCounter::new(
                     "pgmill_tasks_reclaimed_total",
-                    "Tasks of dead workers that this one reclaimed",
+                    "Tasks of dead workers that this worker reclaimed",
                 )?,
             )?,
             run_tasks_enqueued: add(
                 r,
                 IntCounter::new(
                     "pgmill_run_tasks_enqueued_total",
-                    "Tasks of runs that this one put into the queue",
+                    "Tasks of runs that this worker enqueued",
                 )?,
             )?,
             runs_finished: add(
                 r,
                 counters(
                     "pgmill_runs_finished_total",
-                    "Runs whose end this one found, by state",
+                    "Runs completed by this worker, by state",
                     &["state"],
                 )?,
             )?,
@@ -183,13 +184,13 @@ impl Metrics {
                 r,
                 IntCounter::new(
                     "pgmill_fenced_attempts_total",
-                    "Attempts that ended after their claim was lost",
+                    "Attempts that ended after the loss of their claim",
                 )?,
             )?,
             pool_connections: add(
                 r,
                 GaugeVec::new(
-                    Opts::new("pgmill_pool_connections", "Control sessions in the pool"),
+                    Opts::new("pgmill_pool_connections", "Control sessions in the pool, by state"),
                     &["state"],
                 )?,
             )?,
@@ -197,18 +198,18 @@ impl Metrics {
                 r,
                 histogram(
                     "pgmill_pool_wait_seconds",
-                    "Wait for a control session",
+                    "Wait for a control session from the pool",
                     STATEMENT_SECONDS,
                 )?,
             )?,
             reconnects: add(
                 r,
-                IntCounter::new(
-                    "pgmill_db_reconnects_total",
-                    "Sessions that had to be opened again",
-                )?,
+                IntCounter::new("pgmill_db_reconnects_total", "Sessions that had to be reopened")?,
             )?,
-            draining: add(r, IntGauge::new("pgmill_draining", "1 when it claims no more")?)?,
+            draining: add(
+                r,
+                IntGauge::new("pgmill_draining", "1 while the worker drains and claims no tasks")?,
+            )?,
             schedules: ScheduleMetrics::new(r)?,
             tracker: TaskTracker::new(),
             registry: registry.clone(),
@@ -263,7 +264,7 @@ impl Metrics {
         }
     }
 
-    /// A transaction with several tasks is over; the undone ones are run again alone.
+    /// Records the end of a transaction with several tasks; tasks rolled back run again alone.
     pub(crate) fn shared_commit_finished(&self, committed: usize, rolled_back: usize) {
         self.shared_commits.inc_by(u64::from(committed > 0));
         for (result, tasks) in [("committed", committed), ("rolled_back", rolled_back)] {
@@ -299,16 +300,16 @@ impl Metrics {
         self.pool_connections.with_label_values(&["in_use"]).set((status.size - idle) as f64);
     }
 
-    /// What is looked at when somebody asks.
+    /// Updates the gauges before a scrape.
     pub(crate) fn refresh(&self, busy: usize, draining: bool) {
         self.readers_busy.set(i64::try_from(busy).unwrap_or(i64::MAX));
         self.draining.set(draining.into());
     }
 
-    /// The text format 0.0.4, of this worker and of the fleet if it speaks for it.
+    /// Returns the worker's metrics and the given fleet-wide metrics in text format 0.0.4.
     ///
     /// # Errors
-    /// The encoder's.
+    /// Returns an error if encoding fails.
     pub(crate) fn text(&self, fleet: Option<&Registry>) -> prometheus::Result<Vec<u8>> {
         if let Some(at) = *self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner) {
             self.heartbeat_age.set(at.elapsed().as_secs_f64());
@@ -324,7 +325,7 @@ impl Metrics {
     }
 }
 
-/// Registers a metric and hands it back.
+/// Registers a metric and returns it.
 pub(crate) fn add<M: Collector + Clone + 'static>(
     registry: &Registry,
     metric: M,

@@ -1,4 +1,4 @@
-//! What a statement raises below error, kept within bounds.
+//! Collects the notices of a statement, within limits.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,19 +9,19 @@ use tokio_postgres::error::DbError;
 
 use crate::progress;
 
-/// Notices that history keeps per attempt.
+/// Maximum number of notices in the history of an attempt.
 const MAX_NOTICES: usize = 100;
-/// Their text in all, in bytes.
+/// Total size of their text, in bytes.
 const MAX_BYTES: usize = 32 * 1024;
-/// One notice's text, in bytes.
+/// Size of a single text, in bytes.
 const MAX_BYTES_EACH: usize = 2 * 1024;
 
-/// Last notices of a running task that are shown while it runs.
+/// Number of latest notices shown while a task runs.
 const MAX_LIVE_NOTICES: usize = 10;
-/// The text of one of them, in bytes.
+/// Size of the text of one of these notices, in bytes.
 const MAX_BYTES_LIVE: usize = 512;
 
-/// The notices of what runs in a session; shared with the connection's driver.
+/// Notices raised in a session; shared with the task that drives the connection.
 #[derive(Clone, Default)]
 pub(crate) struct Notices {
     log: Arc<Mutex<NoticeLog>>,
@@ -32,15 +32,15 @@ struct NoticeLog {
     kept: Vec<(String, Value)>,
     bytes: usize,
     dropped: u64,
-    /// The last word of each owner on how far it is. Of these only the last one is kept: they would
-    /// leave no room for others.
+    /// The latest progress notice of each owner. Earlier ones are dropped: they would leave no room
+    /// for other notices.
     progress: Vec<(String, Value)>,
     live: Option<LiveNotices>,
 }
 
-/// What is shown of a task while it runs.
+/// Progress and latest notices of a running task.
 struct LiveNotices {
-    /// Told of each notice.
+    /// Notified when there are changes.
     notify: Arc<Notify>,
     changed: bool,
     percent: Option<f64>,
@@ -48,7 +48,7 @@ struct LiveNotices {
     last: VecDeque<Value>,
 }
 
-/// How far a task says that it is, and its last notices of other kinds.
+/// Progress reported by a task, and its latest other notices.
 pub(crate) struct LiveUpdate {
     pub(crate) percent: Option<f64>,
     pub(crate) message: Option<String>,
@@ -56,7 +56,8 @@ pub(crate) struct LiveUpdate {
 }
 
 impl Notices {
-    /// Keeps a notice, or counts it. `owner`: what the session was called when it was raised.
+    /// Keeps a notice, or counts it as dropped. `owner`: the session's application_name when the
+    /// notice was raised.
     pub(crate) fn push(&self, owner: &str, notice: &DbError) {
         let mut log = self.lock();
         let progress = progress::parse_progress(notice.message());
@@ -88,7 +89,7 @@ impl Notices {
         log.kept.push((owner.to_owned(), kept));
     }
 
-    /// What was raised since the last call; `None` if nothing was.
+    /// Returns the notices since the last call as a JSON array; `None` if there are none.
     pub(crate) fn take(&self) -> Option<Value> {
         let log = self.take_log();
         let mut kept: Vec<Value> =
@@ -99,15 +100,15 @@ impl Notices {
         (!kept.is_empty()).then_some(Value::Array(kept))
     }
 
-    /// What was raised since the last call, with what the session was called at each; `None` if
-    /// some of it was not kept.
+    /// Returns the notices since the last call, each with its owner; `None` if notices were
+    /// dropped.
     pub(crate) fn take_owned(&self) -> Option<Vec<(String, Value)>> {
         let mut log = self.take_log();
         log.kept.append(&mut log.progress);
         (log.dropped == 0).then_some(log.kept)
     }
 
-    /// From now until the next call of [`Notices::take`] somebody wants to hear what is raised.
+    /// Notifies `notify` of changes, until the next call of [`Notices::take`].
     pub(crate) fn subscribe(&self, notify: Arc<Notify>) {
         self.lock().live = Some(LiveNotices {
             notify,
@@ -118,12 +119,12 @@ impl Notices {
         });
     }
 
-    /// Whether something was raised that [`Notices::take_changes`] has not told.
+    /// Returns whether [`Notices::take_changes`] would return changes.
     pub(crate) fn has_changes(&self) -> bool {
         self.lock().live.as_ref().is_some_and(|live| live.changed)
     }
 
-    /// What is to be shown now, if it differs from the last time.
+    /// Returns the current progress and notices, if they have changed since the last call.
     pub(crate) fn take_changes(&self) -> Option<LiveUpdate> {
         let mut log = self.lock();
         let live = log.live.as_mut().filter(|live| live.changed)?;
@@ -136,7 +137,7 @@ impl Notices {
         })
     }
 
-    /// The last news did not get through.
+    /// Marks the last changes as not yet delivered.
     pub(crate) fn mark_changed(&self) {
         if let Some(live) = &mut self.lock().live {
             live.changed = true;
@@ -168,14 +169,15 @@ impl LiveNotices {
                 }));
             }
         }
-        // One wake-up is enough until somebody has come.
+        // One notification is enough until the changes are taken.
         if !std::mem::replace(&mut self.changed, true) {
             self.notify.notify_one();
         }
     }
 }
 
-/// The first bytes of a text, without a NUL, which JSON in PostgreSQL cannot hold.
+/// Returns at most `most` bytes of the text, with NUL replaced, which JSON in PostgreSQL cannot
+/// hold.
 pub(crate) fn truncate(text: &str, most: usize) -> String {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

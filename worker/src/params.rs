@@ -1,5 +1,5 @@
-//! JSON values as parameters: bound in text format, so that the server reads each as the type that
-//! the statement asks for. Nothing is ever pasted into the statement.
+//! Binds JSON values as statement parameters in text format, so that the server parses each value
+//! as the type of its parameter. Values are never inserted into the statement's text.
 
 use std::error::Error;
 
@@ -10,8 +10,8 @@ use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
 /// PostgreSQL's MAXDIM.
 const MAX_DIMENSIONS: usize = 6;
 
-/// One value of `params`. It stays JSON text: as a number it would lose digits, and as a tree it
-/// would have a depth.
+/// One value of `params`, kept as JSON text: a number would lose digits, and a tree would need
+/// recursion.
 #[derive(Debug)]
 pub struct Param<'a>(pub &'a RawValue);
 
@@ -41,8 +41,8 @@ impl ToSql for Param<'_> {
     to_sql_checked!();
 }
 
-/// A value in the text format of its type: JSON types get JSON, arrays of anything else get an
-/// array literal, and every other type the bare text.
+/// Returns a value in the text format of its type: JSON for JSON types, an array literal for other
+/// arrays, the bare text for all other types; `None` for null.
 fn text(value: &RawValue, ty: &Type) -> serde_json::Result<Option<String>> {
     let json = value.get();
     if [Type::JSON, Type::JSONB].contains(ty) {
@@ -56,7 +56,8 @@ fn text(value: &RawValue, ty: &Type) -> serde_json::Result<Option<String>> {
     })
 }
 
-/// `{…}` with each element quoted (PostgreSQL documentation, "Array Input and Output Syntax").
+/// Returns `{…}` with each element quoted (PostgreSQL documentation, "Array Input and Output
+/// Syntax").
 fn array_literal(json: &str, item_type: &Type, dimension: usize) -> serde_json::Result<String> {
     let items: Vec<&RawValue> = serde_json::from_str(json)?;
     let nests = dimension < MAX_DIMENSIONS && ![Type::JSON, Type::JSONB].contains(item_type);
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn values_take_the_form_of_their_type() {
+    fn values_have_the_text_format_of_their_type() {
         assert_eq!(text("\"it's\"", &Type::TEXT), Some("it's".to_owned()));
         assert_eq!(text("7", &Type::INT4), Some("7".to_owned()));
         assert_eq!(text("1e400", &Type::NUMERIC), Some("1e400".to_owned()));
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn no_depth_is_too_deep() {
+    fn nesting_depth_is_unlimited() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(text(&deep, &Type::INT4_ARRAY).is_some());
     }

@@ -1,36 +1,40 @@
-//! Which looks take in the other workers, so that a fleet looks a few times a second at each of them, however
-//! many there are, and whoever is gone is still found within the promised time. Pure.
+//! Peer sampling: selects the polls that include the other workers, so that the fleet polls each
+//! worker a few times a second regardless of its size, and a dead worker is still found within the
+//! promised time. Pure.
 
 use queue::reclaim::Peer;
 
-/// So many workers follow up one that was seen without its session, in the time in which each looks at the others once.
+/// Number of workers that confirm a peer seen without its session, during the time in which each
+/// worker polls the peers once.
 const CONFIRMING_WORKERS: f64 = 32.0;
 
-/// So many look for claims of workers that are not on the list, likewise. There are none but after a crash of the
-/// server, and the walk over all that hold claims costs thrice what the list does.
+/// Number of workers that scan for claims of unregistered workers in the same time. There are such
+/// claims only after a crash of the server, and the scan over all workers with claims costs three
+/// times as much as the list of registered workers.
 const UNREGISTERED_SCANNERS: f64 = 16.0;
 
-/// When one worker looks at the others, and how far.
+/// Decides when one worker polls its peers, and whether it includes unregistered ones.
 #[derive(Debug, Default)]
 pub(crate) struct PeerSampling {
-    /// How many there were.
+    /// Number of peers in the last poll that included them.
     peer_count: usize,
-    /// Looks to come without them.
+    /// Number of next polls without peers.
     polls_to_skip: usize,
-    /// What was seen has to be seen once more, soon.
+    /// The last result has to be confirmed soon.
     confirming: bool,
-    /// Among it was a worker that is not on the list.
+    /// The last result included an unregistered worker.
     unregistered_found: bool,
 }
 
 impl PeerSampling {
-    /// Whether the next look takes in the other workers, and among them those that are not on the list; `draw`: from 0 to 1.
+    /// Returns whether the next poll includes the registered peers, and whether it includes
+    /// unregistered ones; `draw`: random number from 0 to 1.
     pub(crate) fn include_peers(&self, draw: f64) -> (bool, bool) {
         let peers = self.polls_to_skip == 0;
         (peers, peers && (self.unregistered_found || self.sampled(UNREGISTERED_SCANNERS, draw)))
     }
 
-    /// A look has had its answer; `draw`: from 0 to 1.
+    /// Records the result of a poll; `draw`: random number from 0 to 1.
     pub(crate) fn record(&mut self, peers: Option<&[Peer]>, draw: f64) {
         let Some(peers) = peers else {
             self.polls_to_skip = self.polls_to_skip.saturating_sub(1);
@@ -39,8 +43,9 @@ impl PeerSampling {
         self.peer_count = peers.len();
         self.unregistered_found = peers.iter().any(|peer| peer.heartbeat.is_none());
         let gone = peers.iter().any(|peer| !peer.session_alive);
-        // One look is not enough to call a worker dead, and the next one as usual would come too late. Everybody's
-        // at once would be the square of the fleet again.
+        // One observation is not enough to consider a worker dead, and the next regular one would
+        // come too late. If all workers confirmed at once, the load would again be the square of
+        // the fleet's size.
         self.confirming = gone
             && (self.confirming
                 || self.unregistered_found
@@ -48,7 +53,7 @@ impl PeerSampling {
         self.polls_to_skip = if self.confirming { 0 } else { (self.peer_count / 8).min(3) };
     }
 
-    /// With the chance that makes these many of all.
+    /// Returns `true` with probability `many` / number of peers.
     fn sampled(&self, many: f64, draw: f64) -> bool {
         draw * f64::from(u32::try_from(self.peer_count).unwrap_or(u32::MAX)) < many
     }
@@ -73,7 +78,7 @@ mod tests {
         (0..size).map(peer).collect()
     }
 
-    /// Looks until the next one at the others, that one included.
+    /// Returns the number of polls until the next one that includes peers, counting that one.
     fn polls_until_next(peer_sampling: &mut PeerSampling) -> usize {
         (1..)
             .find(|_| {
@@ -101,7 +106,7 @@ mod tests {
         peer_sampling.record(Some(&fleet(31, 1)), 0.99);
         assert_eq!(polls_until_next(&mut peer_sampling), 1);
         peer_sampling.record(Some(&fleet(31, 0)), 0.0);
-        assert_eq!(polls_until_next(&mut peer_sampling), 4, "it is back");
+        assert_eq!(polls_until_next(&mut peer_sampling), 4, "the session is back");
     }
 
     #[test]
@@ -110,7 +115,7 @@ mod tests {
         drawn.record(Some(&fleet(1000, 1)), 0.02);
         assert_eq!(polls_until_next(&mut drawn), 1);
         drawn.record(Some(&fleet(1000, 1)), 0.99);
-        assert_eq!(polls_until_next(&mut drawn), 1, "drawn once is enough");
+        assert_eq!(polls_until_next(&mut drawn), 1, "one draw is enough");
         let mut other = PeerSampling::default();
         other.record(Some(&fleet(1000, 1)), 0.5);
         assert_eq!(polls_until_next(&mut other), 4);
@@ -119,10 +124,10 @@ mod tests {
     #[test]
     fn unregistered_workers_are_scanned_for_by_a_sample() {
         let mut peer_sampling = PeerSampling::default();
-        assert_eq!(peer_sampling.include_peers(0.99), (true, true), "the first look sees all");
+        assert_eq!(peer_sampling.include_peers(0.99), (true, true), "the first poll includes all");
         peer_sampling.record(Some(&fleet(16, 0)), 0.5);
         peer_sampling.polls_to_skip = 0;
-        assert!(peer_sampling.include_peers(0.99).1, "everybody does in a small fleet");
+        assert!(peer_sampling.include_peers(0.99).1, "in a small fleet every worker scans");
         peer_sampling.record(Some(&fleet(1000, 0)), 0.5);
         peer_sampling.polls_to_skip = 0;
         assert!(peer_sampling.include_peers(0.01).1 && !peer_sampling.include_peers(0.02).1);

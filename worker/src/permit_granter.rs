@@ -1,5 +1,5 @@
-//! Hands permits on: at once those that tasks of this process gave back, others when somebody rings,
-//! when the clock frees some, and when a look finds that there are limits to look after.
+//! Grants permits to waiting tasks: at once for permits released in this process, and otherwise on
+//! a notification, when a limit changes by time, and when a poll finds limits that need work.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,27 +13,27 @@ use crate::control::{Control, answered, until};
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
-/// The granter and all that it is given.
+/// Grants permits to waiting tasks.
 pub(crate) struct PermitGranter {
     pub(crate) control: Control,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) shutdown: Shutdown,
 }
 
-/// What to look after.
+/// The limits to process.
 #[derive(Clone, Copy)]
 enum Scope {
-    /// Limits whose tasks have ended here.
+    /// Limits of tasks that have ended in this process.
     Released,
-    /// Every limit that a task waits for.
+    /// Limits that tasks wait for.
     Waiting,
-    /// Everything.
+    /// All limits.
     All,
 }
 
 impl PermitGranter {
-    /// Runs until the worker has ended. Any number of workers hand out side by side: each limit's row
-    /// is locked meanwhile.
+    /// Runs until the worker ends. Any number of workers grant concurrently: each limit's row is
+    /// locked meanwhile.
     pub(crate) async fn run(self, mut limits_pending: watch::Receiver<bool>) {
         let mut next: Option<Instant> = None;
         loop {
@@ -58,19 +58,20 @@ impl PermitGranter {
             let granted = match self.run_once(scope).await {
                 Ok(granted) => granted,
                 Err(error) => {
-                    tracing::warn!(%error, "handing out permits failed");
+                    tracing::warn!(%error, "granting permits failed");
                     next = None;
                     continue;
                 }
             };
             if granted.tasks > 0 {
-                tracing::debug!(tasks = granted.tasks, "got their permits");
+                tracing::debug!(tasks = granted.tasks, "granted permits");
                 self.wakeup.request_sweep();
             }
             let due = granted.next_in.map(|wait| Instant::now() + wait);
             let pending = next.filter(|next| *next > Instant::now());
             next = due.into_iter().chain(pending).min();
-            // Where many limits are waited for, a pass takes long: other work has half of the time.
+            // If tasks wait for many limits, a pass takes long: leave half of the time to other
+            // work.
             if !matches!(scope, Scope::Released) {
                 sleep(begun.elapsed()).await;
             }

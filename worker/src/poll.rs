@@ -1,5 +1,5 @@
-//! The one statement that a worker without work sends again and again. What it brings goes to
-//! claimer, promoter and reclaimer.
+//! Periodically polls the queue, in one statement, and passes the results to claimer, promoter,
+//! scheduler, permit granter and reclaimer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 use crate::weights::Weights;
 
-/// Between looks, unless `--poll-interval` asks for more: with the beats, 58 statements a minute. A killed
-/// worker's tasks are pending again within grace + this + a moment.
+/// Default and maximum of `--poll-interval`: with the heartbeats, 58 statements a minute. A killed
+/// worker's tasks are pending again within grace period + poll interval + a moment.
 pub(crate) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1300);
 
-/// The looker and all that it is given.
+/// Polls the queue and the other workers.
 pub(crate) struct Poller {
     pub(crate) worker: WorkerId,
     pub(crate) queues: Option<Vec<String>>,
@@ -30,27 +30,27 @@ pub(crate) struct Poller {
     pub(crate) control: Control,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) shutdown: Shutdown,
-    /// To the promoter: when the next scheduled task is due.
+    /// For the promoter: when the next scheduled task is due.
     pub(crate) next_due: watch::Sender<Option<Instant>>,
-    /// To the scheduler: when a schedule has to be looked at.
+    /// For the scheduler: when the next schedule is due.
     pub(crate) next_tick: watch::Sender<Option<Instant>>,
-    /// To the granter: whether it has something to look after.
+    /// For the permit granter: whether limits need work.
     pub(crate) limits_pending: watch::Sender<bool>,
-    /// To the claimer.
+    /// For the claimer.
     pub(crate) weights: watch::Sender<Weights>,
-    /// To the reclaimer: the other workers.
+    /// For the reclaimer: the other workers.
     pub(crate) peer_snapshots: watch::Sender<PeerSnapshot>,
 }
 
 impl Poller {
-    /// Runs until the worker has ended.
+    /// Runs until the worker ends.
     pub(crate) async fn run(self) {
         let mut peer_sampling = PeerSampling::default();
         let mut continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: false };
         loop {
             if let Err(error) = answered(self.run_once(&mut peer_sampling, continuity)).await {
                 continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: true };
-                tracing::warn!(%error, "looking for work and at the other workers failed");
+                tracing::warn!(%error, "poll failed");
             }
             let jitter = rand::rng().random_range(0.95..1.05);
             tokio::select! {
@@ -66,8 +66,8 @@ impl Poller {
         continuity: PollContinuity,
     ) -> Result<(), QueueError> {
         let client = self.control.get().await?;
-        let asked = Instant::now();
-        // A claimer that finds tasks needs nobody to tell it that there are some.
+        let polled_at = Instant::now();
+        // A claimer that finds tasks needs no notification of pending tasks.
         let busy = self.wakeup.take_tasks_found() && !self.wakeup.is_idle();
         let (peers, unregistered) = peer_sampling.include_peers(rand::rng().random());
         let wanted = PollOptions { peers, unregistered, pending: !busy };
@@ -79,10 +79,10 @@ impl Poller {
         self.limits_pending.send_replace(polled.limits && (polled.pending || polled.blocked));
         self.weights.send_replace(Weights::new(polled.weights));
         peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
-        // An answer that took this long says little about now: the server had stalled.
-        if asked.elapsed() <= MAX_POLL_INTERVAL * 2 {
-            self.next_due.send_replace(polled.next_due_in.map(|wait| asked + wait));
-            self.next_tick.send_replace(polled.next_tick_in.map(|wait| asked + wait));
+        // A slow answer is outdated: the server had stalled.
+        if polled_at.elapsed() <= MAX_POLL_INTERVAL * 2 {
+            self.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
+            self.next_tick.send_replace(polled.next_tick_in.map(|wait| polled_at + wait));
             if let Some(peers) = polled.peers {
                 self.peer_snapshots.send_replace(PeerSnapshot { peers, continuity });
             }

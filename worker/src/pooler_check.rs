@@ -1,9 +1,10 @@
-//! That nothing stands between a session and its backend, looked at once at the start.
+//! Refuses to start behind a connection pooler.
 //!
-//! A claim names a backend, by which the fleet ends what a dead worker left running, and a lock of the
-//! control session shows that the worker lives. Behind a pooler in transaction mode each transaction
-//! may have another backend: both would say something about somebody else's. Poolers that drop the
-//! start-up packet's `options` would run tasks and statements of the queue without their settings.
+//! A claim names a backend, so that the fleet can end the statements of a dead worker, and a lock
+//! of the control session shows that the worker is alive. Behind a pooler in transaction mode, each
+//! transaction may run on another backend: claim and lock would refer to a backend of another
+//! client. Behind a pooler that drops the `options` of the startup packet, tasks and queue
+//! statements would run without their settings.
 
 use std::time::Duration;
 
@@ -14,32 +15,32 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
 
-/// Set in the start-up packet; it comes through or it does not.
+/// Setting in the startup packet that shows whether a pooler drops `options`.
 const MARKER: (&str, &str) = ("mill.pooler_check", "yes");
 
 const BACKEND: &str = "/* worker.backend */
 SELECT pg_backend_pid(), current_setting('mill.pooler_check', true) IS NOT DISTINCT FROM 'yes'";
 
-/// How often a transaction of another session comes in between.
+/// Number of interleaved transactions of a second session.
 const ROUNDS: usize = 3;
 
-/// A pooler whose only backend is taken does not answer at all.
+/// A pooler whose only backend is in use does not answer.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-const HINT: &str = "connect the worker to PostgreSQL directly; enqueue, pgmill and applications may \
-                    use a pooler, see docs/worker.md";
+const HINT: &str = "Connect the worker to PostgreSQL directly. enqueue, pgmill and applications \
+                    may use a pooler; see docs/worker.md.";
 
-/// Rules out a pooler; `what` names the setting that the target comes from.
+/// Checks that `target` is not a pooler; `what` is the setting that `target` comes from.
 ///
 /// # Errors
-/// There is one; the server cannot be reached.
+/// `target` is a pooler, or the server is unreachable.
 pub(crate) async fn check(
     target: &Target,
     what: &str,
     tracker: &TaskTracker,
 ) -> Result<(), QueueError> {
     let refused = |reason: &str| QueueError::Refused {
-        message: format!("{what} leads through a connection pooler: {reason}"),
+        message: format!("{what} connects through a connection pooler: {reason}"),
         hint: Some(HINT.to_owned()),
     };
     let target = target.with_application_name("pgmill start").with_option(MARKER.0, MARKER.1);
@@ -48,29 +49,29 @@ pub(crate) async fn check(
     };
     let (client, other) = match sessions.await {
         Ok(sessions) => sessions,
-        // No server of ours: PostgreSQL takes the parameter.
+        // PostgreSQL itself accepts the parameter.
         Err(error) if error.sqlstate() == Some(&SqlState::PROTOCOL_VIOLATION) => {
-            return Err(refused("it refuses the settings that sessions start with"));
+            return Err(refused("the pooler refuses settings in the startup packet"));
         }
         Err(error) => return Err(error.into()),
     };
     match timeout(CHECK_TIMEOUT, detect_routing(&client, &other)).await {
         Ok(Ok(Routing::Direct)) => Ok(()),
         Ok(Ok(Routing::SettingsDropped)) => {
-            Err(refused("it drops the settings that sessions start with"))
+            Err(refused("the pooler drops settings in the startup packet"))
         }
         Ok(Ok(Routing::SharedBackend)) => {
-            Err(refused("a session changes its backend between transactions"))
+            Err(refused("the session changes its backend between transactions"))
         }
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(refused("no backend was free for a second session")),
+        Err(_) => Err(refused("the pooler has no backend for a second session")),
     }
 }
 
 async fn session(target: &Target, tracker: &TaskTracker) -> Result<Client, ConnectError> {
     let (client, connection) = open(target).await?;
     tracker.spawn(async move {
-        // Its error shows in the client.
+        // The client reports the error.
         let _ = connection.await;
     });
     Ok(client)
@@ -82,8 +83,8 @@ enum Routing {
     SharedBackend,
 }
 
-/// The other session's open transaction takes the backend away that a pooler got back from the first,
-/// or shows itself on it.
+/// Detects a shared backend. While `other` has a transaction open, a pooler has either given the
+/// backend of `client` to `other`, or gives `client` a different one.
 async fn detect_routing(client: &Client, other: &Client) -> Result<Routing, tokio_postgres::Error> {
     let (first, marked) = backend(client).await?;
     if !marked {
@@ -101,7 +102,7 @@ async fn detect_routing(client: &Client, other: &Client) -> Result<Routing, toki
     Ok(Routing::Direct)
 }
 
-/// Its process id, and whether the mark has come through.
+/// Returns the backend's process id and whether the marker setting arrived.
 async fn backend(client: &Client) -> Result<(i32, bool), tokio_postgres::Error> {
     let row = &client.query_typed(BACKEND, &[]).await?[0];
     Ok((row.try_get(0)?, row.try_get(1)?))

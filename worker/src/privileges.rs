@@ -1,4 +1,4 @@
-//! What the worker's two logins may do, looked at once at the start.
+//! Checks the privileges of the control login and the task logins at startup.
 
 use queue::QueueError;
 use queue::operate::{LoginRights, login_rights};
@@ -10,12 +10,12 @@ use crate::login::Login;
 use crate::registration::Registration;
 use crate::session::{Session, SessionError};
 
-/// Warns of rights that are missing or too many; opens one session of each login of tasks to look at
-/// its rights. One of a profile that cannot be reached is waited for by its readers.
+/// Warns about missing and excessive privileges. Opens one session per task login to read its
+/// privileges. If the login of a profile cannot connect, its readers keep trying.
 ///
 /// # Errors
-/// No session for tasks that name no profile; a superuser's login; a login in another database; the
-/// control login may not work on the queue.
+/// The control login lacks the privileges of a worker; the default task login cannot connect; a
+/// task login is a superuser or connects to another database.
 pub(crate) async fn check(
     control: &Client,
     logins: &[Login],
@@ -26,7 +26,7 @@ pub(crate) async fn check(
     let queue = server(control).await?;
     if !rights.worker {
         return Err(QueueError::Refused {
-            message: format!("the login \"{}\" may not work on the queue", rights.login),
+            message: format!("the login \"{}\" lacks the privileges of a worker", rights.login),
             hint: Some(format!("GRANT mill_worker TO \"{}\";", rights.login)),
         }
         .into());
@@ -34,8 +34,9 @@ pub(crate) async fn check(
     if !rights.sees_backends {
         tracing::warn!(
             login = rights.login,
-            "no right to see and end other logins' backends: tasks of dead workers wait until their \
-             backends are gone. As superuser: GRANT pg_read_all_stats, pg_signal_backend TO mill_worker;"
+            "missing privileges to see and terminate backends of other logins: tasks of dead \
+             workers wait until their backends are gone. As superuser: \
+             GRANT pg_read_all_stats, pg_signal_backend TO mill_worker;"
         );
     }
     for login in logins {
@@ -54,7 +55,9 @@ pub(crate) async fn check(
                 return Err(anyhow::Error::from(QueueError::from(error)).context(what));
             }
             Err(error) => {
-                tracing::warn!(profile = &*login.profile, %error, "no session for tasks yet");
+                tracing::warn!(
+                    profile = &*login.profile, %error, "no session for tasks yet, trying again"
+                );
                 continue;
             }
         };
@@ -75,7 +78,7 @@ pub(crate) async fn check(
 
 fn excess_privilege(rights: &LoginRights) -> Option<&'static str> {
     if rights.superuser {
-        Some("superuser")
+        Some("a superuser")
     } else if rights.owner {
         Some("the owner of the queue")
     } else if rights.worker {

@@ -1,4 +1,4 @@
-//! One worker process from start to end: everything that runs in it, and how it is wound down.
+//! Life cycle of the worker process: startup checks, background services, readers and shutdown.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,14 +39,14 @@ use crate::wakeup::Wakeup;
 use crate::weights::Weights;
 use crate::{listener, maintenance, pooler_check, privileges, promoter, schedule_sync};
 
-/// How long the end waits for the last beat.
+/// Limit for deregistration and the other background services at shutdown.
 const FINAL_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Everything that the parts share.
+/// State that the services share.
 struct Process {
     worker: WorkerId,
     config: Config,
-    /// Of tasks; the first one is of those that name no profile.
+    /// Logins for task SQL, the login of tasks without a profile first.
     logins: Vec<Login>,
     control: Control,
     in_flight: InFlight,
@@ -59,11 +59,11 @@ struct Process {
     sd_notify: SdNotify,
 }
 
-/// Runs until a signal, or until idle for long enough if the configuration says so.
+/// Runs the worker until a signal, or until it has been idle for `exit_when_idle`.
 ///
 /// # Errors
-/// The database cannot be reached or refuses this worker at the start; the HTTP address is taken.
-/// Later trouble with the database is waited out.
+/// At startup: the database is unreachable or refuses this worker, or the HTTP address is in use.
+/// The worker waits out later database errors.
 pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("could not install the signal handlers")?;
     let url = config.database_url.clone().map(ConnectionSource::read).transpose()?;
@@ -73,8 +73,9 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         || logins[0].target.password_given_inline() && config.on_command_line("task_url")
     {
         tracing::warn!(
-            "everybody on this machine can read a password in an argument: put it into DATABASE_URL, \
-             PGMILL_TASK_URL, a file (--database-url-file, --task-url-file) or ~/.pgpass"
+            "a password on the command line is visible to all users of this machine; set it in \
+             DATABASE_URL, PGMILL_TASK_URL, a file (--database-url-file, --task-url-file) or \
+             ~/.pgpass"
         );
     }
     let of_tasks = logins.iter().flat_map(|login| login.target.warnings());
@@ -123,13 +124,17 @@ impl Process {
         }
         let readers = self.readers();
         tracing::info!(
-            worker = %self.worker, readers = self.total_readers(), database = %self.control.target(),
-            task_login = self.logins[0].target.user(), profiles = self.profiles()[1..].join(","), "ready"
+            worker = %self.worker,
+            readers = self.total_readers(),
+            database = %self.control.target(),
+            task_login = self.logins[0].target.user(),
+            profiles = self.profiles()[1..].join(","),
+            "ready"
         );
         self.sd_notify.ready(self.total_readers());
         tokio::select! {
-            signal = signals.next() => tracing::info!(signal, "told to end"),
-            () = self.idle_timeout() => tracing::info!("idle, ending"),
+            signal = signals.next() => tracing::info!(signal, "shutdown requested"),
+            () = self.idle_timeout() => tracing::info!("idle, shutting down"),
         }
         self.shutdown.drain.cancel();
         self.sd_notify.stopping(
@@ -139,14 +144,14 @@ impl Process {
         wait_for_readers(&readers, &self.in_flight, signals, self.config.shutdown_timeout).await;
         self.shutdown.end.cancel();
         background.close();
-        // The last beat leaves the list of the living; an unreachable database does not keep us.
+        // Deregisters the worker; an unreachable database must not block the shutdown.
         let _ = tokio::time::timeout(FINAL_HEARTBEAT_TIMEOUT, background.wait()).await;
-        tracing::info!("ended");
+        tracing::info!("shut down");
         Ok(())
     }
 
-    /// The control session, registered, after everything that would make this worker useless has
-    /// been ruled out. `None`: a signal came first.
+    /// Runs the startup checks, registers the worker and opens the console. Returns the control
+    /// session, or `None` if a signal arrives first.
     async fn start_control_session(
         &self,
         signals: &mut Signals,
@@ -157,7 +162,7 @@ impl Process {
             let registration = self.control.registration();
             let client = self.control.control_session().await?.client;
             let version = schema::check_version(&client).await;
-            // A login without any right may not even read the version: the grant is what it lacks.
+            // A login without privileges cannot even read the version. Report the missing GRANT.
             let denied = version
                 .as_ref()
                 .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
@@ -183,7 +188,8 @@ impl Process {
         }
     }
 
-    /// A profile's server that cannot be reached is waited for by its readers.
+    /// Checks every login for a pooler. An unreachable server of a profile is not an error: its
+    /// readers wait for it.
     async fn check_poolers(&self) -> anyhow::Result<()> {
         let tracker = &self.metrics.tracker;
         pooler_check::check(self.control.target(), "--database-url", tracker).await?;
@@ -234,7 +240,7 @@ impl Process {
         }
     }
 
-    /// Starts everything but readers and claimer.
+    /// Starts the background services, which are all services but readers and claimer.
     fn background(
         &self,
         control_session: DedicatedSession,
@@ -305,7 +311,7 @@ impl Process {
         tasks
     }
 
-    /// Reads what is declared in the comments of procedures, then ticks, unless told not to.
+    /// Synchronizes the schedules declared in comments of procedures, then ticks unless disabled.
     fn schedules(
         &self,
         ticks: watch::Receiver<Option<Instant>>,
@@ -368,8 +374,8 @@ impl Process {
         tasks
     }
 
-    /// Resolves once nothing has been runnable or running for `exit_when_idle`: not between its
-    /// first sweep and the last one, which is asked for at the end.
+    /// Resolves once no task has been runnable or running for `exit_when_idle`. A sweep at the end
+    /// of that time confirms that nothing is runnable.
     async fn idle_timeout(&self) {
         let Some(limit) = self.config.exit_when_idle else { return std::future::pending().await };
         let mut idle = self.wakeup.subscribe_idle();

@@ -1,6 +1,5 @@
-//! What running tasks say of themselves, brought to where people see it: about once a second, all
-//! tasks of the process in one statement, and nothing at all for tasks that say nothing or are over
-//! within a second.
+//! Publishes the progress and notices of running tasks, about once a second, for all tasks of the
+//! process in one statement. Tasks that report nothing or finish within a second cause no write.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +14,11 @@ use crate::control::{Control, answered};
 use crate::notices::Notices;
 use crate::shutdown::Shutdown;
 
-/// Between two statements; and nobody follows a task that is over sooner.
+/// Time between two statements, and minimum run time of a task to be published.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The tasks of this process that run alone in their transaction; those that share one are short.
+/// Reports the progress of the tasks of this process, except those in shared commits, which are
+/// short.
 #[derive(Clone, Default)]
 pub(crate) struct ProgressReporter {
     shared: Arc<Shared>,
@@ -27,14 +27,14 @@ pub(crate) struct ProgressReporter {
 #[derive(Default)]
 struct Shared {
     tasks: Mutex<Tasks>,
-    /// Somebody has said something, or somebody who did has ended.
+    /// A task has reported something, or a task with a published report has ended.
     changed: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Tasks {
     tracked: HashMap<TaskId, TrackedTask>,
-    /// Ended, and something of them is written down.
+    /// Ended tasks whose published report has to be removed.
     ended: Vec<TaskId>,
 }
 
@@ -45,14 +45,14 @@ struct TrackedTask {
     written: bool,
 }
 
-/// An attempt is listened to until this is dropped.
+/// Tracks an attempt until dropped.
 pub(crate) struct TrackingGuard {
     shared: Arc<Shared>,
     id: TaskId,
 }
 
 impl ProgressReporter {
-    /// From now on what is raised in the session is said by this task.
+    /// Attributes notices raised in the session to this task.
     pub(crate) fn track(&self, claim: &Claim, notices: &Notices) -> TrackingGuard {
         notices.subscribe(Arc::clone(&self.shared.changed));
         let task = TrackedTask {
@@ -65,14 +65,14 @@ impl ProgressReporter {
         TrackingGuard { shared: Arc::clone(&self.shared), id: claim.id() }
     }
 
-    /// Writes down what is said until the worker has ended.
+    /// Publishes reports until the worker ends.
     pub(crate) async fn run(self, worker: WorkerId, control: Control, shutdown: Shutdown) {
         loop {
             tokio::select! {
                 () = shutdown.end.cancelled() => break,
                 () = self.shared.changed.notified() => {}
             }
-            // What is said meanwhile goes out with it.
+            // Collect reports that arrive in the meantime.
             tokio::select! {
                 () = shutdown.end.cancelled() => break,
                 () = sleep(WRITE_INTERVAL) => {}
@@ -90,14 +90,15 @@ impl ProgressReporter {
         let written =
             async { record_progress(&*control.get().await?, worker, &reports, &ended).await };
         if let Err(error) = answered(written).await {
-            tracing::debug!(%error, "what tasks say of themselves could not be written down");
+            tracing::debug!(%error, "could not publish the progress of tasks");
             self.shared.retry(&reports, ended);
         }
     }
 }
 
 impl Shared {
-    /// What is new of tasks that have run for a while. Of younger ones it is asked for again.
+    /// Returns the changes of tasks that have run long enough. Schedules another collection for
+    /// younger tasks.
     fn collect_changes(&self) -> (Vec<ProgressReport>, Vec<TaskId>) {
         let mut tasks = self.lock();
         let mut reports = Vec::new();
@@ -122,7 +123,7 @@ impl Shared {
         (reports, std::mem::take(&mut tasks.ended))
     }
 
-    /// It did not get through.
+    /// Restores changes that could not be written.
     fn retry(&self, reports: &[ProgressReport], ended: Vec<TaskId>) {
         let mut tasks = self.lock();
         for report in reports {
@@ -149,7 +150,8 @@ impl Drop for TrackingGuard {
     }
 }
 
-/// `progress: 40% loading`: how far, and what it says beside that. `None`: the notice is another one.
+/// Parses a notice such as `progress: 40% loading` into percentage and message. Returns `None` for
+/// other notices.
 pub(crate) fn parse_progress(message: &str) -> Option<(Option<f64>, Option<&str>)> {
     let rest = message.strip_prefix("progress:")?.trim();
     let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -167,7 +169,7 @@ mod tests {
     use super::parse_progress;
 
     #[test]
-    fn a_notice_of_progress_has_a_number_and_words_or_one_of_them() {
+    fn a_progress_notice_has_a_percentage_or_a_message_or_both() {
         for (message, percent, words) in [
             ("progress: 40% loading", Some(40.0), Some("loading")),
             ("progress: 99.5 %", Some(99.5), None),

@@ -1,4 +1,4 @@
-//! Makes due tasks pending, at the instant the next one is due.
+//! Periodically promotes due tasks to pending, at the instant the next task is due.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::control::{Backoff, Control, answered, until};
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
-/// Runs until the worker drains. Any number of workers promote side by side.
+/// Runs until the worker drains. Any number of workers promote concurrently.
 pub(crate) async fn run(
     control: Control,
     wakeup: Arc<Wakeup>,
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Promotes what is due; returns when the next one is.
+/// Promotes due tasks; returns when the next task is due.
 async fn run_once(control: &Control, wakeup: &Wakeup) -> Result<Option<Instant>, QueueError> {
     let mut tasks = 0;
     let next_due_in = loop {

@@ -1,5 +1,5 @@
-//! One reader: a session of its own, one task at a time; short ones in one transaction, where their
-//! queue says so.
+//! A reader: owns a session and runs one task at a time, or several short tasks of a queue in a
+//! shared commit if the queue is configured for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::shared_commit;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
-/// An idle reader's offer to the claimer. Withdrawn by dropping the receiving end.
+/// Registers an idle reader at the claimer. Withdrawn by dropping the receiving end.
 pub(crate) struct IdleReader {
-    /// Number of the reader.
+    /// Number of the reader, from 1.
     pub(crate) reader: u32,
-    /// Of its login.
+    /// Profile of the reader's login.
     pub(crate) profile: Arc<str>,
     pub(crate) session: SessionIdentity,
     pub(crate) reply: oneshot::Sender<Vec<ClaimedTask>>,
 }
 
-/// A reader and all that it is given.
+/// Runs tasks in its own session.
 pub(crate) struct Reader {
     pub(crate) number: u32,
     pub(crate) login: Login,
@@ -42,8 +42,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Runs until the worker drains. A session is opened before a task is asked for, so that no
-    /// task is claimed that cannot start.
+    /// Runs until the worker drains. Opens a session before asking for a task, so that no task is
+    /// claimed that cannot start.
     pub(crate) async fn run(self) {
         let mut kept: Option<Session> = None;
         loop {
@@ -60,13 +60,13 @@ impl Reader {
         }
     }
 
-    /// Runs what came in one claim: the short tasks of a queue with shared commits together, another
-    /// one alone. Returns the session if it is clean.
+    /// Runs the tasks of one claim: the short tasks of a queue with shared commits together,
+    /// another task alone. Returns the session if it is clean.
     async fn serve(&self, session: Session, batch: Vec<ClaimedTask>) -> Option<Session> {
         let share = batch.len() > 1 && session.may_share();
         let (sharing, mut alone): (Vec<ClaimedTask>, Vec<ClaimedTask>) =
             batch.into_iter().partition(|task| share && shared_commit::may_share(task));
-        // Of those that must not share only one can run now.
+        // Of the tasks that must not share a transaction, only one can run now.
         let mut waiting = alone.split_off(alone.len().min(1));
         let mut kept = match sharing.first().and_then(|task| task.shared_commit_budget) {
             Some(budget) => {
@@ -84,15 +84,16 @@ impl Reader {
         for task in alone {
             match kept.take() {
                 Some(session) => kept = self.attempt(session, task).await,
-                // The claim names the session that is gone: by it the reclaimer would end what runs.
+                // The claim names the closed session: the reclaimer would terminate that backend,
+                // not the one that runs the task.
                 None => self.release_claim(task).await,
             }
         }
         kept
     }
 
-    /// A shared commit. Returns the session if it is clean, the tasks that have to be run alone,
-    /// and those that were not begun.
+    /// Runs a shared commit. Returns the session if it is clean, the tasks that have to run alone,
+    /// and the tasks not started.
     async fn run_shared_commit(
         &self,
         mut session: Session,
@@ -104,12 +105,15 @@ impl Reader {
         let result = self.executor.run_shared_commit(&mut session, batch, budget).await;
         self.metrics.shared_commit_finished(result.succeeded.len(), result.rolled_back.len());
         if result.slow {
-            tracing::info!(queue, "tasks of this queue commit alone for a while");
+            tracing::info!(
+                queue,
+                "shared commit was slow, tasks of this queue commit alone for a while"
+            );
             self.batch_sizes.cool_down(&queue);
         } else {
             self.batch_sizes.record(&queue, tasks, timer.elapsed(), budget);
         }
-        // Tasks that are run again, here or elsewhere, start there.
+        // Tasks that run again, here or elsewhere, are counted as started there.
         for (task, ran) in result.succeeded {
             let span = span(&task);
             self.metrics.task_started(&queue, task.claim.waited());
@@ -123,7 +127,7 @@ impl Reader {
             self.metrics.task_started(&queue, task.claim.waited());
             drop(task.in_flight_guard);
             self.metrics.task_finished(&queue, Disposition::Lost, timer.elapsed(), None);
-            tracing::warn!(parent: &span, "the claim was lost, nothing was committed or recorded");
+            tracing::warn!(parent: &span, "claim lost, nothing was committed or recorded");
             self.wakeup.reconcile();
         }
         (session.reusable().await, result.rolled_back, result.not_started)
@@ -133,7 +137,7 @@ impl Reader {
         release_unstarted(&self.executor.control, &self.wakeup, task).await;
     }
 
-    /// A new session; `None`: the worker drains.
+    /// Opens a session. Returns `None` if the worker drains.
     async fn open(&self) -> Option<Session> {
         let name = format!("pgmill reader {}", self.number);
         let login = self.login.with_application_name(&name);
@@ -143,7 +147,7 @@ impl Reader {
             let opened = async {
                 self.wakeup.wait_for_claimer().await;
                 let session = Session::open(&login, registration, &self.metrics.tracker).await?;
-                // What it would run elsewhere is not what the claimer claims.
+                // The claimer claims tasks only at the server of the registration.
                 let registered = registration.until_registered().await;
                 if session.server() == registered { Ok(session) } else { Err(SessionError::Moved) }
             };
@@ -165,7 +169,8 @@ impl Reader {
         }
     }
 
-    /// Waits for a task. `Some(None)`: the session ended meanwhile; `None`: the worker drains.
+    /// Waits for tasks. Returns `Some(None)` if the session closes, and `None` if the worker
+    /// drains.
     async fn wait_for_tasks(&self, session: &Session) -> Option<Option<Vec<ClaimedTask>>> {
         let (reply, mut answer) = oneshot::channel();
         let idle_reader = IdleReader {
@@ -185,7 +190,7 @@ impl Reader {
         }
     }
 
-    /// Runs one attempt and brings its ending into the queue. Returns the session if it is clean.
+    /// Runs one attempt and records its result in the queue. Returns the session if it is clean.
     async fn attempt(&self, mut session: Session, mut task: ClaimedTask) -> Option<Session> {
         let (queue, shared) = (task.claim.queue().to_owned(), task.shared_commit_budget);
         let span = span(&task);
@@ -206,13 +211,13 @@ impl Reader {
             Disposition::Finished(queue::Outcome::Succeeded) => {
                 tracing::debug!(duration = ?ran, "succeeded");
             }
-            Disposition::Finished(outcome) => tracing::warn!(%outcome, sqlstate, "ended"),
+            Disposition::Finished(outcome) => tracing::warn!(%outcome, sqlstate, "attempt failed"),
             Disposition::Retried(outcome) => {
-                tracing::info!(%outcome, sqlstate, "will be attempted again");
+                tracing::info!(%outcome, sqlstate, "attempt failed, will be retried");
             }
-            Disposition::Released => tracing::info!("given back"),
+            Disposition::Released => tracing::info!("released"),
             Disposition::Lost => {
-                tracing::warn!("the claim was lost, nothing was committed or recorded");
+                tracing::warn!("claim lost, nothing was committed or recorded");
                 self.wakeup.reconcile();
             }
         }
@@ -220,7 +225,7 @@ impl Reader {
     }
 }
 
-/// What log lines about a task carry.
+/// Returns the span for log lines about a task.
 fn span(task: &ClaimedTask) -> tracing::Span {
     let claim = &task.claim;
     tracing::info_span!(
@@ -228,8 +233,8 @@ fn span(task: &ClaimedTask) -> tracing::Span {
     )
 }
 
-/// A task that was handed over in the very moment the offer was withdrawn still has to be run, or
-/// its first statement to fail.
+/// Takes tasks assigned at the moment of withdrawal: they have to be run, or their first statement
+/// has to fail.
 fn take_late_batch(mut answer: oneshot::Receiver<Vec<ClaimedTask>>) -> Option<Vec<ClaimedTask>> {
     answer.close();
     answer.try_recv().ok()

@@ -1,4 +1,5 @@
-//! Looks after the other workers: kills what a dead one left running, then gives its tasks back.
+//! Periodically reclaims the tasks of dead workers: terminates their backends, then releases their
+//! tasks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,14 +17,15 @@ use crate::poll::MAX_POLL_INTERVAL;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
-/// How soon to look again at a backend that was told to end.
+/// Time between two checks of a backend being terminated.
 const TERMINATE_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How often, before it is left to the next look at the others.
+/// Number of checks before the next attempt is left to the next poll.
 const TERMINATE_POLLS: u32 = 20;
-/// From then on: a backend that did not end at once may never, and every worker asks.
+/// Number of checks in later attempts: a backend that does not end at once may never end, and every
+/// worker asks.
 const TERMINATE_POLLS_REPEATED: u32 = 1;
 
-/// The reclaimer and all that it is given.
+/// Reclaims the tasks of dead workers.
 pub(crate) struct Reclaimer {
     pub(crate) orphan_timeout: Duration,
     pub(crate) control: Control,
@@ -33,8 +35,8 @@ pub(crate) struct Reclaimer {
 }
 
 impl Reclaimer {
-    /// Runs until the worker has ended. No leader: row locks with SKIP LOCKED let any number of
-    /// reclaimers share one dead worker's tasks.
+    /// Runs until the worker ends. There is no leader: row locks with SKIP LOCKED let any number of
+    /// reclaimers share the tasks of one dead worker.
     pub(crate) async fn run(self, mut peer_snapshots: watch::Receiver<PeerSnapshot>) {
         let mut detector = FailureDetector::new(self.orphan_timeout, MAX_POLL_INTERVAL * 5);
         let mut still_running = HashSet::new();
@@ -63,20 +65,20 @@ impl Reclaimer {
         }
     }
 
-    /// Kill before reclaim: the dead worker's SQL may run on to its natural end. `false`: some of it
-    /// does, and its task stays claimed.
+    /// Terminates backends before reclaiming, because the dead worker's SQL may otherwise run to
+    /// its end. Returns `false` if some of it still runs; its tasks stay claimed.
     async fn reclaim_worker(&self, dead: DeadWorker, polls: u32) -> Result<bool, QueueError> {
         let client = self.control.get().await?;
         for _ in 0..polls {
             match end_backends(&*client, dead).await {
                 Ok(0) => {}
                 Ok(ended) => {
-                    tracing::info!(worker = %dead.worker, ended, "ended backends of a dead worker");
+                    tracing::info!(worker = %dead.worker, ended, "terminated backends of a dead worker");
                 }
                 Err(error) => tracing::error!(
                     worker = %dead.worker, %error,
-                    "may not end the backends of a dead worker; its tasks wait until they are gone. \
-                     GRANT pg_signal_backend, pg_read_all_stats TO mill_worker"
+                    "cannot terminate the backends of a dead worker; its tasks wait until the \
+                     backends are gone. GRANT pg_signal_backend, pg_read_all_stats TO mill_worker;"
                 ),
             }
             let reclaimed = reclaim(&*client, dead).await?;

@@ -1,13 +1,13 @@
-//! The server that this worker is registered at, and the end of the sessions to an earlier one.
+//! Tracks the server at which the worker is registered, and closes sessions to a former server.
 //!
-//! A primary whose machine is frozen or cut off answers nothing, and no packet says that it never will. The
-//! heartbeat notices: it has a deadline, and its next session goes to the new primary. Nothing of the kind
-//! would happen to a claimer, a poller or a task's statement that waits for an answer of the old one. So when
-//! the control session comes to another server, all sessions that were opened before are closed, and what
-//! waits on them goes on as after any lost connection.
+//! A primary whose machine is frozen or cut off does not answer, and no packet reports that it
+//! never will. The heartbeat detects this: it has a deadline, and its next session connects to the
+//! new primary. The claimer, the poller and task statements have no such deadline and would wait
+//! for the old primary. Therefore, when the control session connects to another server, all earlier
+//! sessions are closed, and their users continue as after any lost connection.
 //!
-//! Claims wait for the registration: the other workers would take a worker that holds claims and is not
-//! registered for dead.
+//! Claims wait for the registration: the other workers would consider a worker dead that holds
+//! claims but is not registered.
 
 use std::sync::Arc;
 
@@ -15,28 +15,28 @@ use queue::server::Server;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Shared by everything in the process that has sessions.
+/// State of the registration, shared by all users of sessions in the process.
 #[derive(Clone, Default)]
 pub(crate) struct Registration(Arc<watch::Sender<State>>);
 
 #[derive(Default)]
 struct State {
-    /// Of the last registration.
+    /// Server of the last registration.
     server: Option<Server>,
-    /// Whether the control session that registered there lives.
+    /// Whether the control session of that registration is alive.
     current: bool,
-    /// Ends the sessions that are opened from now on.
+    /// Closes the sessions opened from now on.
     end: CancellationToken,
 }
 
 impl Registration {
-    /// The worker is registered at this server. If it was at another one before, every session that
-    /// was opened until now is closed.
+    /// Records a registration at `server`. If the previous registration was at another server,
+    /// closes all sessions opened so far.
     pub(crate) fn registered(&self, server: Server) {
         self.0.send_modify(|state| {
             if state.server.is_some_and(|before| before != server) {
                 tracing::warn!(
-                    "the queue is on another server now; closing the sessions to the old one"
+                    "the queue is on another server now; closing sessions to the former server"
                 );
                 std::mem::take(&mut state.end).cancel();
             }
@@ -45,24 +45,25 @@ impl Registration {
         });
     }
 
-    /// The control session is gone or does not answer.
+    /// Records that the control session is lost or does not answer.
     pub(crate) fn lost(&self) {
         self.0.send_modify(|state| state.current = false);
     }
 
-    /// Cancelled when a session that is opened now has to be closed. Ask before opening it.
+    /// Returns a token that is cancelled when a session opened now must be closed. Call this before
+    /// opening the session.
     pub(crate) fn end_of_session(&self) -> CancellationToken {
         self.0.borrow().end.clone()
     }
 
-    /// The server of the last registration, if it still stands.
+    /// Returns the server of the last registration if the registration is current.
     pub(crate) fn server(&self) -> Option<Server> {
         let state = self.0.borrow();
         state.server.filter(|_| state.current)
     }
 
-    /// Whether a session for tasks goes to the queue's database: a task elsewhere could not commit its
-    /// completion. `true` before the first registration.
+    /// Returns whether `server` has the queue's database: a task in another database could not
+    /// commit its completion. `true` before the first registration.
     pub(crate) fn same_database(&self, server: &Server) -> bool {
         self.0.borrow().server.is_none_or(|known| known.same_database(server))
     }

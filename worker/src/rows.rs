@@ -1,4 +1,4 @@
-//! What a statement returns: all rows counted, the first ones kept, the rest let go.
+//! Collects the rows that a statement returns: counts all rows and keeps the first ones.
 
 use serde_json::{Value, json};
 use tokio_postgres::{Row, SimpleQueryRow};
@@ -6,17 +6,17 @@ use tokio_postgres::{Row, SimpleQueryRow};
 use crate::decode::decode;
 use crate::notices::truncate;
 
-/// Rows that history keeps per attempt.
+/// Maximum number of rows in the history of an attempt.
 const MAX_ROWS: usize = 100;
-/// Their values in all, in bytes.
+/// Total size of their values, in bytes.
 const MAX_BYTES: usize = 32 * 1024;
-/// One value, in bytes.
+/// Size of a single value, in bytes.
 const MAX_BYTES_EACH: usize = 4 * 1024;
 
-/// What a value takes besides its text, in bytes: quotes and a comma, or null and a comma.
+/// Overhead of a value in addition to its text, in bytes: quotes and a comma, or null and a comma.
 const VALUE_BYTES: usize = 5;
 
-/// The first rows of the last result set, and the count over all statements.
+/// The first rows of the last result set, and the row count over all statements.
 #[derive(Default)]
 pub(crate) struct Rows {
     count: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// A new result set begins: it takes the place of the one before.
+    /// Begins a new result set, which replaces the previous one.
     pub(crate) fn begin<'a>(&mut self, columns: impl Iterator<Item = &'a str>) {
         self.columns = columns.map(|name| truncate(name, MAX_BYTES_EACH)).collect();
         self.kept.clear();
@@ -36,28 +36,28 @@ impl Rows {
         self.truncated = false;
     }
 
-    /// A statement is through, with this many rows returned or affected.
+    /// Ends a statement that returned or affected `count` rows.
     pub(crate) fn end(&mut self, count: u64) {
         self.count += count;
     }
 
-    /// The statement was explained: this is its plan, and these are its rows.
+    /// Records the plan and the row count of an explained statement.
     pub(crate) fn explained(&mut self, plan: Value, count: u64) {
         self.plan = Some(plan);
         self.count += count;
     }
 
-    /// The plan, if the statement was explained.
+    /// Returns the plan, if the statement was explained.
     pub(crate) fn take_plan(&mut self) -> Option<Value> {
         self.plan.take()
     }
 
-    /// A row in text format.
+    /// Adds a row in text format.
     pub(crate) fn push_text(&mut self, row: &SimpleQueryRow) {
         self.keep((0..row.len()).map(|i| row.try_get(i).ok().flatten().map(str::to_owned)));
     }
 
-    /// A row in binary format.
+    /// Adds a row in binary format.
     pub(crate) fn push_binary(&mut self, row: &Row) {
         self.keep((0..row.len()).map(|i| decode(row, i)));
     }
@@ -69,7 +69,7 @@ impl Rows {
         }
         let mut kept = Vec::new();
         for value in values {
-            // A row may have 1,664 columns: the room is counted out by the value.
+            // A row may have 1,664 columns, so the limit applies value by value.
             let room = MAX_BYTES_EACH.min(MAX_BYTES.saturating_sub(self.bytes));
             let value = value.map(|text| {
                 self.truncated |= text.len() > room && room < MAX_BYTES_EACH;
@@ -81,12 +81,12 @@ impl Rows {
         self.kept.push(Value::from(kept));
     }
 
-    /// How many rows there were.
+    /// Returns the number of rows returned or affected.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// What history keeps; `None` if no statement returned rows.
+    /// Returns the kept rows as JSON for the history; `None` if no statement returned rows.
     pub(crate) fn into_result(self) -> Option<Value> {
         (!self.columns.is_empty()).then(
             || json!({ "columns": self.columns, "rows": self.kept, "truncated": self.truncated }),

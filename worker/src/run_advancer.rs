@@ -1,5 +1,5 @@
-//! Brings runs forward: at once those of which a task has ended in this process, others when a look
-//! finds that they have something to take in.
+//! Advances runs: at once after a task of the run ends in this process, and otherwise when a poll
+//! finds pending events of a run.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
-/// The advancer and all that it is given.
+/// Advances runs.
 pub(crate) struct RunAdvancer {
     pub(crate) control: Control,
     pub(crate) wakeup: Arc<Wakeup>,
@@ -21,8 +21,8 @@ pub(crate) struct RunAdvancer {
 }
 
 impl RunAdvancer {
-    /// Runs until the worker has ended. Any number of workers advance side by side: each run's row is
-    /// locked meanwhile.
+    /// Runs until the worker ends. Any number of workers advance runs concurrently: each run's row
+    /// is locked meanwhile.
     pub(crate) async fn run(self) {
         loop {
             tokio::select! {
@@ -31,7 +31,7 @@ impl RunAdvancer {
             }
             for run in self.wakeup.runs_to_advance.take() {
                 if let Err(error) = self.advance(run).await {
-                    // The events are there still: the next look finds them.
+                    // The events remain pending: the next poll finds them.
                     tracing::warn!(%error, %run, "advancing a run failed");
                 }
             }
@@ -43,17 +43,17 @@ impl RunAdvancer {
             let advanced = async { advance(&*self.control.get().await?, run).await };
             let advanced = answered(advanced).await?;
             if advanced.released > 0 {
-                tracing::debug!(%run, tasks = advanced.released, "released");
+                tracing::debug!(%run, tasks = advanced.released, "enqueued tasks of a run");
                 self.metrics.run_tasks_enqueued(advanced.released);
                 self.wakeup.notify();
-                // One task this process takes itself, if a reader of it is free.
+                // This process takes a single task itself if it has an idle reader.
                 if advanced.released > 1 || !self.wakeup.is_idle() {
                     answered(async { notify(&*self.control.get().await?).await }).await?;
                 }
             }
             if let Some(state) = advanced.ended {
                 self.metrics.run_finished(state);
-                tracing::info!(%run, %state, "the run has ended");
+                tracing::info!(%run, %state, "run finished");
             }
             if !advanced.more {
                 return Ok(());

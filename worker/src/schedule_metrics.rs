@@ -1,4 +1,4 @@
-//! What the scheduler did, as metrics.
+//! Metrics of the scheduler.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use schedule::tick::TickSummary;
 
 use crate::metrics::add;
 
-/// 5 ms to 1 h.
+/// Buckets for delays, 5 ms to 1 h.
 const DELAY_SECONDS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
 
-/// Why a fire was not made.
+/// Reasons for skipping a fire.
 const REASONS: [&str; 3] = ["overlap", "missed", "error"];
 
-/// The metrics; a clone shares them.
+/// Metrics of the scheduler; clones share the values.
 #[derive(Clone)]
 pub(crate) struct ScheduleMetrics {
     fired: IntCounter,
@@ -27,7 +27,7 @@ pub(crate) struct ScheduleMetrics {
 }
 
 impl ScheduleMetrics {
-    /// All at zero.
+    /// Registers the metrics, all at zero.
     ///
     /// # Errors
     /// Never in practice: the names are constants.
@@ -37,25 +37,24 @@ impl ScheduleMetrics {
                 .and_then(|histogram| add(registry, histogram))
         };
         let skipped = IntCounterVec::new(
-            Opts::new("pgmill_schedule_skipped_total", "Fires that this worker did not make"),
+            Opts::new("pgmill_schedule_skipped_total", "Schedule fires that this worker skipped"),
             &["reason"],
         )?;
-        let fired =
-            IntCounter::new("pgmill_schedule_fires_total", "Runs that this worker has fired")?;
+        let fired = IntCounter::new("pgmill_schedule_fires_total", "Runs that this worker fired")?;
         let age = Gauge::new(
             "pgmill_schedule_tick_age_seconds",
-            "Since this worker last knew that no schedule was left to look at",
+            "Seconds since this worker last found no schedule left to tick",
         )?;
         let metrics = Self {
             fired: add(registry, fired)?,
             skipped: add(registry, skipped)?,
             delays: histogram(
                 "pgmill_schedule_fire_delay_seconds",
-                "From the instant of a fire to its tick, less its jitter",
+                "Time from the scheduled instant of a fire to its tick, less its jitter",
             )?,
             probes: histogram(
                 "pgmill_schedule_probe_seconds",
-                "Looks at what triggers a schedule, with their connection",
+                "Duration of trigger probes, including connect",
             )?,
             age: add(registry, age)?,
             last: Arc::default(),
@@ -66,7 +65,7 @@ impl ScheduleMetrics {
         Ok(metrics)
     }
 
-    /// Nothing is left to look at.
+    /// Records that no schedule is left to tick.
     pub(crate) fn nothing_due(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
@@ -93,7 +92,7 @@ impl ScheduleMetrics {
         self.skipped.with_label_values(&["overlap"]).inc_by(skipped.into());
     }
 
-    /// What is looked at when somebody asks.
+    /// Updates the age before a scrape.
     pub(crate) fn refresh(&self) {
         if let Some(at) = *self.last.lock().unwrap_or_else(PoisonError::into_inner) {
             self.age.set(at.elapsed().as_secs_f64());

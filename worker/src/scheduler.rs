@@ -1,4 +1,4 @@
-//! Ticks: fires schedules at the instant they are due, and looks at what triggers others.
+//! Fires schedules at the instant they are due, and evaluates the probes of triggered schedules.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,18 +18,18 @@ use crate::session::Session;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
-/// Probes that one worker runs at once: one that hangs keeps the others waiting only if there are
-/// as many of its kind.
+/// Maximum number of concurrent probes of one worker: a hanging probe delays others only if this
+/// many hang.
 const MAX_PROBES: usize = 8;
 
-/// The scheduler and all that it is given.
+/// Ticks schedules.
 #[derive(Clone)]
 pub(crate) struct Scheduler {
     control: Control,
-    /// Where probes run: they are somebody's SQL, as tasks are.
+    /// Login of probes, which are user SQL like tasks.
     probes: Login,
     probe_slots: Arc<Semaphore>,
-    /// Being measured, or waiting for a turn: probes that hang do not pile up.
+    /// Schedules with a probe running or waiting for a slot: hanging probes do not accumulate.
     in_progress: Arc<Mutex<HashSet<ScheduleId>>>,
     wakeup: Arc<Wakeup>,
     metrics: Metrics,
@@ -37,7 +37,7 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Probes run under the login of the tasks.
+    /// Creates a scheduler; `probes` is the login of tasks without a profile.
     pub(crate) fn new(
         control: Control,
         probes: Login,
@@ -50,7 +50,7 @@ impl Scheduler {
         Self { control, probes, probe_slots, in_progress, wakeup, metrics, shutdown }
     }
 
-    /// Runs until the worker drains. Any number of workers tick side by side.
+    /// Runs until the worker drains. Any number of workers tick concurrently.
     pub(crate) async fn run(self, mut next_tick: watch::Receiver<Option<Instant>>) {
         let mut backoff = Backoff::default();
         let mut tick_at = None;
@@ -72,7 +72,7 @@ impl Scheduler {
                         tick_at = next;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the tick of schedules failed");
+                        tracing::warn!(%error, "schedule tick failed");
                         tick_at = Some(Instant::now() + backoff.step());
                     }
                 },
@@ -80,7 +80,7 @@ impl Scheduler {
         }
     }
 
-    /// Does what is due; returns when something is again.
+    /// Ticks all due schedules; returns when the next schedule is due.
     async fn tick(&self) -> Result<Option<Instant>, QueueError> {
         loop {
             let done = answered(async {
@@ -103,7 +103,7 @@ impl Scheduler {
             }
         }
         self.metrics.schedules.nothing_due();
-        // What another worker has locked looks due until it commits.
+        // A schedule locked by another worker remains due until that worker commits.
         let least = Duration::from_millis(rand::rng().random_range(20..60));
         let next = answered(async { next_tick_in(&*self.control.get().await?).await }).await?;
         Ok(next.map(|wait| Instant::now() + wait.max(least)))
@@ -122,7 +122,8 @@ impl Scheduler {
         }
     }
 
-    /// Has a schedule measured and judged, unless the last look at it is not over: the next one comes.
+    /// Starts the evaluation of a schedule, unless the previous one is in progress; the next tick
+    /// repeats it.
     fn spawn_evaluation(&self, measure: ProbeRequest) {
         let id = measure.id;
         if !self.in_progress().insert(id) {
@@ -139,7 +140,7 @@ impl Scheduler {
         self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Measures what triggers a schedule, and has it judged.
+    /// Runs the probe of a schedule and evaluates its trigger.
     async fn evaluate(&self, measure: ProbeRequest) {
         let Ok(_slot) = self.probe_slots.acquire().await else { return };
         let begun = Instant::now();
@@ -149,12 +150,12 @@ impl Scheduler {
         };
         self.metrics.schedules.record_probe(begun.elapsed(), found.is_ok());
         if let Err(error) = &found {
-            tracing::debug!(schedule = measure.name, error, "the probe failed");
+            tracing::debug!(schedule = measure.name, error, "trigger probe failed");
         }
         match answered(self.record_measurement(&measure, found)).await {
             Ok((fired, skipped)) => self.metrics.schedules.record_evaluation(fired, skipped),
             Err(error) => {
-                tracing::warn!(%error, schedule = measure.name, "judging a schedule failed");
+                tracing::warn!(%error, schedule = measure.name, "evaluating a trigger failed");
             }
         }
     }

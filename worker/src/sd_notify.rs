@@ -1,8 +1,8 @@
-//! What the service manager is told: datagrams to the socket that `NOTIFY_SOCKET` names, as systemd
-//! and some others understand them. Without that variable nobody is told anything.
+//! Notifies the service manager in the sd_notify protocol, with datagrams to the socket in
+//! `NOTIFY_SOCKET`. Without that variable, nothing is sent.
 //!
-//! Invariant: a database that does not answer is no reason to be ended. Whether the loops of this process turn
-//! is said at the end of every attempt to beat, however it went, and no attempt takes longer than a bound.
+//! Invariant: the watchdog must not kill a worker because the database does not answer. Every
+//! heartbeat attempt, successful or not, ends with a watchdog message, and its duration is bounded.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,23 +10,23 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The manager's queue may be full; the worker has other things to do than to wait for long.
+/// Limit for a send while the manager's queue is full: the worker must not wait for long.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Told of the stop on top of what the stop may take.
+/// Added to the announced duration of the shutdown.
 const STOP_MARGIN: Duration = Duration::from_secs(15);
 
-/// Whoever started this process and wants to hear of it.
+/// Connection to the service manager, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct SdNotify {
     socket: Option<Arc<(UnixDatagram, SocketAddr)>>,
-    /// It ends the process if it hears nothing for so long.
+    /// The manager kills the process if no watchdog message arrives within this time.
     watchdog: Option<Duration>,
 }
 
 impl SdNotify {
-    /// As the environment says.
-    #[expect(clippy::disallowed_methods, reason = "no settings, but the manager's own protocol")]
+    /// Reads `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
+    #[expect(clippy::disallowed_methods, reason = "protocol of the service manager, not settings")]
     pub(crate) fn from_environment() -> Self {
         let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
             return Self::default();
@@ -34,7 +34,7 @@ impl SdNotify {
         let socket = match connect(&path) {
             Ok(socket) => Some(Arc::new(socket)),
             Err(error) => {
-                tracing::warn!(?path, %error, "cannot tell the service manager anything");
+                tracing::warn!(?path, %error, "cannot notify the service manager");
                 None
             }
         };
@@ -44,32 +44,33 @@ impl SdNotify {
         Self { socket, watchdog }
     }
 
-    /// Warns if an attempt to beat may take longer than the watchdog waits.
+    /// Warns if a heartbeat attempt may take longer than the watchdog timeout.
     pub(crate) fn warn_if_watchdog_is_short(&self, longest: Duration) {
         if let Some(watchdog) = self.watchdog.filter(|watchdog| *watchdog <= longest) {
             tracing::warn!(
                 ?watchdog,
                 ?longest,
-                "the watchdog is impatient: this worker may be well and say nothing for longer"
+                "watchdog timeout is too short: a healthy worker may send nothing for longer"
             );
         }
     }
 
-    /// It claims from now on.
+    /// Reports that the worker claims tasks.
     pub(crate) fn ready(&self, readers: u32) {
         self.send(&format!("READY=1\nSTATUS={readers} readers"));
     }
 
-    /// Its loops turn.
+    /// Reports that the worker is alive.
     pub(crate) fn alive(&self, status: &str) {
         self.send(&format!("WATCHDOG=1\nSTATUS={status}"));
     }
 
-    /// It claims no more, and will have ended after `patience`.
+    /// Reports that the worker drains and ends within `patience`.
     pub(crate) fn stopping(&self, running: usize, patience: Duration) {
         let micros = (patience + STOP_MARGIN).as_micros();
+        let tasks = if running == 1 { "task" } else { "tasks" };
         self.send(&format!(
-            "STOPPING=1\nSTATUS=draining, {running} tasks running\nEXTEND_TIMEOUT_USEC={micros}"
+            "STOPPING=1\nSTATUS=draining, {running} {tasks} running\nEXTEND_TIMEOUT_USEC={micros}"
         ));
     }
 
@@ -77,12 +78,12 @@ impl SdNotify {
         let Some(socket) = &self.socket else { return };
         let (socket, address) = &**socket;
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            tracing::debug!(%error, "the service manager was not told");
+            tracing::debug!(%error, "could not notify the service manager");
         }
     }
 }
 
-/// A socket of one's own, and where to send.
+/// Returns an unbound socket and the manager's address.
 fn connect(path: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
     let socket = UnixDatagram::unbound()?;
     socket.set_write_timeout(Some(SEND_TIMEOUT))?;

@@ -1,5 +1,5 @@
-//! The session of a reader: apart from the control sessions, used by one task at a time, and clean
-//! between tasks.
+//! The session of a reader: separate from the control sessions, used by one task at a time, and
+//! reset between tasks.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -34,56 +34,56 @@ SELECT a.pid, a.backend_start, current_setting('application_name'),
         WHERE e.extname = 'dblink')
 FROM pg_stat_get_activity(pg_backend_pid()) AS a";
 
-/// Forgets all that a task leaves in its session: cursors, role, settings, prepared statements, LISTEN,
-/// temporary tables, sequence values, locks. DISCARD ALL does the same and drops cached plans too,
-/// which hold nothing of the task's: planning the completion anew each time took ten times as long
-/// (0.49 ms) as running it.
+/// Discards all state that a task leaves in its session: cursors, role, settings, prepared
+/// statements, LISTEN, temporary tables, sequence values, locks. DISCARD ALL would also drop cached
+/// plans, which contain nothing of the task: replanning the completion each time took ten times as
+/// long (0.49 ms) as executing it.
 const RESET_SESSION: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
     UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES";
 const UNLOCK: &str = "pg_catalog.pg_advisory_unlock_all()";
 
-/// First column of the one result set at the border between two tasks: what comes before is the
-/// task's.
+/// First column of the result set that marks the boundary between two tasks: all results before it
+/// belong to the first task.
 pub(crate) const TASK_BOUNDARY: &str = "mill_task_boundary";
 
-/// Where a task of a shared transaction begins.
+/// Savepoint at the start of each task of a shared commit.
 const SAVEPOINT: &str = "SAVEPOINT mill_task";
 
-/// How a transaction ended.
+/// Result of a COMMIT.
 pub(crate) struct CommitResult {
-    /// Whether what the tasks did is committed.
+    /// Whether the effects of the tasks are committed.
     pub(crate) committed: Result<(), Error>,
-    /// Nothing of the tasks is left in the session.
+    /// Whether the session has been reset.
     pub(crate) clean: bool,
 }
 
-/// For what a session does outside of a task.
+/// Limit for the session's own operations, outside a task.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A live connection under the login of the tasks.
+/// An open session under a task login.
 pub(crate) struct Session {
     client: Client,
     identity: SessionIdentity,
-    /// Its application_name.
+    /// The session's application_name.
     name: String,
     standard_strings: bool,
-    /// The schema of dblink, if the database has it: its connections survive every reset.
+    /// Schema of the dblink extension, if installed: its connections survive every reset.
     dblink: Option<String>,
     target: Target,
     notices: Notices,
     server: Server,
     closed: CancellationToken,
-    /// The next task gets a new session: something may be left behind that a reset does not reach.
+    /// The next task gets a new session: this one may have state that a reset does not discard.
     retired: bool,
 }
 
 impl Session {
-    /// Connects. The connection is driven by a task of `tracker`, which keeps the notices, until the
-    /// worker comes to be registered at another server.
+    /// Connects. A task of `tracker` drives the connection and collects the notices, until the
+    /// worker is registered at another server.
     ///
     /// # Errors
-    /// Why the server could not be reached, or what it refused; another database than the queue's; a
-    /// superuser's login, unless that is allowed.
+    /// The server is unreachable or refuses the connection; the database is not the queue's; the
+    /// login is a superuser and this is not allowed.
     pub(crate) async fn open(
         login: &Login,
         registration: &Registration,
@@ -130,60 +130,61 @@ impl Session {
         })
     }
 
-    /// Backend pid and start.
+    /// Returns the backend's pid and start time.
     pub(crate) fn identity(&self) -> SessionIdentity {
         self.identity
     }
 
-    /// Where it goes.
+    /// Returns the session's server and database.
     pub(crate) fn server(&self) -> Server {
         self.server
     }
 
-    /// The client, for the task's own statements.
+    /// Returns the client, for the task's own statements.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What the running task has raised.
+    /// Returns the notices of the running task.
     pub(crate) fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// Whether the connection has ended.
+    /// Returns whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed() || self.closed.is_cancelled()
     }
 
-    /// Resolves when the connection has ended.
+    /// Resolves when the connection is closed.
     pub(crate) async fn ended(&self) {
         self.closed.cancelled().await;
     }
 
-    /// No task comes after this one.
+    /// Marks the session as not reusable for another task.
     pub(crate) fn retire(&mut self) {
         self.retired = true;
     }
 
-    /// Opens the task's transaction and tells it who it is, in one flight with whatever is sent
-    /// next. Returns the transaction's id. The completion writes in it, whatever the database's
-    /// default for new transactions is.
+    /// Opens the task's transaction and sets the task's settings, in one pipeline with the next
+    /// message. Returns the transaction id. The transaction is READ WRITE, because the completion
+    /// writes in it, regardless of the database's default.
     pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
         let begin = format!("{BEGIN}; SELECT {}, {XACT}", task_settings(claim, true));
         let answers = self.client.simple_query_raw(&begin).await?;
         Ok(last_value(answers).await?.unwrap_or_default())
     }
 
-    /// As [`Session::begin`], for the first of several tasks in one transaction. Only sends.
+    /// As [`Session::begin`], for the first task of a shared commit. Does not wait for the answer.
     pub(crate) async fn begin_shared(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
         let begin = format!("{BEGIN}; {SAVEPOINT}; SELECT {}, {XACT}", self.begin_task(claim));
         self.client.simple_query_raw(&begin).await
     }
 
-    /// Sends a statement of a shared transaction, and after it in the same message the border to the
-    /// next task, if one follows: nothing passes it but the transaction itself.
+    /// Sends a statement of a shared commit and, in the same message, the boundary to the next
+    /// task, if there is one. No state crosses the boundary except the transaction itself.
     ///
-    /// A statement that fails takes its border along, so that its savepoint is the last one then.
+    /// If the statement fails, the boundary is not executed, and its savepoint remains the last
+    /// one.
     pub(crate) async fn send_shared(
         &self,
         statement: &str,
@@ -198,8 +199,8 @@ impl Session {
         self.client.simple_query_raw(&statement).await
     }
 
-    /// Undoes the last task of a shared transaction, and only that. What no savepoint takes back is
-    /// forgotten.
+    /// Rolls back only the last task of a shared commit, and discards session state that a
+    /// savepoint does not restore.
     pub(crate) async fn roll_back_last(&self) -> Result<(), Error> {
         let rollback = format!(
             "/* worker.rollback_task */ ROLLBACK TO {SAVEPOINT}; {RESET_SESSION}; SELECT {UNLOCK}"
@@ -207,7 +208,7 @@ impl Session {
         self.client.batch_execute(&rollback).await
     }
 
-    /// The next task takes the place of an undone one. Only sends.
+    /// Begins the next task after a rollback. Does not wait for the answer.
     pub(crate) async fn begin_next(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
         let begin = format!("/* worker.begin_next */ SELECT {}", self.begin_task(claim));
         self.client.simple_query_raw(&begin).await
@@ -218,20 +219,20 @@ impl Session {
         format!("{}, {named}", task_settings(claim, true))
     }
 
-    /// What the session is called while it runs the task inside a shared transaction: the server
-    /// tells the client of each change, between one task's notices and the next one's.
+    /// Returns the session's application_name while it runs the task in a shared commit. The server
+    /// reports each change to the client, between the notices of one task and those of the next.
     pub(crate) fn owner(&self, claim: &Claim) -> String {
         format!("{} task {}", self.name, claim.id())
     }
 
-    /// Whether the scanner reads strings as this session does: where it may not, tasks that slip a
-    /// COMMIT past it must not take others along. And whether everything that a task leaves can be
-    /// forgotten in the middle of a transaction.
+    /// Returns whether tasks may share a transaction in this session. The session must parse string
+    /// literals as the scanner does, so that no task hides a COMMIT from it; and all state that a
+    /// task leaves must be discardable inside a transaction, which excludes dblink connections.
     pub(crate) fn may_share(&self) -> bool {
         self.standard_strings && self.dblink.is_none()
     }
 
-    /// Tells a task without a transaction of its own who it is.
+    /// Sets the settings of a task that has no transaction of its own.
     pub(crate) async fn set_task_settings(&self, claim: &Claim) -> Result<(), Error> {
         self.client
             .batch_execute(&format!(
@@ -241,16 +242,16 @@ impl Session {
             .await
     }
 
-    /// Ends whatever is open and forgets all that the task left. Two messages: the second does its
-    /// work whatever becomes of the first.
+    /// Rolls back an open transaction and discards all state of the task. Sends two messages, so
+    /// that the second one is executed even if the first one fails.
     pub(crate) async fn reset(&mut self) {
         let reset = future::join(self.client.batch_execute("ROLLBACK"), self.discard_state());
         let done = timeout(PATIENCE, reset).await;
         self.retired |= done.is_err() || done.is_ok_and(|(ended, rest)| ended.and(rest).is_err());
     }
 
-    /// The completions, COMMIT and the reset in one flight. A completion that fails aborts the
-    /// transaction, and COMMIT ends an aborted transaction by rolling it back.
+    /// Sends the completions, COMMIT and the reset in one pipeline. A completion that fails aborts
+    /// the transaction, and COMMIT rolls back an aborted transaction.
     pub(crate) async fn complete_and_commit(
         &self,
         successes: &[Success<'_>],
@@ -269,7 +270,7 @@ impl Session {
             .await
     }
 
-    /// COMMIT and the reset after it, in one message. `true`: COMMIT was carried out, whatever became
+    /// Sends COMMIT and the reset in one message. Returns `true` if COMMIT was executed, regardless
     /// of the reset.
     async fn commit(&self) -> (bool, Result<(), Error>) {
         let mut ended = false;
@@ -285,7 +286,7 @@ impl Session {
         (ended, all)
     }
 
-    /// The session, if another task may use it.
+    /// Returns the session if another task may use it.
     pub(crate) async fn reusable(self) -> Option<Self> {
         if !self.retired
             && let Some(schema) = &self.dblink
@@ -300,21 +301,21 @@ impl Session {
         (!self.retired && !self.is_closed()).then_some(self)
     }
 
-    /// By what the running statement can be cancelled.
+    /// Returns a handle that cancels the running statement.
     pub(crate) fn canceller(&self) -> Canceller {
         Canceller { token: self.client.cancel_token(), target: self.target.clone() }
     }
 }
 
-/// What a task reads of itself, and what most tasks read: the session starts with that and is reset to
-/// it, so that it need not be told.
+/// Settings that describe the task, with the most common values: the session starts with these
+/// values and is reset to them, so that they need not be sent.
 const DEFAULT_TASK_SETTINGS: [(&str, &str); 3] =
     [("mill.attempt", "1"), ("mill.queue", "default"), ("mill.name", "")];
 
-/// Readable by the task's SQL: `current_setting('mill.task_id')`. `local`: until the transaction's end,
-/// else until the reset after the task. Expressions for a SELECT, in one message with what stands before
-/// it; SET would be faster by some microseconds, but pg_stat_statements keeps an entry for each of its
-/// texts.
+/// Returns SELECT expressions that set the task's settings, readable by its SQL as
+/// `current_setting('mill.task_id')`. `local` settings last until the end of the transaction,
+/// others until the reset after the task. SET would be some microseconds faster, but
+/// pg_stat_statements would keep an entry for each different value.
 fn task_settings(claim: &Claim, local: bool) -> String {
     let mut settings = set("mill.task_id", &claim.id().to_string(), local);
     let attempt = claim.attempt().to_string();
@@ -332,10 +333,10 @@ fn set(setting: &str, value: &str, local: bool) -> String {
     format!("pg_catalog.set_config('{setting}', {}, {local})", escape_literal(value))
 }
 
-/// The last column of the last row.
+/// Returns the last column of the last row.
 ///
 /// # Errors
-/// The server's or the connection's.
+/// Returns the error of the server or the connection.
 pub(crate) async fn last_value(answers: SimpleQueryStream) -> Result<Option<String>, Error> {
     let mut answers = pin!(answers);
     let mut value = None;
@@ -347,7 +348,8 @@ pub(crate) async fn last_value(answers: SimpleQueryStream) -> Result<Option<Stri
     Ok(value)
 }
 
-/// Ends the connections of dblink, the one without a name last: there may be none (08003).
+/// Returns SQL that closes the connections of dblink, the unnamed one last: it may not exist
+/// (08003).
 fn disconnect(schema: &str) -> String {
     format!(
         "/* worker.disconnect_dblink */ DO $mill$
@@ -372,36 +374,36 @@ pub(crate) struct Canceller {
 }
 
 impl Canceller {
-    /// Asks the server to cancel what the session runs. It may come too late, and then hits the
-    /// session's next statement: a session that was cancelled is never used again.
+    /// Asks the server to cancel the session's statement. A late request would hit the session's
+    /// next statement, so a cancelled session is never used again.
     pub(crate) async fn cancel(&self, patience: Duration) {
         let sent = timeout(patience, queue::connect::cancel(&self.token, &self.target));
         match sent.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "could not send a cancel request"),
-            Err(_) => tracing::warn!("a cancel request took longer than {patience:?}"),
+            Err(_) => tracing::warn!("a cancel request timed out after {patience:?}"),
         }
     }
 }
 
-/// Why there is no session.
+/// Reason why a session could not be opened.
 #[derive(Debug)]
 pub(crate) enum SessionError {
     Connect(ConnectError),
     Query(Error),
     Queue(QueueError),
-    /// The login of this name is one.
+    /// The login of this name is a superuser.
     Superuser(String),
-    /// This target is another database than the queue's.
+    /// This target is not the queue's database.
     OtherDatabase(String),
-    /// The server accepted the connection and said nothing.
+    /// The server accepted the connection but did not answer.
     NoAnswer,
-    /// The worker is registered at another server by now.
+    /// The worker is registered at another server now.
     Moved,
 }
 
 impl SessionError {
-    /// Whether only another configuration helps.
+    /// Returns whether the error persists until the configuration changes.
     pub(crate) fn lasting(&self) -> bool {
         matches!(self, Self::Superuser(_) | Self::OtherDatabase(_))
     }
@@ -414,7 +416,7 @@ impl std::fmt::Display for SessionError {
             Self::Query(error) => f.write_str(&queue::database_message(error)),
             Self::Queue(error) => error.fmt(f),
             Self::Superuser(login) => {
-                write!(f, "tasks would run as \"{login}\", who is superuser")
+                write!(f, "tasks would run as \"{login}\", which is a superuser")
             }
             Self::OtherDatabase(target) => {
                 write!(f, "tasks would run in another database than the queue's: {target}")
@@ -454,18 +456,18 @@ impl From<SessionError> for QueueError {
             SessionError::OtherDatabase(_) => Self::Refused {
                 message: error.to_string(),
                 hint: Some(
-                    "a task and its completion commit in one transaction: let --task-url and [run_as.NAME] \
-                     name the same server and database as --database-url"
+                    "A task and its completion commit in one transaction. Use the same server and \
+                     database in --task-url and [run_as.NAME] as in --database-url."
                         .to_owned(),
                 ),
             },
             SessionError::Superuser(_) => Self::Refused {
                 message: error.to_string(),
                 hint: Some(
-                    "Give tasks a login of their own: CREATE ROLE mill_tasks LOGIN PASSWORD '…'; \
+                    "Use a separate login for tasks: CREATE ROLE mill_tasks LOGIN PASSWORD '…'; \
                      GRANT … ON your own tables TO mill_tasks; worker --task-url \
-                     'postgres://mill_tasks@…'. Or allow it, where nobody else enqueues: \
-                     --allow-superuser"
+                     'postgres://mill_tasks@…'. If only trusted users enqueue tasks, \
+                     --allow-superuser permits it."
                         .to_owned(),
                 ),
             },
@@ -473,7 +475,7 @@ impl From<SessionError> for QueueError {
     }
 }
 
-/// Moves the bytes and keeps the notices.
+/// Drives the connection and collects the notices.
 async fn drive(mut connection: Connection, notices: Notices, closed: CancellationToken) {
     let _ended = closed.drop_guard();
     loop {

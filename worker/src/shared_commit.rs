@@ -1,10 +1,11 @@
-//! Several short tasks of one queue in one transaction: a shared commit.
+//! Shared commit: runs several short tasks of one queue in one transaction.
 //!
-//! Each task has its own savepoint and its own fenced completion, and between two tasks the session
-//! forgets all that it forgets between two transactions. In a group a task either succeeds or is
-//! rolled_back and run again alone: whatever goes wrong, its group is never the reason that is recorded.
+//! Each task has its own savepoint and its own fenced completion, and the session is reset between
+//! two tasks as between two transactions. A task of a shared commit either succeeds, or is rolled
+//! back and run again alone: an error caused by the shared commit is never recorded for a task.
 //!
-//! All goes out in one flight, and the completion of all that went well, with COMMIT, in a second.
+//! All statements are sent in one pipeline; the completions of the executed tasks and COMMIT follow
+//! in a second one.
 
 use std::time::{Duration, Instant};
 
@@ -24,26 +25,26 @@ use crate::session::{Session, last_value};
 use crate::statement::read_results;
 use crate::supervise::{Supervised, Supervisor};
 
-/// A group that takes this many budgets is stopped: its tasks are not as short as was thought, or
-/// wait for one another.
+/// A shared commit is stopped after this many budgets: its tasks are longer than assumed, or wait
+/// for each other.
 const MAX_BUDGETS: u32 = 10;
 
-/// What became of the tasks of a group.
+/// The tasks of a shared commit, by result.
 #[derive(Default)]
 pub(crate) struct SharedCommit {
     /// Committed.
     pub(crate) succeeded: Vec<(ClaimedTask, Duration)>,
-    /// Without effect; each has to be run alone.
+    /// Rolled back; each has to be run alone.
     pub(crate) rolled_back: Vec<ClaimedTask>,
-    /// Never begun, because one before it took too long.
+    /// Not started because an earlier task took too long.
     pub(crate) not_started: Vec<ClaimedTask>,
-    /// Not this worker's any more.
+    /// The claim was lost.
     pub(crate) lost: Vec<ClaimedTask>,
-    /// The tasks of this queue had better run alone for a while.
+    /// The tasks of this queue should run alone for a while.
     pub(crate) slow: bool,
 }
 
-/// A task on its way executed the group.
+/// A task in the pipeline.
 struct PipelinedTask {
     task: ClaimedTask,
     state: TaskState,
@@ -51,7 +52,7 @@ struct PipelinedTask {
 
 enum TaskState {
     NotStarted,
-    /// Its statement is executed; `until`: from the begin of the transaction.
+    /// The statement is executed. `until`: time since the start of the transaction.
     Executed {
         rows: Rows,
         until: Duration,
@@ -59,9 +60,9 @@ enum TaskState {
     RolledBack,
 }
 
-/// Whether the task may run in one transaction with others. Not with effects that no savepoint
-/// undoes, nor with what outlasts one: the mode of constraints, or a timeout below the time_limit with
-/// the group. Parameters take a round trip of their own.
+/// Returns whether the task may share a transaction. Excluded are effects that a savepoint does not
+/// undo, constraint modes, which outlast a savepoint, timeouts below the time limit of the shared
+/// commit, and parameters, which need their own round trip.
 pub(crate) fn may_share(task: &ClaimedTask) -> bool {
     let claim = &task.claim;
     let Some(budget) = task.shared_commit_budget else { return false };
@@ -75,15 +76,16 @@ pub(crate) fn may_share(task: &ClaimedTask) -> bool {
         && !mentions_constraints(claim.statement())
 }
 
-/// SET CONSTRAINTS reaches to the end of the transaction, and nothing takes it back. Wherever the word
-/// stands: a body of DO may say it too.
+/// Returns whether the statement contains the word "constraints" anywhere, also in the body of DO.
+/// SET CONSTRAINTS lasts until the end of the transaction and cannot be undone.
 fn mentions_constraints(statement: &str) -> bool {
     let word = b"constraints";
     statement.as_bytes().windows(word.len()).any(|found| found.eq_ignore_ascii_case(word))
 }
 
 impl Executor {
-    /// Runs the tasks, one after another, in one transaction. The session comes back clean, or spent.
+    /// Runs the tasks one after another in one transaction. Afterwards the session is clean or
+    /// retired.
     pub(crate) async fn run_shared_commit(
         &self,
         session: &mut Session,
@@ -112,7 +114,7 @@ impl Executor {
                 session.reset().await;
                 roll_back_all(runs)
             }
-            // Nothing of it can commit; it may hold locks, on which the tasks themselves would wait.
+            // The transaction cannot commit, but may hold locks that would block the tasks.
             Some(Err(ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_))) | None => {
                 session.retire();
                 self.control.ensure_gone(session.identity()).await;
@@ -123,7 +125,7 @@ impl Executor {
         result
     }
 
-    /// Commits those that are executed.
+    /// Commits the executed tasks.
     async fn commit_all(
         &self,
         session: &mut Session,
@@ -162,7 +164,7 @@ impl Executor {
         result
     }
 
-    /// What the answer to COMMIT means for each of the tasks.
+    /// Derives the result of each task from the answer to COMMIT.
     async fn apply_commit(
         &self,
         session: &mut Session,
@@ -184,7 +186,7 @@ impl Executor {
             result.rolled_back.extend(executed.into_iter().map(|executed| executed.task));
             return;
         }
-        // The answer to COMMIT never came: the tasks' rows know.
+        // The answer to COMMIT is missing: the tasks' rows show the result.
         session.retire();
         for ExecutedTask { task, ran, .. } in executed {
             match self.control.resolve_commit(&task.claim).await {
@@ -195,7 +197,8 @@ impl Executor {
         }
     }
 
-    /// Orders to single tasks wait until the group is over, a second at most.
+    /// Returns a supervisor for the shared commit. Stop signals for single tasks wait until the
+    /// shared commit ends, at most a second.
     fn shared_commit_supervisor<'a>(
         &'a self,
         session: &Session,
@@ -213,7 +216,7 @@ impl Executor {
     }
 }
 
-/// A task whose statement is executed.
+/// A task whose statement is executed but not committed.
 struct ExecutedTask {
     task: ClaimedTask,
     until: Duration,
@@ -221,7 +224,7 @@ struct ExecutedTask {
     report: Report,
 }
 
-/// Runs the tasks in the order they stand in. Returns the transaction's id.
+/// Runs the tasks in order. Returns the transaction id.
 async fn run_all(
     session: &mut Session,
     runs: &mut [PipelinedTask],
@@ -236,8 +239,8 @@ async fn run_all(
     Ok(xact.unwrap_or_default())
 }
 
-/// Sends the tasks in one flight. Of the first that fails, what it did is rolled_back; those after it wait
-/// for the next flight. Returns how many were run.
+/// Sends the tasks in one pipeline. Rolls back the first task that fails; the tasks after it wait
+/// for the next pipeline. Returns the number of tasks run.
 async fn run_pipeline(
     session: &mut Session,
     runs: &mut [PipelinedTask],
@@ -261,7 +264,7 @@ async fn run_pipeline(
         match read_results(statement, &mut rows).await {
             Ok(()) => run.state = TaskState::Executed { rows, until: begun.elapsed() },
             Err(ExecutionError::Database(_)) => {
-                // The server refuses the rest of the flight until it is back at the savepoint.
+                // The server refuses the rest of the pipeline until the rollback to the savepoint.
                 session.roll_back_last().await?;
                 run.state = TaskState::RolledBack;
                 return Ok(n + 1);
@@ -272,7 +275,7 @@ async fn run_pipeline(
     Ok(runs.len())
 }
 
-/// Those that are executed, with what they leave in history, and the others.
+/// Separates the executed tasks, with their reports for the history, from the other tasks.
 fn partition(session: &Session, runs: Vec<PipelinedTask>) -> (Vec<ExecutedTask>, SharedCommit) {
     let Some(mut notices) = session.notices().take_owned() else {
         return (Vec::new(), roll_back_all(runs));
@@ -304,14 +307,14 @@ fn partition(session: &Session, runs: Vec<PipelinedTask>) -> (Vec<ExecutedTask>,
         }
     }
     if !notices.is_empty() {
-        // Raised by a task that gave the session another name: nobody knows which.
+        // Raised by an unknown task, one that changed application_name.
         result.slow = true;
         result.rolled_back.extend(executed.drain(..).map(|executed| executed.task));
     }
     (executed, result)
 }
 
-/// Nothing has had an effect.
+/// Marks all started tasks as rolled back.
 fn roll_back_all(runs: Vec<PipelinedTask>) -> SharedCommit {
     let mut result = SharedCommit { slow: true, ..SharedCommit::default() };
     for PipelinedTask { task, state } in runs {

@@ -1,4 +1,5 @@
-//! How a worker ends: first it claims no more, then its tasks finish, then they are cancelled.
+//! Shutdown in steps: the worker stops claiming, running tasks finish, the remaining tasks are
+//! cancelled.
 
 use std::time::Duration;
 
@@ -8,29 +9,29 @@ use tokio_util::task::TaskTracker;
 
 use crate::in_flight::InFlight;
 
-/// How long cancelled statements may take to end, and their tasks to go back.
+/// Time for cancelled statements to end and for their tasks to be released.
 pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The steps, each told to everybody who waits for it.
+/// The steps of a shutdown, as cancellation tokens.
 #[derive(Clone, Default)]
 pub(crate) struct Shutdown {
-    /// Claim no more.
+    /// Stop claiming.
     pub(crate) drain: CancellationToken,
-    /// The readers are done: beat, reclaim and serve metrics no more.
+    /// All readers have finished: stop heartbeat, reclaimer and metrics.
     pub(crate) end: CancellationToken,
 }
 
-/// SIGTERM and SIGINT.
+/// Receives SIGTERM and SIGINT.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// From now on the signals end the process this way and no other.
+    /// Installs the handlers, which replace the default action of both signals.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// Returns an error if the operating system refuses a handler.
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -38,7 +39,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -47,8 +48,8 @@ impl Signals {
     }
 }
 
-/// Waits for the readers: up to `grace` for their tasks to finish, then for the cancelled
-/// statements to end and go back. A second signal skips the grace.
+/// Waits up to `shutdown_timeout` for running tasks to finish, then cancels the rest and waits up
+/// to [`CANCEL_TIMEOUT`] for their release. A second signal skips the first wait.
 pub(crate) async fn wait_for_readers(
     readers: &TaskTracker,
     in_flight: &InFlight,
@@ -60,17 +61,23 @@ pub(crate) async fn wait_for_readers(
     tracing::info!(running, ?shutdown_timeout, "draining");
     tokio::select! {
         () = readers.wait() => return,
-        signal = signals.next() => tracing::warn!(signal, "second signal, cancelling now"),
-        () = tokio::time::sleep(shutdown_timeout) => tracing::warn!("the grace is over, cancelling"),
+        signal = signals.next() => {
+            tracing::warn!(signal, "second signal received, cancelling running tasks");
+        }
+        () = tokio::time::sleep(shutdown_timeout) => {
+            tracing::warn!("grace period expired, cancelling running tasks");
+        }
     }
     in_flight.stop_all();
     tokio::select! {
         () = readers.wait() => {}
-        signal = signals.next() => tracing::error!(signal, "third signal, leaving claims behind"),
+        signal = signals.next() => {
+            tracing::error!(signal, "third signal received, exiting without releasing claims");
+        }
         () = tokio::time::sleep(CANCEL_TIMEOUT) => {
             tracing::error!(
                 running = in_flight.count(),
-                "cannot give claims back, leaving them to the other workers"
+                "could not release claims in time, leaving them to the other workers"
             );
         }
     }

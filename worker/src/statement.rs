@@ -1,5 +1,5 @@
-//! Sending a task's SQL and reading what comes back, as a stream: a result of any size passes
-//! through a bounded buffer.
+//! Sends a task's SQL and reads the result as a stream, so that a result of any size passes through
+//! a bounded buffer.
 
 use std::pin::pin;
 
@@ -13,13 +13,13 @@ use crate::params::Param;
 use crate::rows::Rows;
 use crate::session::{Session, TASK_BOUNDARY};
 
-/// Object ids from here on belong to types that somebody made.
+/// First object id of types that are not built in.
 const FIRST_CUSTOM_OID: u32 = 16384;
 
-/// The task's whole statement inside its own transaction. Returns the transaction's id.
+/// Runs the task's whole statement inside its own transaction. Returns the transaction id.
 ///
 /// # Errors
-/// The task's or the connection's; the transaction is still open.
+/// Returns the error of the statement or the connection; the transaction is still open.
 pub(crate) async fn in_transaction(
     session: &mut Session,
     claim: &Claim,
@@ -35,7 +35,7 @@ pub(crate) async fn in_transaction(
         with_params(session, claim.statement(), claim, rows).await?;
         return Ok(xact);
     }
-    // One flight: BEGIN, the announcement, the statement.
+    // One pipeline: BEGIN, the task's settings, the statement.
     let statement = session.client().simple_query_raw(claim.statement());
     let (xact, stream) = future::join(session.begin(claim), statement).await;
     let xact = xact?;
@@ -43,10 +43,10 @@ pub(crate) async fn in_transaction(
     Ok(xact)
 }
 
-/// The task's statements one by one, each on its own.
+/// Runs the task's statements one by one, each in its own transaction.
 ///
 /// # Errors
-/// Of the first statement that fails; those before it have had their effect.
+/// Returns the error of the first statement that fails; earlier statements have taken effect.
 pub(crate) async fn one_by_one(
     session: &mut Session,
     claim: &Claim,
@@ -68,10 +68,10 @@ pub(crate) async fn one_by_one(
     Ok(())
 }
 
-/// Reads what a statement returns, as far as the border to the next task, to its end.
+/// Reads the results to their end. Keeps the results before the task boundary.
 ///
 /// # Errors
-/// The server's or the connection's.
+/// Returns the error of the statement or the connection.
 pub(crate) async fn read_results(
     stream: SimpleQueryStream,
     rows: &mut Rows,
@@ -95,10 +95,11 @@ pub(crate) async fn read_results(
     Ok(())
 }
 
-/// Prepares one statement, for so many values.
+/// Prepares one statement, for `given` parameter values.
 ///
 /// # Errors
-/// The server's or the connection's; another number of values than the statement takes.
+/// Returns the error of the server or the connection, or an error if the statement has another
+/// number of parameters.
 pub(crate) async fn prepare(
     session: &mut Session,
     sql: &str,
@@ -109,11 +110,12 @@ pub(crate) async fn prepare(
     if wanted != given {
         return Err(ExecutionError::refused(
             "42P02",
-            &format!("the statement has {wanted} parameters, {given} values are given"),
-            "Give one --param for each of $1, $2, …",
+            &format!("wrong number of parameter values: expected {wanted}, got {given}"),
+            "Pass one --param for each of $1, $2, …",
         ));
     }
-    // Of a type it does not know the client keeps prepared statements, which the reset drops.
+    // For unknown types, the client keeps prepared statements, which the reset of the session
+    // drops.
     let types = statement.params().iter().chain(statement.columns().iter().map(Column::type_));
     if types.into_iter().any(|ty| ty.oid() >= FIRST_CUSTOM_OID) {
         session.retire();
@@ -121,7 +123,8 @@ pub(crate) async fn prepare(
     Ok(statement)
 }
 
-/// Parameters need the extended protocol: one statement, its types asked of the server first.
+/// Runs one statement with parameters, in the extended protocol: its parameter types come from the
+/// server.
 async fn with_params(
     session: &mut Session,
     sql: &str,

@@ -1,7 +1,7 @@
-//! A statement under a deadline and under the orders that reach its reader.
+//! Supervises a statement: enforces its deadline and the stop signals of its task.
 //!
-//! Dropping a future does not stop a statement: the server has to be told. Cancel, a moment's
-//! patience, cancel again, terminate the backend, and at last give up the connection.
+//! Dropping a future does not stop a statement; the server has to be asked. The steps are: cancel,
+//! wait, cancel again, terminate the backend, give up the connection.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,45 +15,46 @@ use crate::control::Control;
 use crate::in_flight::StopSignal;
 use crate::session::Canceller;
 
-/// How long a cancelled statement may take to end before the next, harder step.
+/// Time for a cancelled statement to end before the next step of escalation.
 const ESCALATION_DELAY: Duration = Duration::from_secs(5);
 
-/// How often a statement that goes on is asked after.
+/// Interval of the checks whether the backend of a running statement still exists.
 const PROBE_EVERY: Duration = Duration::from_secs(15);
 
-/// Why a statement was stopped.
+/// Reason for stopping a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// Its own deadline passed.
+    /// The task's timeout expired.
     Deadline,
-    /// Somebody said so.
+    /// A stop signal arrived.
     Signal(StopSignal),
-    /// Its backend is gone, and nothing on the way from there has said so.
+    /// The backend is gone, but the connection did not report it.
     BackendGone,
 }
 
-/// How a guarded statement ended.
+/// Result of a supervised statement.
 pub(crate) enum Supervised<T> {
-    /// By itself.
+    /// Finished by itself.
     Done(T),
-    /// After it was told to stop; `Some`: what it had to say in the end.
+    /// Stopped; `Some` contains the statement's own result, if it returned one.
     Stopped(StopReason, Option<T>),
 }
 
-/// What it takes to stop the statement of one session.
+/// Supervises the statement of one session.
 pub(crate) struct Supervisor<'a> {
     pub(crate) canceller: Canceller,
     pub(crate) identity: SessionIdentity,
     pub(crate) control: &'a Control,
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: &'a mut watch::Receiver<Option<StopSignal>>,
-    /// A completion is among what is run. It finds out by itself whether the claim is lost, and once
-    /// it has committed, a beat finds the claim gone before the reader has the answer.
+    /// Whether the statement includes a completion. Then the signal for a lost claim is ignored:
+    /// the completion detects a lost claim itself, and after its commit, a heartbeat may find the
+    /// claim gone before the reader receives the answer.
     pub(crate) includes_completion: bool,
 }
 
 impl Supervisor<'_> {
-    /// Runs the statement to its end, or to the end that it is brought to.
+    /// Runs the statement until it finishes or is stopped.
     pub(crate) async fn run<T>(self, statement: impl Future<Output = T>) -> Supervised<T> {
         let mut statement = pin!(statement);
         let reason = tokio::select! {
@@ -66,7 +67,7 @@ impl Supervisor<'_> {
             }
         };
         for step in [Escalation::Cancel, Escalation::Cancel, Escalation::Terminate] {
-            // The statement is read on meanwhile: a server that cannot send does not see a cancel.
+            // Keep reading the result: a server blocked on sending does not process a cancel.
             let taken = async {
                 match step {
                     Escalation::Cancel => self.canceller.cancel(ESCALATION_DELAY).await,
@@ -100,18 +101,18 @@ async fn stop_signal(
     let reason = stop.wait_for(counts).await.map(|reason| *reason);
     match reason {
         Ok(reason) => StopReason::Signal(reason.unwrap_or(StopSignal::Lost)),
-        // Nobody is left who could tell.
+        // The sender is gone: no signal can arrive any more.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Asks by another session, now and then, whether the statement still has its backend: a connection
-/// that was cut between two machines may never say so to the side that only waits.
+/// Resolves once the statement's backend is gone, checked regularly on another session: a cut
+/// connection between two machines may never be reported to the side that only waits.
 async fn backend_gone(control: &Control, backend: SessionIdentity) {
     loop {
         sleep(PROBE_EVERY).await;
         if control.gone(backend).await.unwrap_or(false) {
-            // What it sent last may be on its way.
+            // The last result may still be in transit.
             return sleep(ESCALATION_DELAY).await;
         }
     }

@@ -1,4 +1,5 @@
-//! What wakes claimer, granter, advancer and beat, from inside the process and from outside.
+//! Wakes claimer, permit granter, run advancer and heartbeat, on events inside and outside the
+//! process.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +8,7 @@ use queue::limit::LimitId;
 use queue::run::RunId;
 use tokio::sync::{Notify, watch};
 
-/// What somebody has to look after, and the ring that tells of it.
+/// A set of items to process, with a notification.
 pub(crate) struct PendingSet<T> {
     notify: Notify,
     items: Mutex<Vec<T>>,
@@ -20,7 +21,7 @@ impl<T> Default for PendingSet<T> {
 }
 
 impl<T: Ord> PendingSet<T> {
-    /// Asks for these to be looked after.
+    /// Adds items and notifies the receiver.
     pub(crate) fn add(&self, items: impl IntoIterator<Item = T>) {
         let mut pending = self.items.lock().unwrap_or_else(PoisonError::into_inner);
         let before = pending.len();
@@ -30,7 +31,7 @@ impl<T: Ord> PendingSet<T> {
         }
     }
 
-    /// What was asked for since the last call, each once.
+    /// Returns the items added since the last call, without duplicates.
     pub(crate) fn take(&self) -> Vec<T> {
         let mut items =
             std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner));
@@ -39,17 +40,17 @@ impl<T: Ord> PendingSet<T> {
         items
     }
 
-    /// Resolves when something is asked for.
+    /// Resolves when items have been added.
     pub(crate) async fn added(&self) {
         self.notify.notified().await;
     }
 }
 
-/// One per process. A ring while nobody waits is kept.
+/// Notifications and flags of the process. A notification without a receiver is kept.
 pub(crate) struct Wakeup {
-    /// Limits whose tasks have ended here: others may wait for their permits.
+    /// Limits of tasks that have ended in this process: other tasks may wait for their permits.
     pub(crate) released_limits: PendingSet<LimitId>,
-    /// Runs of which a task has ended here, or that a look has found.
+    /// Runs with a task that has ended in this process, or found by a poll.
     pub(crate) runs_to_advance: PendingSet<RunId>,
     claim_notify: Notify,
     heartbeat_notify: Notify,
@@ -83,7 +84,7 @@ impl Default for Wakeup {
 }
 
 impl Wakeup {
-    /// There may be new tasks.
+    /// Notifies that there may be new tasks.
     pub(crate) fn notify(&self) {
         self.claim_notify.notify_one();
         self.permit_notify.notify_one();
@@ -94,75 +95,76 @@ impl Wakeup {
         self.permit_notify.notified().await;
     }
 
-    /// There may be tasks with ids that were passed already.
+    /// Requests a sweep: there may be tasks with ids below the watermarks.
     pub(crate) fn request_sweep(&self) {
         self.sweep_requested.store(true, Ordering::Relaxed);
         self.notify();
     }
 
-    /// Whether somebody asked for a sweep that has not been taken up.
+    /// Returns whether a sweep has been requested and not yet started.
     pub(crate) fn sweep_requested(&self) -> bool {
         self.sweep_requested.load(Ordering::Relaxed)
     }
 
-    /// As [`Wakeup::sweep_requested`], and takes it up.
+    /// As [`Wakeup::sweep_requested`], and clears the request.
     pub(crate) fn take_sweep_request(&self) -> bool {
         self.sweep_requested.swap(false, Ordering::Relaxed)
     }
 
-    /// A claim was found lost: the queue may still have it as this worker's.
+    /// Requests reconciliation: after a lost claim, the queue may still assign the claim to this
+    /// worker.
     pub(crate) fn reconcile(&self) {
         self.reconcile.store(true, Ordering::Relaxed);
         self.notify();
     }
 
-    /// Whether a claim was found lost since the last call.
+    /// Returns whether reconciliation has been requested since the last call.
     pub(crate) fn take_reconcile(&self) -> bool {
         self.reconcile.swap(false, Ordering::Relaxed)
     }
 
-    /// Resolves when it rings.
+    /// Resolves on the next notification for the claimer.
     pub(crate) async fn notified(&self) {
         self.claim_notify.notified().await;
     }
 
-    /// A claim has found tasks.
+    /// Records that a claim found tasks.
     pub(crate) fn mark_tasks_found(&self) {
         self.tasks_found.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a claim has found tasks since the last call.
+    /// Returns whether a claim has found tasks since the last call.
     pub(crate) fn take_tasks_found(&self) -> bool {
         self.tasks_found.swap(false, Ordering::Relaxed)
     }
 
-    /// The fleet has something to say: beat now.
+    /// Requests an immediate heartbeat, because its response has news.
     pub(crate) fn request_heartbeat(&self) {
         self.heartbeat_notify.notify_one();
     }
 
-    /// Resolves when a beat is called for.
+    /// Resolves when a heartbeat is requested.
     pub(crate) async fn heartbeat_requested(&self) {
         self.heartbeat_notify.notified().await;
     }
 
-    /// An operator told this worker to claim no more, or to go on.
+    /// Sets whether an operator has drained this worker.
     pub(crate) fn set_draining(&self, draining: bool) {
         if self.draining.swap(draining, Ordering::Relaxed) != draining {
-            tracing::info!(draining, "told by an operator");
+            tracing::info!(draining, "drain state set by an operator");
             self.notify();
         }
     }
 
-    /// Whether claims are off.
+    /// Returns whether an operator has drained this worker.
     pub(crate) fn draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// So many readers, from the first on, serve reserved tasks only.
+    /// Sets the number of readers, from the first on, that serve only reserved tasks.
     pub(crate) fn set_reserved_readers(&self, readers: u32) {
         if self.reserved_readers.swap(readers, Ordering::Relaxed) != readers {
-            tracing::info!(readers, "readers kept for reserved tasks");
+            tracing::info!(readers, "readers reserved for reserved tasks");
             self.notify();
         }
     }
@@ -172,20 +174,21 @@ impl Wakeup {
         self.reserved_readers.load(Ordering::Relaxed)
     }
 
-    /// The claimer has its connection, or has lost it.
+    /// Records whether the claimer is connected.
     pub(crate) fn set_claimer_connected(&self, connected: bool) {
         self.claimer_connection.send_replace(connected);
     }
 
-    /// Resolves while the claimer has its connection. Readers connect after it: with too few
-    /// connections to be had, they would take them all and wait for a claimer that gets none.
+    /// Resolves when the claimer is connected. Readers connect after the claimer: if connections
+    /// are scarce, they would take all of them and wait for a claimer that gets none.
     pub(crate) async fn wait_for_claimer(&self) {
         // The sender is in `self`, so this cannot fail.
         let _ = self.claimer_connection.subscribe().wait_for(|connected| *connected).await;
     }
 
-    /// After a claim: `true` if a whole sweep found nothing, or would find nothing for one that drains,
-    /// and nothing is running. Each call is seen by the watchers.
+    /// Records after a claim whether the process is idle: a whole sweep found nothing, or the
+    /// worker drains and would not claim, and nothing is running. Notifies the subscribers on each
+    /// call.
     pub(crate) fn set_idle(&self, idle: bool) {
         self.idle.send_replace(idle);
     }
@@ -195,7 +198,7 @@ impl Wakeup {
         *self.idle.borrow()
     }
 
-    /// To be told when the process becomes idle.
+    /// Returns a receiver of the idle state.
     pub(crate) fn subscribe_idle(&self) -> watch::Receiver<bool> {
         self.idle.subscribe()
     }

@@ -1,23 +1,23 @@
-//! From which lanes a claim takes how many tasks. Pure.
+//! Weighted random selection of lanes for claims. Pure.
 
 use queue::Priority;
 use queue::claim::Lane;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 
-/// Shares of the picks: a probability and not a rank, so that no priority starves.
+/// Weights of the priorities: a probability, not a rank, so that no priority starves.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Weights(Vec<f64>);
 
 impl Default for Weights {
-    /// Those of a new schema, until the first look.
+    /// Returns the weights of a new schema, used until the first poll.
     fn default() -> Self {
         Self(vec![5.0, 10.0, 15.0, 30.0, 40.0])
     }
 }
 
 impl Weights {
-    /// Lowest priority first.
+    /// Weights in order of priority, lowest first.
     pub(crate) fn new(weights: Vec<f64>) -> Self {
         Self(weights)
     }
@@ -28,8 +28,8 @@ impl Weights {
     }
 }
 
-/// Draws a lane for each of so many tasks: first the priority by weight, among those that the lanes
-/// have, then any of its lanes. Returns how many fell to each lane.
+/// Draws a lane for each of `tasks` tasks: first a priority by weight, among the priorities of the
+/// lanes, then one of its lanes uniformly. Returns the number of tasks per lane.
 pub(crate) fn draw(
     lanes: &[Lane],
     weights: &Weights,
@@ -48,7 +48,7 @@ pub(crate) fn draw(
     let total: f64 = classes.iter().map(|(weight, _)| weight).sum();
     for _ in 0..tasks {
         let mut point = random.random::<f64>() * total;
-        // Of weights that are all zero, or through rounding, the last.
+        // If all weights are zero, or after rounding errors, take the last class.
         let chosen = classes.iter().position(|(weight, _)| {
             point -= weight;
             point < 0.0
@@ -59,9 +59,9 @@ pub(crate) fn draw(
     drawn
 }
 
-/// A weighted random permutation of the lanes: each priority draws the key −ln(u)/w and the smallest
-/// comes first (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006); lanes of
-/// one priority by chance.
+/// Permutes the lanes at random by weight: each priority draws the key −ln(u)/w, and the smallest
+/// key comes first (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+/// Lanes of one priority are in random order.
 pub(crate) fn permute(lanes: &mut [Lane], weights: &Weights, random: &mut impl Rng) {
     let keys: Vec<f64> = Priority::ALL
         .iter()
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_draws_have_the_weights_as_their_shares() {
+    fn shares_of_the_draws_match_the_weights() {
         let found = shares(&lanes(&["a"], Priority::ALL), 200_000);
         for (found, wanted) in found.iter().zip([5.0, 10.0, 15.0, 30.0, 40.0]) {
             assert!((found - wanted).abs() < 0.5, "{found} % instead of {wanted} %");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_top_two_the_weights_of_the_others_renormalise() {
+    fn weights_of_the_remaining_priorities_are_renormalised() {
         let found = shares(&lanes(&["a"], &Priority::ALL[..3]), 200_000);
         for (found, wanted) in found.iter().zip([16.7, 33.3, 50.0]) {
             assert!((found - wanted).abs() < 0.5, "{found} % instead of {wanted} %");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_of_one_priority_share_evenly_however_many_priorities_each_has() {
+    fn queues_of_one_priority_share_evenly_regardless_of_their_other_priorities() {
         let mut all = lanes(&["a"], Priority::ALL);
         all.extend(lanes(&["b"], &[Priority::Normal]));
         let found = shares(&all, 200_000);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_zero_are_drawn_only_if_there_is_nothing_else() {
+    fn zero_weights_are_drawn_only_if_all_weights_are_zero() {
         let mut random = StdRng::seed_from_u64(1);
         let weights = Weights::new(vec![0.0, 10.0, 0.0, 0.0, 0.0]);
         let both = lanes(&["a"], &[Priority::Low, Priority::Normal]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lane_stays_in_the_order() {
+    fn a_permutation_keeps_every_lane() {
         let mut random = StdRng::seed_from_u64(1);
         let mut all = lanes(&["a", "b", "c"], Priority::ALL);
         permute(&mut all, &Weights::default(), &mut random);

@@ -1,4 +1,4 @@
-//! Runs, schedules, jobs and lineage as JSON.
+//! API handlers for runs, schedules, jobs and lineage.
 
 use axum::extract::{Path, Query};
 use axum::routing::{MethodRouter, get};
@@ -11,7 +11,7 @@ use crate::http_error::HttpError;
 use crate::request::RequestContext;
 use crate::screens::{HandlerResult, workflows};
 
-/// The handler of a path, if it is one of these.
+/// Returns the handler of a path, or `None` if the path is not one of these.
 pub(super) fn handler(path: &str) -> Option<MethodRouter<App>> {
     Some(match path {
         "/runs" => get(runs),
@@ -28,7 +28,7 @@ pub(super) fn handler(path: &str) -> Option<MethodRouter<App>> {
     })
 }
 
-/// Of what, and from where on.
+/// Query parameters: object name, page cursor.
 #[derive(Debug, Default, Deserialize)]
 struct NameParams {
     #[serde(default)]
@@ -92,13 +92,13 @@ async fn job_graph(context: RequestContext, Query(params): Query<NameParams>) ->
     Ok(json_response(&workflows::job(&tx, &params.name).await?.graph_data()))
 }
 
-/// The screen asks for a name where there is none; a program has one.
+/// Reads the lineage of a task. Unlike the screen, the API requires a name.
 async fn read_lineage(
     context: &RequestContext,
     name: &str,
 ) -> Result<workflows::LineageDetail, HttpError> {
     if name.is_empty() {
-        return Err(HttpError::bad_request("no task is named").hint("lineage?name=TASK"));
+        return Err(HttpError::bad_request("parameter name is missing").hint("lineage?name=TASK"));
     }
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;

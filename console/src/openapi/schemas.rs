@@ -1,8 +1,8 @@
-//! What answers are made of, by name.
+//! Named schemas of API responses.
 
-/// Names with their fields, `name:kind` each: all of them are in any answer, and no others. Kinds are those of JSON,
-/// `time` and `uuid`, which are strings, and the names of this list; `[…]` is an array, `any` anything, and with
-/// `|null` it may be missing.
+/// Schema names with their fields as `name:type`. A response has all of these fields and no others.
+/// Types are the JSON types, `time` and `uuid` (strings), and the names in this list. `[…]` is an
+/// array, `any` is any value, and `|null` allows null.
 pub(super) const SCHEMAS: &[(&str, &str)] = &[
     (
         "Act",

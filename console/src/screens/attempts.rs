@@ -1,4 +1,4 @@
-//! One attempt of a task, as its screen shows it.
+//! View of an attempt on the task screen.
 
 use queue::attempt::Attempt;
 use serde_json::Value;
@@ -6,17 +6,17 @@ use serde_json::Value;
 use crate::highlight;
 use crate::layout::Markup;
 
-/// More rows of a result are in the JSON.
+/// Maximum number of result rows shown; the JSON has all of them.
 const MAX_ROWS: usize = 50;
 
-/// An attempt and what its template needs of it.
+/// An attempt with derived values for the template.
 pub(crate) struct AttemptView {
     pub(crate) it: Attempt,
-    /// The line of the error and a caret below it.
+    /// The line with the error and a caret below the error position.
     pub(crate) caret: Option<String>,
     pub(crate) notices: Vec<String>,
     pub(crate) result: Option<Table>,
-    /// Of an attempt that failed in another text than the others.
+    /// The highlighted statement, if the error has a position in it.
     pub(crate) statement: Option<Markup>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Table {
     pub(crate) truncated: bool,
 }
 
-/// The newest first.
+/// Returns the views of attempts, newest first.
 pub(crate) fn attempt_views(attempts: Vec<Attempt>) -> Vec<AttemptView> {
     attempts.into_iter().rev().map(attempt_view).collect()
 }
@@ -46,7 +46,7 @@ fn attempt_view(it: Attempt) -> AttemptView {
 }
 
 impl AttemptView {
-    /// The text that stands in place of one that only operators see.
+    /// Returns the error message, or a placeholder if only operators may see it.
     pub(crate) fn message(&self) -> Option<&str> {
         let hidden = self.it.sqlstate.as_ref().map(|_| terminal::HIDDEN);
         self.it.message.as_deref().or(hidden)
@@ -58,7 +58,7 @@ impl AttemptView {
     }
 }
 
-/// `None` if the task returned none, not even columns.
+/// Returns the result as a table; `None` if the task returned no columns.
 fn table(result: &Value) -> Option<Table> {
     let columns = result.get("columns")?.as_array().filter(|columns| !columns.is_empty())?;
     let rows = result.get("rows")?.as_array()?;

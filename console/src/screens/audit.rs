@@ -1,4 +1,4 @@
-//! Who did what, the last first.
+//! Audit screen: the audit log, newest first.
 
 use askama::Template;
 use axum::Router;
@@ -18,17 +18,17 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, render};
 use crate::request::RequestContext;
 
-/// One page.
+/// Entries per page.
 const PAGE_SIZE: usize = 50;
 
-/// The whole of a detail is in the JSON.
+/// Maximum length of a detail; the JSON has the full detail.
 const DETAIL_CHARS: usize = 200;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/audit", get(show))
 }
 
-/// What the address asks for; what is empty is not asked for.
+/// Query parameters of the screen; empty parameters are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct AuditParams {
     #[serde(default)]
@@ -39,16 +39,16 @@ pub(crate) struct AuditParams {
     action: String,
     #[serde(default)]
     since: String,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[serde(default)]
     before: String,
 }
 
-/// A page of acts.
+/// A page of audit entries.
 #[derive(Serialize)]
 pub(crate) struct Listing {
     acts: Vec<AuditEntry>,
-    /// What to ask for as `before` to go on; `None`: there is no more.
+    /// Value of `before` for the next page; `None` on the last page.
     next: Option<i64>,
 }
 
@@ -75,7 +75,7 @@ impl AuditParams {
         })
     }
 
-    /// The address of the same question on another page; 0: on the first.
+    /// Returns the URL of another page of the same search; 0 is the first page.
     fn path(&self, before: impl ByValue<i64>) -> String {
         let before = before.value();
         let before = if before == 0 { String::new() } else { before.to_string() };
@@ -98,7 +98,7 @@ impl AuditParams {
 }
 
 impl AuditPage {
-    /// The screen that shows what it was done to, if there is one.
+    /// Returns the path of the screen that shows the subject, if there is one.
     fn subject_path(&self, act: &AuditEntry) -> Option<String> {
         let (kind, name) = act.subject.split_once(' ')?;
         match kind {
@@ -108,7 +108,7 @@ impl AuditPage {
         }
     }
 
-    /// `name: value, …` on one line.
+    /// Formats the detail as `name: value, …` on one line.
     fn detail(&self, act: &AuditEntry) -> String {
         let text = match &act.detail {
             None => String::new(),
@@ -123,13 +123,13 @@ impl AuditPage {
     }
 }
 
-/// Reads one page.
+/// Reads a page of audit entries.
 pub(crate) async fn data(
     tx: &Transaction<'_>,
     params: &AuditFilter,
 ) -> Result<Listing, QueueError> {
     let limit = i64::try_from(PAGE_SIZE).unwrap_or(i64::MAX);
-    // One more than shown, to know whether there are more.
+    // One more than shown, to detect a next page.
     let mut acts = audit::entries(&**tx, params, limit + 1).await?;
     let more = acts.len() > PAGE_SIZE;
     acts.truncate(PAGE_SIZE);
@@ -137,7 +137,7 @@ pub(crate) async fn data(
     Ok(Listing { acts, next })
 }
 
-/// The same for the API, where a mistake is an error.
+/// Reads a page for the API, where an invalid parameter is an error.
 pub(crate) async fn listing(
     tx: &Transaction<'_>,
     params: &AuditParams,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_keeps_the_question() {
+    fn another_page_keeps_the_filter() {
         let params = AuditParams {
             subject: "queue a&b".to_owned(),
             since: "2h".to_owned(),

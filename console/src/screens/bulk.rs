@@ -1,8 +1,8 @@
-//! Cancel or retry all tasks that match a filter: first the number, then the deed.
+//! Bulk actions: cancel or retry all tasks that match a filter, after a confirmation.
 //!
-//! The page that asks says how many match, and up to which task or time. The deed evaluates the
-//! filter again, no further than that, and looks at each task once more under its lock: what has
-//! moved on in between is left alone, and told.
+//! The confirmation page shows the number of matching tasks and records the last task id or time.
+//! The action evaluates the filter again up to that bound and checks each task under its row lock.
+//! Tasks that have changed state in between are skipped and reported.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,10 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, render};
 use crate::request::{FormRequest, RequestContext};
 
-/// One deed. What is left matches still, and can be asked for again.
+/// Maximum tasks per action. The remaining tasks still match, so the action can be repeated.
 const MAX_TASKS: usize = 10_000;
 
-/// Refusals that are told one by one.
+/// Maximum number of refused tasks listed individually.
 const MAX_REFUSALS: usize = 20;
 
 pub(crate) fn routes() -> Router<App> {
@@ -54,7 +54,7 @@ impl BulkAction {
     }
 }
 
-/// The filter; or the tasks that were ticked in a list.
+/// The selected tasks as a filter.
 #[derive(Debug)]
 struct BulkSelection {
     q: String,
@@ -138,7 +138,8 @@ async fn execute(form: FormRequest) -> HandlerResult {
     })
 }
 
-/// A transaction for all of them; if one is refused, which undoes the others, one for each.
+/// Processes a chunk in one transaction. If the database refuses a task, which rolls back the
+/// others, processes each task in a transaction of its own.
 async fn execute_chunk(
     form: &FormRequest,
     session: &mut Session,
@@ -146,11 +147,11 @@ async fn execute_chunk(
     chunk: &[TaskId],
 ) -> Result<Vec<BulkResult>, HttpError> {
     let tx = form.begin(session).await?;
-    let together = match BulkAction::of(query) {
+    let all_at_once = match BulkAction::of(query) {
         BulkAction::Cancel => bulk::cancel_chunk(&*tx, chunk, query.state).await,
         BulkAction::Retry => bulk::retry_all_or_none(&*tx, chunk, query.outcome).await,
     };
-    match together {
+    match all_at_once {
         Ok(answers) => {
             tx.commit().await?;
             return Ok(answers);
@@ -178,14 +179,14 @@ impl BulkSelection {
         let values = |name: &'static str| {
             pairs.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.trim())
         };
-        let ticked: Vec<&str> = values("id").collect();
+        let selected: Vec<&str> = values("id").collect();
         let q = values("q").next().unwrap_or_default();
-        if ticked.is_empty() {
+        if selected.is_empty() {
             return Ok(Self { q: q.to_owned() });
         }
         let query = read(q)?;
         let state_filter = if query.ended { "state:ended " } else { "" };
-        Ok(Self { q: format!("{state_filter}id:{}", ticked.join(",")) })
+        Ok(Self { q: format!("{state_filter}id:{}", selected.join(",")) })
     }
 }
 
@@ -193,7 +194,8 @@ fn read(q: &str) -> Result<TaskQuery, HttpError> {
     filter::parse(q).map_err(|error| HttpError::bad_request(error.message).hint(error.hint))
 }
 
-/// The tasks, and whether there may be more; `up_to` is what the page that asked said.
+/// Returns the matching tasks, and whether there may be more. `up_to` is the bound recorded on the
+/// confirmation page.
 async fn matching(
     tx: &Transaction<'_>,
     query: &TaskQuery,
@@ -215,7 +217,7 @@ async fn matching(
     Ok((ids, page.more || page.searched_back_to.is_some()))
 }
 
-/// Some of them, to recognize.
+/// Reads a sample of the selected tasks for the confirmation page.
 async fn sample(
     tx: &Transaction<'_>,
     query: &TaskQuery,

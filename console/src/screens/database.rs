@@ -1,5 +1,5 @@
-//! What the fleet stands on: the server and its settings, the schema's tables, who is connected, who
-//! waits for a lock, and who keeps dead rows.
+//! Database screen: server and settings, tables of the schema, connections, lock waits, and holders
+//! of old snapshots that keep VACUUM from removing dead rows.
 
 use std::collections::BTreeMap;
 
@@ -26,28 +26,29 @@ pub(crate) fn routes() -> Router<App> {
     Router::new().route("/database", get(show))
 }
 
-/// What is known without a look at the schema's tables, which somebody may have locked.
+/// Data of the screen. Everything except `schema` is read without access to the tables of the
+/// schema, which may be locked.
 #[derive(Serialize)]
 pub(crate) struct DatabaseDetail {
     pub(crate) server_version: String,
     pub(crate) connections_allowed: i32,
     pub(crate) connections_open: i64,
-    /// The checks of `pgmill doctor`, less the comparison with `schema.sql`.
+    /// Checks of `pgmill doctor`, except the comparison with `schema.sql`.
     pub(crate) checks: Vec<Finding>,
     pub(crate) connections: Vec<Connections>,
     pub(crate) lock_waits: Vec<Wait>,
     pub(crate) horizon: Vec<HorizonHolder>,
-    /// `None`: a table is locked, and its size cannot be read.
+    /// `None` if a table is locked, so that its size cannot be read.
     pub(crate) schema: Option<Schema>,
 }
 
-/// What the schema's tables say.
+/// Data read from the tables of the schema.
 #[derive(Serialize)]
 pub(crate) struct Schema {
     pub(crate) version: Option<i32>,
     pub(crate) tables: Vec<Table>,
     pub(crate) retention: Retention,
-    /// Task and name of the backends above that run one.
+    /// Task id and name by backend pid, for the backends listed on the screen that run a task.
     pub(crate) tasks: BTreeMap<i32, (TaskId, Option<String>)>,
 }
 
@@ -59,7 +60,7 @@ struct DatabasePage {
 }
 
 impl DatabasePage {
-    /// What should be looked at.
+    /// Returns the checks with a warning or a problem.
     fn warnings(&self) -> Vec<&Finding> {
         let bad = |it: &&Finding| matches!(it.status, CheckStatus::Warning | CheckStatus::Problem);
         self.known.checks.iter().filter(bad).collect()
@@ -69,13 +70,13 @@ impl DatabasePage {
         self.known.checks.iter().filter(|it| it.status == CheckStatus::Ok).collect()
     }
 
-    /// The task that a backend runs.
+    /// Returns the task that a backend runs.
     fn task(&self, pid: &i32) -> Option<(TaskId, String)> {
         let (id, name) = self.known.schema.as_ref()?.tasks.get(pid)?;
         Some((*id, name.clone().unwrap_or_default()))
     }
 
-    /// The pid of a holder that is a session.
+    /// Returns the task of a holder that is a session.
     fn session(&self, holder: &HorizonHolder) -> Option<(TaskId, String)> {
         if holder.kind == "session" { self.task(&holder.name.parse().ok()?) } else { None }
     }
@@ -91,7 +92,8 @@ impl DatabasePage {
 }
 
 impl DatabaseDetail {
-    /// What does not need the schema comes first: an error ends the transaction.
+    /// Reads the data. Queries that do not need the schema come first, because an error aborts the
+    /// transaction.
     pub(crate) async fn read(tx: &Transaction<'_>, viewer: &Viewer) -> Result<Self, QueueError> {
         let server = doctor::server(&**tx).await?;
         let mut horizon = doctor::horizon(&**tx).await?;
@@ -154,7 +156,7 @@ impl DatabaseDetail {
     }
 }
 
-/// Somebody holds a lock on a table of the schema.
+/// Returns whether the error means that a table of the schema is locked.
 fn locked(error: &QueueError) -> bool {
     let code = error.sqlstate();
     code == Some(&SqlState::LOCK_NOT_AVAILABLE) || code == Some(&SqlState::QUERY_CANCELED)

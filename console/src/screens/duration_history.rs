@@ -1,4 +1,4 @@
-//! What is usual for tasks of one name, and a picture of the last ones.
+//! Duration history of tasks with the same name, and a chart of the latest attempts.
 
 use std::fmt::Write;
 
@@ -11,20 +11,20 @@ use serde::Serialize;
 use crate::format::span;
 use crate::layout::Markup;
 
-/// Units of the picture.
+/// Height of the chart and width of a bar, in user units.
 const HEIGHT: f64 = 60.0;
 const BAR: usize = 8;
 
-/// What is known of the name.
+/// Duration statistics of a name.
 #[derive(Debug, Serialize)]
 pub(crate) struct DurationHistory {
     pub(crate) durations: Durations,
-    /// The last attempts, the last first.
+    /// The latest attempts, newest first.
     pub(crate) recent: Vec<RecentAttempt>,
 }
 
 impl DurationHistory {
-    /// `None`: the task has no name, or none of that name has run.
+    /// Reads the history; `None` if the task has no name or no task with the name has run.
     pub(crate) async fn of(
         tx: &Transaction<'_>,
         queue: &str,
@@ -37,25 +37,30 @@ impl DurationHistory {
         Ok(Some(Self { durations, recent: recent_attempts(&**tx, queue, name).await? }))
     }
 
-    /// Whether the last ones take longer or shorter than those before, if it is worth a word.
+    /// Describes how the latest durations compare with earlier ones; `None` without enough
+    /// attempts.
     pub(crate) fn trend(&self) -> Option<String> {
         let trend = self.durations.trend?;
         match trend {
-            1.25.. => Some(format!("the last 20 took {trend:.1} times as long as those before")),
-            ..0.8 => Some(format!("the last 20 took {trend:.2} of the time of those before")),
-            _ => Some("as before".to_owned()),
+            1.25.. => {
+                Some(format!("the last 20 attempts took {trend:.1} times as long as earlier ones"))
+            }
+            ..0.8 => {
+                Some(format!("the last 20 attempts took {trend:.2} times as long as earlier ones"))
+            }
+            _ => Some("no significant change".to_owned()),
         }
     }
 
-    /// A bar for each attempt, the oldest first, each a link; the lines are the median and the 95th
-    /// percentile. `own`: the task whose page it is.
+    /// Draws a bar per attempt, oldest first, each linked to its task. The lines mark p50 and p95.
+    /// `own` is the task of the page.
     pub(crate) fn chart(&self, base: &str, own: TaskId) -> Markup {
         let longest = self.recent.iter().map(|it| it.duration_seconds).fold(0.001, f64::max);
         let top = |seconds: f64| HEIGHT - (seconds / longest * (HEIGHT - 2.0)).clamp(1.0, HEIGHT);
         let width = (self.recent.len() * BAR).max(1);
         let mut svg = format!(
             "<svg class=\"duration-history\" viewBox=\"0 0 {width} {HEIGHT}\" width=\"{}\" height=\"{HEIGHT}\" preserveAspectRatio=\"none\" role=\"group\" \
-             aria-label=\"the last {}, up to {}\">",
+             aria-label=\"last {}, at most {}\">",
             width,
             crate::format::counted(i64::try_from(self.recent.len()).unwrap_or(0), "attempt"),
             span(longest),

@@ -1,4 +1,4 @@
-//! What failed, one line for each cause.
+//! Failures screen: failed attempts grouped by cause.
 
 use askama::Template;
 use axum::Router;
@@ -16,25 +16,25 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, render};
 use crate::request::RequestContext;
 
-/// More causes than anybody reads.
+/// Maximum number of causes shown.
 const MAX_GROUPS: usize = 200;
 
-/// Example tasks and names that are shown of each.
+/// Maximum number of example tasks and names per cause.
 const MAX_EXAMPLES: usize = 3;
 
-/// What is offered beside any other span.
+/// Predefined time ranges.
 const SPANS: [&str; 4] = ["1h", "6h", "1d", "7d"];
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/failures", get(show))
 }
 
-/// What the address asks for.
+/// Query parameters of the screen.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct FailuresParams {
     #[serde(default)]
     queue: String,
-    /// As in the filter of tasks; empty: an hour.
+    /// Time range, with the syntax of `since:` in the task filter; empty means one hour.
     #[serde(default)]
     since: String,
 }
@@ -65,13 +65,13 @@ impl FailuresPage {
         format!("{}/failures?since={}{queue}", self.page.base, format::url_encode(since))
     }
 
-    /// The message; what stands in its place where it is hidden.
+    /// Returns the message, or a placeholder if it is hidden.
     fn message<'a>(&self, group: &'a FailureGroup) -> &'a str {
         let hidden = if group.sqlstate.is_some() { terminal::HIDDEN } else { "" };
         group.message.as_deref().unwrap_or(hidden)
     }
 
-    /// The tasks that ended so, to look at and retry.
+    /// Returns the filter that selects the tasks with this cause.
     fn filter(&self, group: &FailureGroup) -> String {
         let queue = &self.params.queue;
         let queue = if queue.is_empty() { String::new() } else { format!(" queue:\"{queue}\"") };
@@ -89,7 +89,8 @@ impl FailuresPage {
     }
 }
 
-/// Causes, the most frequent first; of a queue: those that it has a part in, with all attempts.
+/// Reads the causes, most frequent first. With a queue: the causes that occur in that queue, with
+/// their attempts in all queues.
 async fn read(
     tx: &Transaction<'_>,
     params: &FailuresParams,
@@ -104,7 +105,7 @@ async fn read(
     Ok(Ok(groups))
 }
 
-/// The same for the API, where a mistake is an error.
+/// Reads the causes for the API, where an invalid parameter is an error.
 pub(crate) async fn groups(
     tx: &Transaction<'_>,
     params: &FailuresParams,

@@ -1,4 +1,4 @@
-//! When each task of a run ran, one bar below the other.
+//! Gantt chart of a run: one bar per task.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -9,13 +9,13 @@ use queue::run_queries::{Run, RunTask};
 use crate::format;
 use crate::layout::{Markup, escaped};
 
-/// Units of the picture's width.
+/// Width of the SVG in user units.
 const WIDTH: f64 = 1000.0;
 
-/// A narrower bar could not be seen.
+/// Minimum width of a bar; a narrower one would be invisible.
 const MIN_WIDTH: f64 = 4.0;
 
-/// A line of the picture.
+/// A row of the chart.
 pub(crate) struct GanttBar {
     pub(crate) name: String,
     pub(crate) path: Option<String>,
@@ -24,14 +24,15 @@ pub(crate) struct GanttBar {
     pub(crate) seconds: f64,
 }
 
-/// The tasks that have begun, in that order, over the time from the first start to the last end.
+/// Draws the started tasks in the order of their start, scaled from the first start to the last
+/// finish.
 pub(crate) fn bars(
     run: &Run,
     tasks: &[RunTask],
     critical: &HashSet<i64>,
     now: Timestamp,
 ) -> Vec<GanttBar> {
-    let mut begun: Vec<(&RunTask, Timestamp, Timestamp)> = tasks
+    let mut started: Vec<(&RunTask, Timestamp, Timestamp)> = tasks
         .iter()
         .filter_map(|task| {
             let from = task.started_at?;
@@ -39,10 +40,11 @@ pub(crate) fn bars(
             Some((task, from, to.max(from)))
         })
         .collect();
-    begun.sort_by_key(|(task, from, _)| (*from, task.node));
-    // A restart begins the last attempts long after the run itself; what nobody sees is no use.
-    let first = begun.iter().map(|it| it.1).min().unwrap_or(run.started_at);
-    let last = begun.iter().map(|it| it.2).max().unwrap_or(now);
+    started.sort_by_key(|(task, from, _)| (*from, task.node));
+    // The scale starts at the first start shown: after a restart, attempts may start long after the
+    // run itself.
+    let first = started.iter().map(|it| it.1).min().unwrap_or(run.started_at);
+    let last = started.iter().map(|it| it.2).max().unwrap_or(now);
     let all = last.duration_since(first).as_secs_f64().max(f64::EPSILON);
     let part = |at: Timestamp| at.duration_since(first).as_secs_f64() / all;
     let bar = |(task, from, to): (&RunTask, Timestamp, Timestamp)| {
@@ -58,12 +60,12 @@ pub(crate) fn bars(
             seconds,
         }
     };
-    begun.into_iter().map(bar).collect()
+    started.into_iter().map(bar).collect()
 }
 
 fn title(task: &RunTask, from: Timestamp, first: Timestamp, seconds: f64) -> String {
-    let begun = from.duration_since(first).as_secs_f64();
-    format!("{}, from {} on, for {}", task.state, format::span(begun), format::span(seconds))
+    let offset = from.duration_since(first).as_secs_f64();
+    format!("{}, started after {}, ran {}", task.state, format::span(offset), format::span(seconds))
 }
 
 fn draw(state: &str, (x, width): (f64, f64), title: &str, critical: bool) -> Markup {

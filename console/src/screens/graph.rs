@@ -1,4 +1,4 @@
-//! What a picture of a graph is drawn from: `static/graph.js` asks for it as JSON.
+//! Graph data, fetched as JSON and drawn by `static/graph.js`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,20 +10,20 @@ use terminal::visible;
 
 use crate::format;
 
-/// Boxes of a picture: laying out more takes a browser seconds, and nobody reads it.
+/// Maximum nodes of a graph; the layout of more takes a browser seconds and is not readable.
 pub(crate) const MAX_NODES: usize = 300;
 
-/// Arrows of a picture.
+/// Maximum edges of a graph.
 pub(crate) const MAX_EDGES: usize = 2000;
 
-/// A graph as it is drawn.
+/// A graph to draw.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct GraphData {
     nodes: Vec<GraphNode>,
     edges: Vec<GraphEdge>,
-    /// Tasks that are not drawn.
+    /// Number of tasks that are not drawn.
     pub(crate) left_out: i64,
-    /// There are too many edges to draw any.
+    /// Whether edges are omitted because there are too many.
     pub(crate) too_many_edges: bool,
 }
 
@@ -32,10 +32,10 @@ struct GraphNode {
     id: String,
     label: String,
     state: String,
-    /// A second line.
+    /// Second line of the box.
     note: Option<String>,
     critical: bool,
-    /// A path of this console.
+    /// Path of the linked screen.
     path: Option<String>,
 }
 
@@ -43,22 +43,22 @@ struct GraphNode {
 struct GraphEdge {
     from: String,
     to: String,
-    /// What it expects, unless that is success.
+    /// The expected outcome, unless it is success.
     label: Option<String>,
     critical: bool,
 }
 
 impl GraphData {
-    /// Tasks of a run, and the chain among them that its duration comes from.
+    /// Builds the graph of a run; `critical` has the nodes of the critical path.
     pub(crate) fn from_run(tasks: &[RunTask], edges: &[RunEdge], critical: &[i64]) -> Self {
-        let on_it: HashSet<i64> = critical.iter().copied().collect();
+        let on_path: HashSet<i64> = critical.iter().copied().collect();
         let steps: HashSet<(i64, i64)> = critical.windows(2).map(|it| (it[0], it[1])).collect();
         let node = |task: &RunTask| GraphNode {
             id: task.node.to_string(),
             label: visible(&task.name),
             state: task.state.clone(),
             note: task.duration.map(|it| format::span(it.as_secs_f64())),
-            critical: on_it.contains(&task.node),
+            critical: on_path.contains(&task.node),
             path: task.task_id.map(|id| format!("/tasks/{id}")),
         };
         let arrow = |edge: &RunEdge| GraphEdge {
@@ -74,7 +74,7 @@ impl GraphData {
         }
     }
 
-    /// Tasks by name; `here` is the one that was asked about.
+    /// Builds the graph of tasks by name; `here` is the selected task.
     pub(crate) fn from_links<'a>(
         names: impl IntoIterator<Item = &'a str>,
         links: &[LineageEdge],
@@ -110,15 +110,15 @@ impl GraphData {
         }
     }
 
-    /// Whether there is anything that a list does not tell as well.
+    /// Returns whether the graph has edges; without edges a list shows as much.
     pub(crate) fn has_edges(&self) -> bool {
         !self.edges.is_empty()
     }
 
-    /// What to know about the picture.
+    /// Returns a note on omitted tasks or edges.
     pub(crate) fn caveat(&self) -> Option<String> {
         if self.too_many_edges {
-            return Some(format!("more than {MAX_EDGES} edges: they are not drawn"));
+            return Some(format!("more than {MAX_EDGES} edges, not drawn"));
         }
         let tasks = format::counted(self.left_out, "more task");
         (self.left_out > 0).then(|| format!("{tasks} not drawn"))

@@ -1,4 +1,5 @@
-//! Groups: concurrency within each run, a priority, and the time of day in which their tasks start.
+//! Groups screen: concurrency per run, priority, and active period (the time of day in which tasks
+//! may start).
 
 use askama::Template;
 use axum::Router;
@@ -49,7 +50,7 @@ impl GroupsPage {
     }
 }
 
-/// Reads them.
+/// Reads all groups.
 pub(crate) async fn data(tx: &Transaction<'_>) -> Result<Vec<Group>, QueueError> {
     groups::groups(&**tx).await
 }
@@ -62,7 +63,8 @@ async fn show(context: RequestContext) -> HandlerResult {
     render(&GroupsPage { page: context.layout("Groups", viewer), groups })
 }
 
-/// Reads the form of a group. An empty field leaves the setting as it is; an empty `max_running` is no limit.
+/// Reads a form that creates or changes a group; an empty field leaves the setting
+/// unchanged, except that an empty `max_running` removes the limit.
 fn change(form: &FormRequest) -> Result<GroupChange, HttpError> {
     let description = Some(form.field("description")).filter(|it| !it.is_empty());
     Ok(GroupChange {
@@ -75,12 +77,12 @@ fn change(form: &FormRequest) -> Result<GroupChange, HttpError> {
 async fn make(form: FormRequest) -> Result<Response, HttpError> {
     let (name, change) = (form.field("name").to_owned(), change(&form)?);
     if name.is_empty() {
-        return Err(HttpError::bad_request("a group has a name"));
+        return Err(HttpError::bad_request("a group needs a name"));
     }
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
     if groups::groups(&*tx).await?.iter().any(|known| known.name == name) {
-        return Err(HttpError::bad_request(format!("there is a group {name} already")));
+        return Err(HttpError::bad_request(format!("group {name} already exists")));
     }
     group::set_group(&*tx, &name, &change).await?;
     tx.commit().await?;
@@ -91,7 +93,7 @@ async fn set(Path(group): Path<String>, form: FormRequest) -> Result<Response, H
     let change = change(&form)?;
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
-    // set_group makes a group that is not there, and a typing error in an address must not.
+    // set_group creates a missing group; a mistyped URL must not.
     if !groups::groups(&*tx).await?.iter().any(|known| known.name == group) {
         return Err(none());
     }
@@ -103,7 +105,7 @@ async fn set(Path(group): Path<String>, form: FormRequest) -> Result<Response, H
     Ok(form.redirect_back("/groups"))
 }
 
-/// Sets when its tasks may start; two empty fields: at any time.
+/// Sets the active period; two empty fields remove it.
 async fn activate(Path(group): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
     let period = match (form.optional("opens")?, form.optional("closes")?) {
         (None, None) => None,
@@ -111,7 +113,7 @@ async fn activate(Path(group): Path<String>, form: FormRequest) -> Result<Respon
             let zone = Some(form.field("zone")).filter(|zone| !zone.is_empty()).unwrap_or("UTC");
             Some(ActivePeriod { opens, closes, zone: zone.to_owned() })
         }
-        _ => return Err(HttpError::bad_request("an active period has a beginning and an end")),
+        _ => return Err(HttpError::bad_request("an active period needs a start and an end")),
     };
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
@@ -120,7 +122,7 @@ async fn activate(Path(group): Path<String>, form: FormRequest) -> Result<Respon
     Ok(form.redirect_back("/groups"))
 }
 
-/// The database refuses while live tasks belong to it.
+/// Removes a group. The database refuses while the group has live tasks.
 async fn remove(Path(group): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
@@ -132,5 +134,5 @@ async fn remove(Path(group): Path<String>, form: FormRequest) -> Result<Response
 }
 
 fn none() -> HttpError {
-    HttpError::not_found("there is no such group")
+    HttpError::not_found("group not found")
 }

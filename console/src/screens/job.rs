@@ -1,4 +1,4 @@
-//! One job: its tasks, what each waits for, and what may be done with it.
+//! Job screen: tasks of a job with their dependencies, and actions on the job.
 
 use askama::Template;
 use axum::Router;
@@ -24,7 +24,7 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, Markup, render};
 use crate::request::{FormRequest, RequestContext};
 
-/// Runs of a page.
+/// Number of recent runs shown.
 const RUNS: i64 = 5;
 
 pub(crate) fn routes() -> Router<App> {
@@ -75,14 +75,14 @@ impl JobPage {
         self.page.viewer.now
     }
 
-    /// Where its picture comes from.
+    /// Returns the URL of the graph data.
     fn source(&self) -> String {
         format!("{}/api/v1/jobs/graph?name={}", self.page.base, format::url_encode(&self.name))
     }
 }
 
 impl JobPageData {
-    /// As it is drawn.
+    /// Returns the graph to draw.
     pub(crate) fn graph_data(&self) -> GraphData {
         let names = self.shape.tasks.iter().map(|task| task.name.as_str());
         let mut drawing = GraphData::from_links(names, &self.links, "");
@@ -95,7 +95,7 @@ impl JobPageData {
     }
 }
 
-/// Reads it. Its name counts in any case of letters.
+/// Reads a job by its name; the name is case-insensitive.
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<JobPageData, HttpError> {
     let most = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
     let shape = jobs::job_detail(&**tx, name.trim(), most).await?.ok_or_else(|| none(name))?;
@@ -148,11 +148,11 @@ async fn show(context: RequestContext, Query(params): Query<JobParams>) -> Handl
 
 fn after(links: &[LineageEdge], task: &str) -> String {
     let parents = links.iter().filter(|link| link.child == task);
-    let parents_shown = parents.map(|link| match link.expected {
+    let labels = parents.map(|link| match link.expected {
         Expected::Succeeded => link.parent.clone(),
         expected => format!("{} ({expected})", link.parent),
     });
-    format::one_line(parents_shown.collect::<Vec<_>>().join(", "), 200)
+    format::one_line(labels.collect::<Vec<_>>().join(", "), 200)
 }
 
 async fn run(form: FormRequest) -> Result<Response, HttpError> {
@@ -164,7 +164,8 @@ async fn run(form: FormRequest) -> Result<Response, HttpError> {
     for param in known.shape.params {
         let value = form.field(&format!("param:{param}"));
         if !value.is_empty() {
-            // As on the command line: a number, true or false; else text.
+            // As on the command line: numbers, true and false keep their type, anything else is
+            // text.
             let read = serde_json::from_str(value).ok().filter(|it: &Value| !it.is_string());
             params.insert(param, read.unwrap_or_else(|| value.into()));
         }

@@ -1,4 +1,4 @@
-//! Jobs: named sets of tasks, each with its newest run.
+//! Jobs screen: all jobs, each with its newest run.
 
 use askama::Template;
 use axum::Router;
@@ -16,7 +16,7 @@ use crate::format;
 use crate::layout::{Layout, render};
 use crate::request::RequestContext;
 
-/// Jobs of a page.
+/// Jobs per page.
 const PAGE_SIZE: i64 = 100;
 
 pub(crate) fn routes() -> Router<App> {
@@ -42,7 +42,7 @@ impl JobsPage {
     }
 }
 
-/// Reads a page.
+/// Reads a page of jobs.
 pub(crate) async fn data(tx: &Transaction<'_>, after: &str) -> Result<Listing, QueueError> {
     jobs::page(&**tx, after, PAGE_SIZE).await
 }

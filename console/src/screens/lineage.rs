@@ -1,4 +1,4 @@
-//! What leads to a task and what follows from it, over all jobs.
+//! Lineage screen: upstream and downstream tasks of a task, across all jobs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,17 +20,17 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, render};
 use crate::request::RequestContext;
 
-/// Tasks of a page of names.
+/// Names per page.
 const PAGE_SIZE: i64 = 200;
 
-/// Lines of a list.
+/// Maximum rows per direction.
 const MAX_LINES: usize = 500;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/lineage", get(show))
 }
 
-/// What the address asks for.
+/// Query parameters of the screen.
 #[derive(Debug, Default, Deserialize)]
 struct LineageParams {
     #[serde(default)]
@@ -39,18 +39,18 @@ struct LineageParams {
     after: String,
 }
 
-/// A task and what is around it.
+/// A task and the edges around it.
 pub(crate) struct LineageDetail {
     pub(crate) name: String,
     pub(crate) links: Vec<LineageEdge>,
 }
 
-/// A task on the way, and what says so.
+/// An upstream or downstream task.
 struct LineageRow {
     name: String,
-    /// 1: directly.
+    /// Number of edges to the selected task; 1 is a direct neighbour.
     distance: usize,
-    /// What it is next to, on the way to the task in question.
+    /// The adjacent task on the path to the selected task.
     by: String,
     expected: Option<Expected>,
     declared_by: String,
@@ -72,27 +72,27 @@ struct LineagePage {
 }
 
 impl LineagePage {
-    /// Both directions: heading, what is said of none, and the tasks.
+    /// Returns both directions: heading, text for an empty list, tasks.
     fn directions(&self) -> [(&'static str, &'static str, &[LineageRow]); 2] {
         [
-            ("Upstream: what it waits for", "It waits for nothing.", &self.upstream),
-            ("Downstream: what waits for it", "Nothing waits for it.", &self.downstream),
+            ("Upstream: dependencies", "No dependencies.", &self.upstream),
+            ("Downstream: dependents", "No dependents.", &self.downstream),
         ]
     }
 
-    /// Where its picture comes from.
+    /// Returns the URL of the graph data.
     fn source(&self) -> String {
         format!("{}/api/v1/lineage/graph?name={}", self.page.base, format::url_encode(&self.name))
     }
 }
 
 impl LineageDetail {
-    /// The task itself and all the others.
+    /// Returns the names of the task and of all related tasks.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         lineage::task_names(&self.name, &self.links)
     }
 
-    /// As it is drawn: of too many tasks the nearest ones.
+    /// Returns the graph to draw, limited to the nearest tasks.
     pub(crate) fn graph_data(&self) -> GraphData {
         let near = [false, true].map(|upwards| walk(&self.name, &self.links, upwards));
         let mut lines: Vec<&LineageRow> = near.iter().flatten().collect();
@@ -105,7 +105,7 @@ impl LineageDetail {
     }
 }
 
-/// Reads it; a task without a neighbour has no links.
+/// Reads the lineage of a task; a task without neighbours has no links.
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<LineageDetail, HttpError> {
     let name = name.trim().to_owned();
     let edges =
@@ -117,7 +117,7 @@ pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<LineageDeta
 }
 
 fn no_such_task(name: &str) -> HttpError {
-    HttpError::not_found(format!("no job and no dependency has a task {name}"))
+    HttpError::not_found(format!("no job or dependency has a task {name}"))
 }
 
 async fn show(context: RequestContext, Query(params): Query<LineageParams>) -> HandlerResult {
@@ -159,7 +159,7 @@ async fn show(context: RequestContext, Query(params): Query<LineageParams>) -> H
     })
 }
 
-/// Every task in one direction once, the nearest first.
+/// Returns every task in one direction once, nearest first.
 fn walk(name: &str, links: &[LineageEdge], upwards: bool) -> Vec<LineageRow> {
     let mut next: BTreeMap<&str, Vec<&LineageEdge>> = BTreeMap::new();
     for link in links {
@@ -186,7 +186,7 @@ fn walk(name: &str, links: &[LineageEdge], upwards: bool) -> Vec<LineageRow> {
     lines
 }
 
-/// Where the edge is written.
+/// Returns the jobs that declare the edge.
 pub(crate) fn declared_by(link: &LineageEdge) -> String {
     let everywhere = link.everywhere.then_some("every job");
     let jobs: Vec<&str> = link.jobs.iter().map(String::as_str).chain(everywhere).collect();

@@ -1,4 +1,4 @@
-//! The first screen: what is wrong, then every queue.
+//! Overview screen: problems, queues and throughput plots.
 
 use askama::Template;
 use axum::Router;
@@ -20,17 +20,17 @@ use crate::plots::{HOUR_CHOICES, PlotParams, ThroughputColumns};
 use crate::request::RequestContext;
 use crate::throughput_cache::HOUR_MINUTES;
 
-/// More are not shown; the filter of the queues' screen finds them.
+/// Maximum number of queues shown; the Queues screen lists all of them.
 const MAX_QUEUES: usize = 200;
 
-/// Problems that are shown without a click; the others would push the queues out of sight.
+/// Problems shown without a click; more would push the queues out of sight.
 const TOP_PROBLEMS: usize = 8;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/", get(show))
 }
 
-/// The whole of it.
+/// Data of the screen.
 #[derive(Serialize)]
 pub(crate) struct Overview {
     pub(crate) problems: Vec<Problem>,
@@ -39,7 +39,7 @@ pub(crate) struct Overview {
     pub(crate) readers: i64,
     pub(crate) busy_readers: i64,
     pub(crate) workers_alive: usize,
-    /// Of the last hour, so many minutes have been read.
+    /// Number of minutes of the last hour that are loaded.
     pub(crate) minutes_read: i64,
 }
 
@@ -49,7 +49,7 @@ struct OverviewPage {
     page: Layout,
     it: Overview,
     hours: i64,
-    /// Whose plots; empty: of all queues.
+    /// Queue of the plots; empty for all queues.
     queue: String,
     columns: ThroughputColumns,
 }
@@ -67,13 +67,13 @@ impl OverviewPage {
         &HOUR_CHOICES
     }
 
-    /// The same page with plots of so many hours of this queue.
+    /// Returns the URL of the page with plots of a queue over `hours`.
     fn plots_path(&self, hours: &i64, queue: &str) -> String {
         let query = plots_query(*hours, queue);
         format!("{}/?{query}#plots", self.page.base)
     }
 
-    /// What plots are drawn from.
+    /// Returns the URL of the plot data.
     fn source(&self) -> String {
         let query = plots_query(self.hours, &self.queue);
         format!("{}/api/v1/throughput?{query}", self.page.base)
@@ -108,7 +108,7 @@ pub(crate) async fn show(
     })
 }
 
-/// Reads it.
+/// Reads the data of the screen.
 pub(crate) async fn data(
     app: &AppState,
     tx: &Transaction<'_>,

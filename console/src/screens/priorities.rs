@@ -1,4 +1,4 @@
-//! Weights of the priorities, and the readers that are kept for reserved tasks.
+//! Priorities screen: weights, and readers reserved for reserved tasks.
 
 use askama::Template;
 use axum::Router;
@@ -25,7 +25,7 @@ pub(crate) fn routes() -> Router<App> {
 struct PriorityRow {
     stats: PriorityStats,
     weight: f64,
-    /// Of the picks while all priorities have work, in percent.
+    /// Share of claims in percent while all priorities have pending tasks.
     share: f64,
 }
 
@@ -35,7 +35,7 @@ struct PrioritiesPage {
     page: Layout,
     lines: Vec<PriorityRow>,
     reserved: ReservedCapacity,
-    /// Readers that serve reserved tasks only, and all of them.
+    /// Number of readers that serve reserved tasks only, and number of all readers.
     reserved_readers: (i32, i32),
 }
 

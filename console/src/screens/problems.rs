@@ -1,4 +1,4 @@
-//! What somebody should look at, the oldest first, each with the screen to go on with.
+//! Problems that need attention, oldest first, each with the screen that shows more.
 
 use queue::doctor::HorizonHolder;
 use queue::insight::problems::{FailedRuns, MissedFires};
@@ -9,17 +9,17 @@ use terminal::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
 use super::queue_stats::{FleetSnapshot, QueueStats};
 use crate::format::{tasks_path, url_encode};
 
-/// Something that somebody should look at.
+/// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Problem {
-    /// How long it has lasted; of failures: since the last one.
+    /// Age of the problem; for failures, the time since the last failure.
     pub(crate) age_seconds: f64,
     pub(crate) message: String,
     /// Path of a screen that shows more.
     pub(crate) path: String,
 }
 
-/// What problems are seen in.
+/// Data in which problems are detected.
 pub(crate) struct FleetFacts<'a> {
     pub(crate) fleet: &'a FleetSnapshot,
     pub(crate) queues: &'a [QueueStats],
@@ -29,7 +29,7 @@ pub(crate) struct FleetFacts<'a> {
     pub(crate) horizon: &'a [HorizonHolder],
 }
 
-/// All of them.
+/// Detects all problems.
 pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
     let found = problems::find_problems(&problems::FleetFacts {
         now: facts.fleet.now,
@@ -42,12 +42,12 @@ pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         missed: facts.missed,
         horizon: facts.horizon,
     });
-    let with_path = |it: problems::Problem| Problem {
+    let problem = |it: problems::Problem| Problem {
         age_seconds: it.age_seconds,
         message: it.message,
         path: path(&it.about),
     };
-    found.into_iter().map(with_path).collect()
+    found.into_iter().map(problem).collect()
 }
 
 fn failing(queue: &QueueStats) -> QueueFailures<'_> {
@@ -55,7 +55,7 @@ fn failing(queue: &QueueStats) -> QueueFailures<'_> {
     QueueFailures { queue: &queue.queue, failed, succeeded }
 }
 
-/// A queue whose next task waits.
+/// Returns the backlog of a queue with pending tasks.
 fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
     let one = queue.pending.count == 1 && !queue.pending.more;
     let pending = format!("{} pending task{}", queue.pending.display(), if one { "" } else { "s" });
@@ -68,7 +68,7 @@ fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
     })
 }
 
-/// Where it can be seen, and put right.
+/// Returns the path of the screen that shows the problem and where it can be fixed.
 fn path(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::Paused(queue) => format!("/queues#queue-{}", url_encode(queue)),

@@ -1,4 +1,4 @@
-//! What each queue and priority has, put together from lanes, settings, workers and the last hour.
+//! Statistics of each queue and priority, combined from lanes, settings, workers and the last hour.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,10 +14,10 @@ use serde::Serialize;
 use crate::layout::Markup;
 use crate::throughput_cache::{HOUR_MINUTES, ThroughputCache};
 
-/// The rate now is that of so many minutes that are over.
+/// Number of closed minutes from which the current rates are computed.
 const RATE_MINUTES: i64 = 5;
 
-/// A number of tasks, and whether there are more than were counted.
+/// A number of tasks; `more` if counting stopped at its limit.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Count {
     pub(crate) count: i64,
@@ -35,7 +35,7 @@ impl Count {
     }
 }
 
-/// A queue.
+/// Statistics of a queue.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct QueueStats {
     pub(crate) queue: String,
@@ -43,22 +43,22 @@ pub(crate) struct QueueStats {
     pub(crate) running: Count,
     pub(crate) scheduled: Count,
     pub(crate) blocked: Count,
-    /// Seconds since the task that is claimed next was due.
+    /// Seconds since the next task to claim became due.
     pub(crate) oldest_seconds: Option<f64>,
     pub(crate) longest_running_seconds: Option<f64>,
-    /// Readers of live workers that serve it, also others.
+    /// Readers of live workers that serve this queue, perhaps among others.
     pub(crate) readers: i64,
     pub(crate) settings: QueueSetting,
     pub(crate) hour: LastHour,
-    /// If it goes on as in the last minutes, with what is added and what ends. Where the counting of
-    /// what waits ended: if nothing is added, and at least.
+    /// Estimated seconds until the queue is empty, at the arrival and completion rates of the last
+    /// minutes. If counting stopped at its limit: a lower bound that assumes no arrivals.
     pub(crate) time_to_empty_seconds: Option<f64>,
-    /// More is added than ends: tasks a minute, over the last minutes.
+    /// Growth in tasks per minute over the last minutes; `None` unless the backlog grows.
     pub(crate) growth_per_minute: Option<f64>,
 }
 
 impl QueueStats {
-    /// Something of it waits, and no worker is going to claim it.
+    /// Returns whether the queue has pending tasks that no worker claims.
     pub(crate) fn unserved(&self, workers: &[Worker]) -> bool {
         let claims = |worker: &Worker| worker.serves(&self.queue) && !worker.draining;
         self.pending.count > 0 && !self.settings.paused && !workers.iter().any(claims)
@@ -70,7 +70,7 @@ impl QueueStats {
 pub(crate) struct LastHour {
     pub(crate) succeeded: i64,
     pub(crate) failed: i64,
-    /// Ended in a second, over the last minutes.
+    /// Attempts finished per second, over the last minutes.
     pub(crate) per_second: f64,
     #[serde(skip)]
     minutes: Vec<[i64; 2]>,
@@ -84,7 +84,7 @@ impl Default for LastHour {
 }
 
 impl LastHour {
-    /// Sums up minutes.
+    /// Aggregates minutes.
     pub(crate) fn of<'a>(minutes: impl Iterator<Item = &'a MinuteStats>, now: Timestamp) -> Self {
         let mut hour = Self::default();
         let mut recent = 0;
@@ -101,12 +101,12 @@ impl LastHour {
                 hour.minutes[place][1] += minute.failed;
             }
         }
-        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        #[expect(clippy::cast_precision_loss, reason = "displayed rounded")]
         let per_second = recent as f64 / (RATE_MINUTES * 60) as f64;
         Self { per_second, ..hour }
     }
 
-    /// A bar for each minute: what succeeded, and on top of it what failed.
+    /// Draws a bar per minute: succeeded attempts with failed attempts on top.
     pub(crate) fn sparkline(&self) -> Markup {
         let most = self.minutes.iter().map(|[good, bad]| good + bad).max().unwrap_or(0).max(1);
         let height = |count: i64| if count == 0 { 0 } else { (count * 24 / most).max(1) };
@@ -133,7 +133,7 @@ impl LastHour {
     }
 }
 
-/// A priority.
+/// Statistics of a priority.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PriorityStats {
     pub(crate) priority: Priority,
@@ -142,14 +142,14 @@ pub(crate) struct PriorityStats {
     pub(crate) oldest_seconds: Option<f64>,
 }
 
-/// Everything at once.
+/// State of the fleet at one time.
 pub(crate) struct FleetSnapshot {
     pub(crate) workers: Vec<Worker>,
     pub(crate) minutes: Vec<MinuteStats>,
     pub(crate) now: Timestamp,
     lanes: Vec<LaneCount>,
     settings: Vec<QueueSetting>,
-    /// Tasks a minute by which what waits in a queue grows, or shrinks.
+    /// Backlog growth of each queue in tasks per minute; negative if it shrinks.
     growth: BTreeMap<String, f64>,
 }
 
@@ -169,7 +169,7 @@ impl FleetSnapshot {
         })
     }
 
-    /// Every queue that has live tasks, a setting, or attempts in the last hour; by name.
+    /// Returns every queue with live tasks, a setting, or attempts in the last hour, by name.
     pub(crate) fn queues(&self) -> Vec<QueueStats> {
         let mut queues: BTreeMap<String, QueueStats> = BTreeMap::new();
         for lane in &self.lanes {
@@ -207,7 +207,7 @@ impl FleetSnapshot {
         QueueStats { queue, readers, hour, time_to_empty_seconds, growth_per_minute, ..stats }
     }
 
-    /// Every priority, highest first.
+    /// Returns every priority, highest first.
     pub(crate) fn priorities(&self) -> Vec<PriorityStats> {
         let stats = |priority: &Priority| {
             let (mut pending, mut running) = (Count::default(), Count::default());
@@ -227,7 +227,7 @@ impl FleetSnapshot {
         Priority::ALL.iter().rev().map(stats).collect()
     }
 
-    /// Busy readers of live workers, and all of them.
+    /// Returns the number of busy readers and of all readers of live workers.
     pub(crate) fn readers(&self) -> (i64, i64) {
         let alive = self.workers.iter().filter(|worker| worker.alive);
         alive.fold((0, 0), |(busy, all), worker| {
@@ -237,12 +237,12 @@ impl FleetSnapshot {
     }
 }
 
-/// Seconds until nothing waits, with this many ends a second and this growth a minute. `None`: it will not be,
-/// or nobody knows.
+/// Returns the seconds until no task waits, given `per_second` finished attempts and a growth per
+/// minute. `None` if the queue does not shrink or the time is unknown.
 fn time_to_empty(stats: &QueueStats, per_second: f64, growth: Option<f64>) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
+    #[expect(clippy::cast_precision_loss, reason = "an estimate, displayed rounded")]
     let waits = (stats.pending.count + stats.blocked.count) as f64;
-    // Only the shrinking of what was counted to its end can be told from what comes in.
+    // The growth is usable only if the counts are exact.
     let known = growth.filter(|_| !stats.pending.more && !stats.blocked.more);
     let rate = known.map_or(per_second, |growth| -growth / 60.0);
     (stats.pending.count > 0 && !stats.settings.paused && rate > 0.0).then(|| waits / rate)
@@ -264,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn it_is_empty_when_what_waits_has_shrunk_to_nothing() {
+    fn time_to_empty_follows_from_backlog_and_growth() {
         assert_eq!(time_to_empty(&stats(600, false), 2.0, Some(-60.0)), Some(600.0));
-        // As much comes in as goes out, or more.
+        // Arrivals equal or exceed completions.
         assert_eq!(time_to_empty(&stats(600, false), 2.0, Some(0.0)), None);
         assert_eq!(time_to_empty(&stats(600, false), 2.0, Some(60.0)), None);
-        // Nobody knows what comes in.
+        // Unknown arrivals.
         assert_eq!(time_to_empty(&stats(600, false), 2.0, None), Some(300.0));
         assert_eq!(time_to_empty(&stats(10_000, true), 2.0, Some(-1.0)), Some(5000.0));
         assert_eq!(time_to_empty(&stats(0, false), 2.0, Some(-60.0)), None);

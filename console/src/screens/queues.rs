@@ -1,4 +1,4 @@
-//! Queues: how full they are, what limits them, shared commits, and pause and resume.
+//! Queues screen: task counts, limits, shared commits, pause and resume.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn pause(Path(queue): Path<String>, form: FormRequest) -> Result<Response,
     Ok(form.redirect_back("/queues"))
 }
 
-/// Sets both limits; an empty field takes its limit away.
+/// Sets both limits; an empty field removes its limit.
 async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
     let most: Option<i32> = form.optional("max_running")?;
     let starts: Option<i32> = form.optional("rate_starts")?;
@@ -66,7 +66,7 @@ async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, H
         }
         _ => {
             return Err(HttpError::bad_request(
-                "a rate has a number of starts and a number of seconds",
+                "a rate needs a number of starts and a number of seconds",
             ));
         }
     };
@@ -78,7 +78,7 @@ async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, H
     Ok(form.redirect_back("/queues"))
 }
 
-/// Sets the budget of shared commits; an empty field: each task commits alone.
+/// Sets the time budget of shared commits; with an empty field, each task commits alone.
 async fn share_commits(
     Path(queue): Path<String>,
     form: FormRequest,

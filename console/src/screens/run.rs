@@ -1,4 +1,4 @@
-//! One run: its tasks and what each waits for, the picture of them, when they ran, and earlier runs.
+//! Run screen: tasks with their dependencies, graph, timeline, and comparison with earlier runs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,29 +24,29 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, render};
 use crate::request::RequestContext;
 
-/// Parents that a row names.
+/// Maximum number of parents named in a row.
 const PARENTS_NAMED: usize = 5;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/runs/{id}", get(page)).merge(run_actions::routes())
 }
 
-/// A run as far as a page shows it.
+/// A run with the tasks and edges shown.
 #[derive(Serialize)]
 pub(crate) struct RunDetail {
     pub(crate) run: Run,
-    /// Of a large run those that run, failed or are in trouble come first.
+    /// Tasks; in a large run, running, failed and upstream_failed tasks come first.
     pub(crate) tasks: Vec<RunTask>,
     pub(crate) edges: Vec<Edge>,
-    /// Tasks that are not among them.
+    /// Number of tasks not in `tasks`.
     pub(crate) left_out: i64,
-    /// There are more edges than are looked at, so that none is given.
+    /// Whether `edges` is empty because there are too many.
     pub(crate) too_many_edges: bool,
-    /// `None`: not every task and edge was looked at.
+    /// `None` unless all tasks and edges were read.
     pub(crate) critical_path: Option<CriticalPath>,
 }
 
-/// The chain of tasks that the duration comes from.
+/// The chain of tasks that determines the duration of the run.
 #[derive(Serialize)]
 pub(crate) struct CriticalPath {
     pub(crate) nodes: Vec<i64>,
@@ -75,7 +75,7 @@ struct RunPage {
 }
 
 impl RunPage {
-    /// Where its picture comes from.
+    /// Returns the URL of the graph data.
     fn source(&self) -> String {
         format!("{}/api/v1/runs/{}/graph", self.page.base, self.run.id)
     }
@@ -85,8 +85,8 @@ impl RunPage {
     }
 
     fn can_retry(&self, task: &RunTask) -> bool {
-        let ended_badly = matches!(task.state.as_str(), "failed" | "failed, ignored" | "cancelled");
-        self.page.viewer.may_act && self.live() && self.run.cancelled_by.is_none() && ended_badly
+        let retryable = matches!(task.state.as_str(), "failed" | "failed, ignored" | "cancelled");
+        self.page.viewer.may_act && self.live() && self.run.cancelled_by.is_none() && retryable
     }
 
     fn params(&self) -> Option<String> {
@@ -94,7 +94,7 @@ impl RunPage {
         given.then(|| self.run.params.to_string())
     }
 
-    /// How many there are in which state, and the word for it.
+    /// Returns the non-zero task counts by state.
     fn counts(&self) -> Vec<(&'static str, i64)> {
         let it = &self.run.count;
         let all = [
@@ -110,7 +110,7 @@ impl RunPage {
     }
 }
 
-/// Reads it; `None`: there is no such run.
+/// Reads a run; `None` if the run does not exist.
 pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDetail>, QueueError> {
     let Some(run) = run_queries::run(&**tx, id).await? else { return Ok(None) };
     let most = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
@@ -121,7 +121,7 @@ pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDe
         let place: HashMap<i64, usize> = nodes.iter().copied().zip(0..).collect();
         tasks.sort_by_key(|task| place.get(&task.node).copied());
     } else {
-        // What has not begun comes last.
+        // Tasks that have not started come last.
         tasks.sort_by_key(|task| (task.started_at.is_none(), task.started_at, task.node));
     }
     let wanted = i64::try_from(MAX_EDGES + 1).unwrap_or(i64::MAX);
@@ -143,7 +143,7 @@ pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDe
 }
 
 impl RunDetail {
-    /// As it is drawn.
+    /// Returns the graph to draw.
     pub(crate) fn graph_data(&self) -> GraphData {
         let critical = self.critical_path.as_ref().map_or(&[][..], |it| &it.nodes);
         let mut drawing = GraphData::from_run(&self.tasks, &self.edges, critical);
@@ -162,12 +162,12 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
     let grid = run_comparison::compare_runs(&tx, id, &known.tasks).await?;
     let drawing = known.graph_data();
     let RunDetail { run, tasks, edges, left_out, critical_path: critical, .. } = known;
-    let on_it: HashSet<i64> = critical.iter().flat_map(|it| it.nodes.iter().copied()).collect();
-    let bars = gantt::bars(&run, &tasks, &on_it, viewer.now);
+    let on_path: HashSet<i64> = critical.iter().flat_map(|it| it.nodes.iter().copied()).collect();
+    let bars = gantt::bars(&run, &tasks, &on_path, viewer.now);
     let after = parents(&tasks, &edges);
     let row = |task: RunTask| TaskRow {
         after: after.get(&task.node).cloned().unwrap_or_default(),
-        critical: on_it.contains(&task.node),
+        critical: on_path.contains(&task.node),
         task,
     };
     let title = format!("Run {id}");
@@ -184,7 +184,7 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
     })
 }
 
-/// What each task waits for, in words.
+/// Returns the dependencies of each task as text.
 fn parents(tasks: &[RunTask], edges: &[Edge]) -> HashMap<i64, String> {
     let names: HashMap<i64, &str> =
         tasks.iter().map(|task| (task.node, task.name.as_str())).collect();
@@ -196,21 +196,21 @@ fn parents(tasks: &[RunTask], edges: &[Edge]) -> HashMap<i64, String> {
             expected => format!("{name} ({expected})"),
         });
     }
-    let edge_text = |(child, names): (i64, Vec<String>)| {
+    let label = |(child, names): (i64, Vec<String>)| {
         let more = names.len().saturating_sub(PARENTS_NAMED);
         let shown = names[..names.len() - more].join(", ");
         (child, if more > 0 { format!("{shown} and {more} more") } else { shown })
     };
-    parents.into_iter().map(edge_text).collect()
+    parents.into_iter().map(label).collect()
 }
 
-/// The id in a path.
+/// Parses a run id.
 pub(crate) fn run_id(text: &str) -> Result<RunId, HttpError> {
-    text.parse().map(RunId).map_err(|_| HttpError::not_found(format!("\"{text}\" is no run's id")))
+    text.parse().map(RunId).map_err(|_| HttpError::not_found(format!("invalid run id \"{text}\"")))
 }
 
-/// There is none.
+/// Returns the error for a missing run.
 pub(crate) fn no_such_run(id: RunId) -> HttpError {
     HttpError::not_found(format!("there is no run {id}"))
-        .hint("it may have ended before the history that is kept")
+        .hint("the run may be older than the retained history")
 }

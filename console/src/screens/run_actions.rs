@@ -1,4 +1,4 @@
-//! What is done to a run: cancelled, restarted, one of its tasks retried.
+//! Actions on a run: cancel, restart, retry of one task.
 
 use axum::Router;
 use axum::extract::Path;
@@ -39,7 +39,9 @@ async fn restart(Path(id): Path<String>, form: FormRequest) -> Result<Response, 
         "never_run" => (false, true, false),
         "downstream" => (false, false, true),
         "" | "both" => (true, true, false),
-        other => return Err(HttpError::bad_request(format!("\"{other}\" is no choice of tasks"))),
+        other => {
+            return Err(HttpError::bad_request(format!("unknown choice of tasks \"{other}\"")));
+        }
     };
     let (failed, never_run, downstream) = again;
     let again =

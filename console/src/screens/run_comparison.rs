@@ -1,4 +1,4 @@
-//! The tasks of a run beside what they were in earlier runs of the same jobs.
+//! Grid that compares the tasks of a run with earlier runs of the same jobs.
 
 use std::collections::HashMap;
 
@@ -10,28 +10,28 @@ use queue::run_queries::RunTask;
 
 use crate::format;
 
-/// Runs beside each other.
+/// Maximum number of runs.
 const COLUMNS: i64 = 14;
 
-/// Tasks below each other.
+/// Maximum number of tasks.
 const ROWS: usize = 100;
 
-/// Runs from left to right, the newest last.
+/// Runs from left to right, newest last.
 pub(crate) struct RunComparison {
     pub(crate) runs: Vec<Sibling>,
     pub(crate) rows: Vec<ComparisonRow>,
-    /// Tasks that have no line.
+    /// Number of tasks without a row.
     pub(crate) left_out: usize,
 }
 
-/// A task.
+/// The states of a task in each run.
 pub(crate) struct ComparisonRow {
     pub(crate) name: String,
-    /// One for each run; `None`: that run did not have it.
+    /// One cell per run; `None` if the run does not have the task.
     pub(crate) cells: Vec<Option<GridCell>>,
 }
 
-/// Nothing to compare with: no grid.
+/// Builds the grid; `None` if there is no other run to compare with.
 pub(crate) async fn compare_runs(
     tx: &Transaction<'_>,
     run: RunId,
@@ -57,7 +57,7 @@ pub(crate) async fn compare_runs(
 }
 
 impl RunComparison {
-    /// A letter for a state: the word is its title.
+    /// Returns the letter of a state; the cell title has the full name.
     pub(crate) fn letter(&self, state: impl AsRef<str>) -> &'static str {
         match state.as_ref() {
             "succeeded" => "s",
@@ -70,9 +70,9 @@ impl RunComparison {
         }
     }
 
-    /// What a cell says when somebody asks.
+    /// Returns the tooltip of a cell.
     pub(crate) fn cell_title(&self, name: &str, cell: &GridCell) -> String {
-        let took = cell.duration_seconds.map(|it| format!(", {}", format::span(it)));
-        format!("{name} in run {}: {}{}", cell.run, cell.state, took.unwrap_or_default())
+        let duration = cell.duration_seconds.map(|it| format!(", {}", format::span(it)));
+        format!("{name} in run {}: {}{}", cell.run, cell.state, duration.unwrap_or_default())
     }
 }

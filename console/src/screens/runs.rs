@@ -1,4 +1,4 @@
-//! The list of runs: by state, job and schedule, page by page.
+//! Runs screen: list of runs, filtered by state, job and schedule.
 
 use askama::Template;
 use axum::Router;
@@ -15,7 +15,7 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, render};
 use crate::request::RequestContext;
 
-/// Runs of a page.
+/// Runs per page.
 const PAGE_SIZE: i64 = 50;
 
 const STATES: [(&str, &str); 5] = [
@@ -30,7 +30,7 @@ pub(crate) fn routes() -> Router<App> {
     Router::new().route("/runs", get(show)).merge(super::run::routes())
 }
 
-/// What the address asks for; empty: any.
+/// Query parameters of the screen; empty parameters are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct RunsParams {
     #[serde(default)]
@@ -53,12 +53,12 @@ impl RunsParams {
             job: given(&self.job),
             schedule: given(&self.schedule),
             after: after.map_err(|_| {
-                HttpError::bad_request("the list has no such page").hint("begin at its first page")
+                HttpError::bad_request("invalid page cursor").hint("start at the first page")
             })?,
         })
     }
 
-    /// The address of the list with another state, or from another place on.
+    /// Returns the URL of the list with another state or cursor.
     fn path(&self, base: &str, state: &str, after: &str) -> String {
         let pairs = [
             ("state", state),
@@ -101,7 +101,7 @@ impl RunsPage {
     }
 }
 
-/// Reads a page.
+/// Reads a page of runs.
 pub(crate) async fn data(tx: &Transaction<'_>, params: &RunsParams) -> Result<Listing, HttpError> {
     Ok(runs::page(&**tx, &params.query()?, PAGE_SIZE).await?)
 }

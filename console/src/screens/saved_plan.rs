@@ -1,4 +1,4 @@
-//! The plan that was kept of a task, as a tree, and whether it is another one than before.
+//! Saved plan of a task as a tree, compared with the previous plan of the same queue and name.
 
 use axum::Router;
 use axum::extract::Path;
@@ -18,10 +18,10 @@ use crate::app::App;
 use crate::http_error::HttpError;
 use crate::request::RequestContext;
 
-/// More nodes are in the JSON.
+/// Maximum number of nodes shown; the JSON has all of them.
 const MAX_NODES: usize = 300;
 
-/// The plan before, of a task of the same queue and name.
+/// The previous plan of a task with the same queue and name.
 #[derive(Debug, Serialize)]
 pub(crate) struct PreviousPlan {
     pub(crate) task_id: TaskId,
@@ -29,21 +29,23 @@ pub(crate) struct PreviousPlan {
     pub(crate) shape: String,
 }
 
-/// A plan and what is known of it.
+/// A plan with its totals and its comparison with the previous plan.
 #[derive(Debug, Serialize)]
 pub(crate) struct SavedPlan {
     pub(crate) attempt: i32,
     pub(crate) finished_at: Timestamp,
-    /// The same for plans that differ in numbers only.
+    /// Structure of the plan; equal for plans that differ only in numbers.
     pub(crate) shape: String,
     pub(crate) nodes: Vec<PlanNode>,
     pub(crate) totals: PlanTotals,
     pub(crate) previous: Option<PreviousPlan>,
-    /// Lines that are gone (`-`) and new (`+`) since then; empty: it is the same plan.
+    /// Removed (`-`) and added (`+`) lines compared with the previous plan; empty if the plans have
+    /// the same lines.
     pub(crate) changes: Vec<(char, String)>,
-    /// Nodes have the same parts in another order.
+    /// Whether the shape differs from the previous plan, which includes a different order of the
+    /// same nodes; `None` without a previous plan.
     pub(crate) changed: Option<bool>,
-    /// As EXPLAIN (FORMAT JSON) told it.
+    /// Output of EXPLAIN (FORMAT JSON).
     pub(crate) plan: Value,
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 impl SavedPlan {
-    /// The first ones.
+    /// Returns the nodes shown on the page.
     pub(crate) fn visible_nodes(&self) -> &[PlanNode] {
         &self.nodes[..self.nodes.len().min(MAX_NODES)]
     }
@@ -61,7 +63,7 @@ impl SavedPlan {
         self.nodes.len() > MAX_NODES
     }
 
-    /// Width of the bar of a node: its share of the time of all, in percent.
+    /// Returns the share of a node in the total time, in percent, as the width of its bar.
     pub(crate) fn share(&self, node: &PlanNode) -> String {
         let all: f64 = self.nodes.iter().map(|it| it.self_seconds).sum();
         let share = if all > 0.0 { node.self_seconds / all * 100.0 } else { 0.0 };
@@ -69,7 +71,7 @@ impl SavedPlan {
     }
 }
 
-/// Of the last attempt that has one; `None`: none has, or it is hidden.
+/// Reads the plan of the last attempt that has one; `None` if there is none or it is hidden.
 pub(crate) async fn data(
     tx: &Transaction<'_>,
     id: TaskId,
@@ -97,14 +99,14 @@ pub(crate) async fn data(
     }))
 }
 
-/// As other programs that draw plans take it.
+/// Serves the plan in the format that plan viewers accept.
 async fn raw(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
     let id = task_id(&id)?;
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let kept = insight::saved_plan(&*tx, id).await?.ok_or_else(|| {
-        HttpError::not_found(format!("no plan of task {id} was kept, or it is hidden"))
-            .hint("enqueue --explain keeps the plan of a task, once it has run")
+        HttpError::not_found(format!("task {id} has no saved plan, or the plan is hidden"))
+            .hint("enqueue --explain saves the plan when the task runs")
     })?;
     let body = Value::Array(vec![kept.plan]).to_string();
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())

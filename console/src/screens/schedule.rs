@@ -1,4 +1,4 @@
-//! One schedule: what it says, when it fires next and why not now, what it started, what happened.
+//! Schedule screen: definition, next fires, dry run, runs and log of a schedule.
 
 use askama::Template;
 use axum::Router;
@@ -22,10 +22,10 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, Markup, render};
 use crate::request::RequestContext;
 
-/// Fires that are foretold.
+/// Number of next fires shown.
 const NEXT_FIRES: usize = 5;
 
-/// Rows of history and of the log.
+/// Rows per page of the run history and of the log.
 const PAGE_SIZE: i64 = 20;
 
 pub(crate) fn routes() -> Router<App> {
@@ -36,14 +36,15 @@ pub(crate) fn routes() -> Router<App> {
 struct ScheduleParams {
     #[serde(default)]
     name: String,
-    /// Runs and events before these.
+    /// Cursor: runs before this run.
     #[serde(default)]
     run: String,
+    /// Cursor: events before this event.
     #[serde(default)]
     event: String,
 }
 
-/// All that is known of it.
+/// Data of the screen.
 #[derive(Serialize)]
 pub(crate) struct ScheduleDetail {
     pub(crate) schedule: ScheduleSummary,
@@ -52,11 +53,11 @@ pub(crate) struct ScheduleDetail {
     pub(crate) log: Vec<LogEntry>,
 }
 
-/// An instant at which it will fire.
+/// A future fire.
 #[derive(Serialize)]
 pub(crate) struct Fire {
     pub(crate) at: Timestamp,
-    /// On the wall clock of the schedule, with its zone.
+    /// Local time in the time zone of the schedule.
     pub(crate) local_time: String,
 }
 
@@ -96,7 +97,7 @@ impl SchedulePage {
         match (&it.declared_as, it.declared_in.as_str()) {
             (Some(procedure), _) => format!("in the comment of {procedure}"),
             (None, "file") => "in a file".to_owned(),
-            (None, _) => "by a call".to_owned(),
+            (None, _) => "by function call".to_owned(),
         }
     }
 
@@ -114,7 +115,7 @@ impl SchedulePage {
         }
     }
 
-    /// A page begins behind the last run, or the last event, of this one.
+    /// Returns the cursor of the next page of runs: the last run of this page.
     fn more_runs(&self) -> Option<i64> {
         let full = i64::try_from(self.known.history.len()).is_ok_and(|it| it >= PAGE_SIZE);
         self.known.history.last().filter(|_| full).map(|it| it.run_id)
@@ -126,7 +127,7 @@ impl SchedulePage {
     }
 }
 
-/// Reads it.
+/// Reads the first page of a schedule.
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<ScheduleDetail, HttpError> {
     read(tx, name, (None, None)).await
 }
@@ -155,7 +156,7 @@ async fn read(
     Ok(ScheduleDetail { schedule, fires, history, log })
 }
 
-/// There is none.
+/// Returns the error for a missing schedule.
 pub(crate) fn no_such_schedule(name: &str) -> HttpError {
     HttpError::not_found(format!("there is no schedule \"{name}\""))
 }
@@ -163,20 +164,20 @@ pub(crate) fn no_such_schedule(name: &str) -> HttpError {
 async fn one(context: RequestContext, Query(params): Query<ScheduleParams>) -> HandlerResult {
     let place = |text: &str| -> Result<Option<i64>, HttpError> {
         let given = Some(text).filter(|text| !text.is_empty()).map(str::parse);
-        given.transpose().map_err(|_| HttpError::bad_request("the history has no such page"))
+        given.transpose().map_err(|_| HttpError::bad_request("invalid page cursor"))
     };
     let place = (place(&params.run)?, place(&params.event)?);
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let known = read(&tx, &params.name, place).await?;
-    // A clock costs nothing to look at. What a trigger asks is somebody's SQL: only on request.
+    // Evaluating a clock costs nothing. A trigger is user SQL and runs only on request.
     let clock = known.schedule.status.mode != FireMode::Triggered;
     let test = if clock { queries::test(&*tx, &params.name).await? } else { None };
     render_page(&context, viewer, known, (test, false))
 }
 
-/// The page of a schedule; what a tick would do, and whether somebody asked for it.
+/// Renders the page with the result of a test, and whether the test was a requested dry run.
 pub(crate) fn render_page(
     context: &RequestContext,
     viewer: Viewer,
@@ -187,7 +188,7 @@ pub(crate) fn render_page(
     render(&SchedulePage { page: context.layout(name.clone(), viewer), name, known, test, tested })
 }
 
-/// What a tick would do about it now.
+/// Evaluates what a tick would do now.
 pub(crate) async fn dry_run(
     tx: &Transaction<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! What is done with a schedule: run now, enabled, disabled, and a tick that fires nothing.
+//! Actions on a schedule: run now, enable, disable, and dry run.
 
 use axum::Router;
 use axum::response::Response;
@@ -41,8 +41,9 @@ async fn enable(form: FormRequest) -> Result<Response, HttpError> {
     Ok(form.redirect_back(&format!("/schedules/detail?name={}", format::url_encode(name))))
 }
 
-/// It only looks, but runs the SQL of whoever declared the schedule, with the rights of this login: so
-/// somebody who may act has to press a button of this console.
+/// Evaluates the trigger without firing. The trigger is SQL of the schedule's owner that runs with
+/// the privileges of the console's login, so a dry run requires a form submission by a user who may
+/// act.
 async fn test(form: FormRequest) -> HandlerResult {
     let name = form.field("name").to_owned();
     let mut session = form.context.session().await?;
@@ -50,7 +51,7 @@ async fn test(form: FormRequest) -> HandlerResult {
         let tx = session.begin_read().await?;
         let viewer = form.context.viewer(&tx).await?;
         if !viewer.may_act {
-            return Err(HttpError::forbidden("this login, or this console, may only look"));
+            return Err(HttpError::forbidden("this login or this console is read-only"));
         }
         (data(&tx, &name).await?, viewer)
     };

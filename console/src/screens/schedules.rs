@@ -1,4 +1,4 @@
-//! Schedules: what fires when, and how the last fires ended.
+//! Schedules screen: all schedules with their next fire and recent runs.
 
 use askama::Template;
 use axum::Router;
@@ -18,13 +18,13 @@ use crate::format;
 use crate::layout::{Layout, Markup, escaped, render};
 use crate::request::RequestContext;
 
-/// Schedules of a page.
+/// Schedules per page.
 const PAGE_SIZE: i64 = 100;
 
-/// A fleet ticks within seconds.
+/// A schedule is overdue after this time; a healthy fleet ticks within seconds.
 const OVERDUE_AFTER_SECONDS: f64 = 60.0;
 
-/// Marks of a strip.
+/// Number of recent runs shown as marks.
 pub(crate) const RECENT: i64 = 12;
 
 pub(crate) fn routes() -> Router<App> {
@@ -37,7 +37,7 @@ struct SchedulesParams {
     after: String,
 }
 
-/// A page of them, and what is wrong in comments.
+/// A page of schedules, and errors in comment annotations.
 #[derive(Serialize)]
 pub(crate) struct Listing {
     pub(crate) schedules: Vec<ScheduleSummary>,
@@ -70,7 +70,7 @@ impl SchedulesPage {
     }
 }
 
-/// Reads a page.
+/// Reads a page of schedules.
 pub(crate) async fn data(tx: &Transaction<'_>, after: &str) -> Result<Listing, QueueError> {
     let page = page::page(&**tx, PageFrom::After(after, PAGE_SIZE), RECENT).await?;
     let declaration_errors = queries::annotation_errors(&**tx).await?;
@@ -85,23 +85,23 @@ async fn list(context: RequestContext, Query(params): Query<SchedulesParams>) ->
     render(&SchedulesPage { page: context.layout("Schedules", viewer), listing })
 }
 
-/// An instant on the wall clock of the schedule, with its zone.
+/// Formats a time in the time zone of the schedule.
 pub(crate) fn local_time(timing: &str, at: Timestamp) -> String {
     let timing = Timing::parse(timing).ok();
     let zone = timing.as_ref().and_then(Timing::cadence).map(|it| it.zone().clone());
-    let there = at.to_zoned(zone.unwrap_or(jiff::tz::TimeZone::UTC));
-    there.strftime("%a %F %H:%M:%S %Z").to_string()
+    let local = at.to_zoned(zone.unwrap_or(jiff::tz::TimeZone::UTC));
+    local.strftime("%a %F %H:%M:%S %Z").to_string()
 }
 
-/// How long nobody has ticked, if a healthy fleet would have.
+/// Returns how long the schedule has not been evaluated, if that is longer than in a healthy fleet.
 pub(crate) fn overdue(it: &ScheduleSummary) -> Option<String> {
     it.overdue_seconds.filter(|seconds| *seconds > OVERDUE_AFTER_SECONDS).map(format::span)
 }
 
-/// A mark for each of the last runs, the newest last; its word is its title and its label.
+/// Draws a mark per recent run, newest last; the title and the label of a mark name the state.
 pub(crate) fn strip(base: &str, it: &ScheduleSummary) -> Markup {
     let mark = |recent: &page::RecentRun| {
-        let tooltip = format!(
+        let title = format!(
             "run {}, {}: {}",
             recent.run_id,
             recent.fire_at.strftime("%F %H:%M UTC"),
@@ -112,7 +112,7 @@ pub(crate) fn strip(base: &str, it: &ScheduleSummary) -> Markup {
             format::state_class(recent.state.as_str()),
             escaped(base),
             recent.run_id,
-            escaped(&tooltip),
+            escaped(&title),
         )
     };
     Markup(format!(

@@ -1,5 +1,5 @@
-//! Everything about one task: where it stands and why, its statement, each attempt, who blocks it,
-//! what is usual for it, its plan.
+//! Task screen: state and its reason, statement, attempts, blockers, duration history and plan of a
+//! task.
 
 use askama::Template;
 use axum::Router;
@@ -34,7 +34,7 @@ pub(crate) fn routes() -> Router<App> {
         .merge(task_events::routes())
 }
 
-/// What is known of a task but what its name and its plan say.
+/// Status of a task, without duration history and plan.
 #[derive(Serialize)]
 pub(crate) struct TaskStatus {
     pub(crate) task: Task,
@@ -44,7 +44,7 @@ pub(crate) struct TaskStatus {
     pub(crate) attempts: Vec<Attempt>,
 }
 
-/// All that is known of it.
+/// Data of the screen.
 #[derive(Serialize)]
 pub(crate) struct TaskDetail {
     #[serde(flatten)]
@@ -53,7 +53,7 @@ pub(crate) struct TaskDetail {
     plan: Option<saved_plan::SavedPlan>,
 }
 
-/// Who holds a lock that a task waits for, as `mill.running` tells it.
+/// A session that holds a lock that the task waits for, from `mill.running`.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Blocker {
     pid: i32,
@@ -61,12 +61,12 @@ pub(crate) struct Blocker {
     application: Option<String>,
     state: Option<String>,
     transaction_started_at: Option<Timestamp>,
-    /// The task that it runs, if it runs one.
+    /// The task that the session runs, if any.
     task_id: Option<i64>,
     name: Option<String>,
 }
 
-/// The part that changes as the task goes on.
+/// The part of the page that changes while the task is live.
 #[derive(Template)]
 #[template(path = "task_status.html")]
 pub(crate) struct TaskStatusPanel<'a> {
@@ -108,7 +108,7 @@ impl TaskPage {
         self.duration_history.as_ref().map_or_else(|| Markup(String::new()), picture)
     }
 
-    /// Asked for again, or sent, until it has ended.
+    /// Returns whether the page is live: refreshed until the task is finished.
     fn live(&self) -> bool {
         self.task.state.is_some()
     }
@@ -128,19 +128,20 @@ impl<'a> TaskStatusPanel<'a> {
         }
     }
 
-    /// Sessions that hold it up and run no task; a prepared transaction has no backend to end.
+    /// Returns the blocking sessions that run no task. A prepared transaction has no backend to
+    /// terminate.
     fn outside_blockers(&self) -> impl Iterator<Item = &Blocker> {
         self.known.blockers.iter().filter(|it| it.task_id.is_none() && it.pid > 0)
     }
 
-    /// It has said how far it is, or the server has.
+    /// Returns the running attempt if the task or the server has reported progress.
     fn progress(&self) -> Option<&Running> {
         let running = self.known.running.as_ref()?;
         (running.percent.is_some() || running.progress.is_some()).then_some(running)
     }
 }
 
-/// What changes as it goes on; `None`: there is no such task.
+/// Reads the status of a task; `None` if the task does not exist.
 pub(crate) async fn read_status(
     tx: &Transaction<'_>,
     id: TaskId,
@@ -157,7 +158,7 @@ pub(crate) async fn read_status(
     Ok(Some(TaskStatus { task, why, running, blockers, attempts }))
 }
 
-/// All of it.
+/// Reads all data of the screen; `None` if the task does not exist.
 pub(crate) async fn data(
     tx: &Transaction<'_>,
     id: TaskId,
@@ -165,7 +166,7 @@ pub(crate) async fn data(
     let Some(known) = read_status(tx, id).await? else { return Ok(None) };
     let duration_history =
         DurationHistory::of(tx, &known.task.queue, known.task.name.as_deref()).await?;
-    // Only what has run has one.
+    // Only a task with attempts can have a plan.
     let plan = if known.attempts.is_empty() { None } else { saved_plan::data(tx, id).await? };
     Ok(Some(TaskDetail { known, duration_history, plan }))
 }
@@ -221,10 +222,10 @@ async fn retry_task(Path(id): Path<String>, form: FormRequest) -> Result<Respons
 pub(crate) fn task_id(text: &str) -> Result<TaskId, HttpError> {
     text.parse()
         .map(TaskId)
-        .map_err(|_| HttpError::not_found(format!("\"{text}\" is no task's id")))
+        .map_err(|_| HttpError::not_found(format!("invalid task id \"{text}\"")))
 }
 
 pub(crate) fn no_such_task(id: TaskId) -> HttpError {
     HttpError::not_found(format!("there is no task {id}"))
-        .hint("it may have ended before the history that is kept, or was never submitted")
+        .hint("the task may be older than the retained history, or was never enqueued")
 }

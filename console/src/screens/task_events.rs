@@ -1,7 +1,6 @@
-//! What a task does as it goes on: the part of its page that changes, sent by the server as it
-//! changes (server-sent events).
+//! Server-sent events of a task: pushes the status panel of the task page whenever it changes.
 //!
-//! Invariant: a stream holds no session of the database between its looks, and none outlives the server.
+//! Invariant: a stream holds no database session between polls, and no stream outlives the server.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,16 +23,16 @@ use crate::app::App;
 use crate::http_error::HttpError;
 use crate::request::RequestContext;
 
-/// Open at once; who comes later asks for the page again and again, as without streams.
+/// Maximum number of open streams; further pages poll, as without streams.
 pub(crate) const MAX_STREAMS: usize = 32;
 
-/// Between looks at the task.
+/// Interval between polls of the task.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Then the browser asks for another stream, and is let in or not.
+/// Maximum duration of a stream. The browser then reconnects and may be refused.
 const MAX_STREAM_DURATION: Duration = Duration::from_secs(600);
 
-/// Until the browser asks again.
+/// Delay after which the browser reconnects.
 const RECONNECT_DELAY: Duration = Duration::from_secs(2);
 
 pub(crate) fn routes() -> Router<App> {
@@ -43,16 +42,16 @@ pub(crate) fn routes() -> Router<App> {
 struct TaskStream {
     context: RequestContext,
     id: TaskId,
-    begun: Instant,
-    /// What was sent last.
+    started: Instant,
+    /// The last status sent.
     sent: String,
-    /// Attempts that had ended by then.
+    /// Number of finished attempts at the last poll.
     attempts: Option<usize>,
     over: bool,
     _permit: OwnedSemaphorePermit,
 }
 
-/// What there is to say.
+/// The result of a poll.
 enum StreamEvent {
     Unchanged,
     Status(String),
@@ -63,19 +62,19 @@ enum StreamEvent {
 async fn events(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
     let id = task_id(&id)?;
     let permit = Arc::clone(&context.app.event_streams).try_acquire_owned().map_err(|_| {
-        HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "too many pages watch a task at once")
-            .hint("the page asks for itself again every three seconds")
+        HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "too many event streams are open")
+            .hint("the page refreshes every three seconds instead")
     })?;
     let mut stream = TaskStream {
         context,
         id,
-        begun: Instant::now(),
+        started: Instant::now(),
         sent: String::new(),
         attempts: None,
         over: false,
         _permit: permit,
     };
-    // What is not there, or may not be looked at, is an answer and no stream.
+    // Errors such as a missing task are returned as a response before the stream starts.
     let first = stream.poll().await?;
     let events = unfold((stream, Some(first)), |(mut stream, first)| async move {
         let news = match first {
@@ -90,10 +89,10 @@ async fn events(context: RequestContext, Path(id): Path<String>) -> HandlerResul
 }
 
 impl TaskStream {
-    /// What is new, once something is; `None`: it is over.
+    /// Waits for the next change; `None` at the end of the stream.
     async fn next(&mut self) -> Option<StreamEvent> {
         let app = Arc::clone(&self.context.app);
-        while !self.over && self.begun.elapsed() < MAX_STREAM_DURATION {
+        while !self.over && self.started.elapsed() < MAX_STREAM_DURATION {
             tokio::select! {
                 () = app.shutdown.cancelled() => return None,
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
@@ -101,7 +100,7 @@ impl TaskStream {
             match self.poll().await {
                 Ok(StreamEvent::Unchanged) => {}
                 Ok(news) => return Some(news),
-                // Told to who asks for the page.
+                // The next request for the page reports the error.
                 Err(_) => return None,
             }
         }
@@ -131,8 +130,8 @@ impl TaskStream {
 
     fn event(&self, news: StreamEvent) -> Event {
         match news {
-            StreamEvent::Unchanged => Event::default().comment("nothing new"),
-            // A line of an event ends at a carriage return, too.
+            StreamEvent::Unchanged => Event::default().comment("unchanged"),
+            // A carriage return would end a line of the event.
             StreamEvent::Status(html) => {
                 Event::default().event("status").data(html.replace('\r', " "))
             }

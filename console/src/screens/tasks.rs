@@ -1,4 +1,4 @@
-//! The list of tasks: a filter, a page, and what may be done to all that match.
+//! Tasks screen: list of tasks that match a filter, with bulk actions.
 
 use askama::Template;
 use axum::Router;
@@ -18,10 +18,10 @@ use crate::http_error::HttpError;
 use crate::layout::{Layout, render};
 use crate::request::RequestContext;
 
-/// Tasks of a page.
+/// Tasks per page.
 const PAGE_SIZE: usize = 50;
 
-/// Filters that one click gives.
+/// Predefined filters: label, filter.
 const TABS: [(&str, &str); 7] = [
     ("live", ""),
     ("running", "state:running"),
@@ -36,24 +36,24 @@ pub(crate) fn routes() -> Router<App> {
     Router::new().route("/tasks", get(show))
 }
 
-/// What the address asks for.
+/// Query parameters of the screen.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct TasksParams {
     /// The filter.
     #[serde(default)]
     pub(crate) q: String,
-    /// Where the page begins: behind this task.
+    /// Cursor: the page starts after this task.
     #[serde(default)]
     pub(crate) after: String,
 }
 
-/// One page.
+/// A page of tasks.
 #[derive(Default, Serialize)]
 pub(crate) struct Listing {
     pub(crate) tasks: Vec<TaskSummary>,
-    /// What `after` is for the next page; `None`: this was the last.
+    /// Value of `after` for the next page; `None` on the last page.
     pub(crate) next: Option<String>,
-    /// History was looked at back to then, and no further.
+    /// The time back to which history was searched, if the search stopped early.
     pub(crate) searched_back_to: Option<Timestamp>,
 }
 
@@ -77,7 +77,7 @@ impl TasksPage {
         self.params.q.trim() == *filter
     }
 
-    /// Live tasks can be cancelled, ended ones retried; a page of other ones neither.
+    /// Returns the bulk action: cancel for live tasks, retry for finished ones.
     fn verb(&self) -> &'static str {
         if self.query.ended { "retry" } else { "cancel" }
     }
@@ -111,7 +111,7 @@ async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> Han
     render(&TasksPage { page, params, query, listing, filter_error, timed_out })
 }
 
-/// Reads a page.
+/// Reads a page of tasks.
 pub(crate) async fn data(
     tx: &Transaction<'_>,
     query: &TaskQuery,
@@ -153,5 +153,5 @@ fn parse_ended_cursor(text: &str) -> Result<Option<PageCursor>, HttpError> {
 }
 
 fn invalid_cursor() -> HttpError {
-    HttpError::bad_request("the list has no such page").hint("begin at its first page")
+    HttpError::bad_request("invalid page cursor").hint("start at the first page")
 }

@@ -1,4 +1,4 @@
-//! The attempts of a task along one line: grey while it waited, in colour while it ran.
+//! Timeline of a task as SVG: grey while the task waited, coloured while an attempt ran.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use queue::attempt::Attempt;
 use crate::format::span;
 use crate::layout::{Markup, escaped};
 
-/// Units of the picture's width.
+/// Width of the SVG in user units.
 const WIDTH: f64 = 1000.0;
 
-/// A narrower piece could not be seen.
+/// Minimum width of a segment; a narrower one would be invisible.
 const MIN_WIDTH: f64 = 3.0;
 
-/// A stretch of the line.
+/// A segment of the timeline.
 struct Segment {
     class: String,
     title: String,
@@ -22,7 +22,8 @@ struct Segment {
     to: Timestamp,
 }
 
-/// From the submission to the end, or to now. `running_since`: an attempt goes on.
+/// Draws the time from enqueueing to the end of the task, or to now. `running_since` is the start
+/// of the running attempt.
 pub(crate) fn timeline(
     enqueued_at: Timestamp,
     attempts: &[Attempt],
@@ -35,9 +36,9 @@ pub(crate) fn timeline(
         let title = format!("attempt {}: {}", it.attempt, it.outcome.as_str().replace('_', " "));
         (it.outcome.to_string(), title, it.started_at.unwrap_or(it.finished_at), it.finished_at)
     });
-    let going_on =
-        running_since.map(|since| ("running".to_owned(), "runs now".to_owned(), since, now));
-    for (class, title, from, to) in ended.chain(going_on) {
+    let running =
+        running_since.map(|since| ("running".to_owned(), "running".to_owned(), since, now));
+    for (class, title, from, to) in ended.chain(running) {
         if from > at {
             segments.push(Segment {
                 class: "wait".to_owned(),
@@ -58,13 +59,13 @@ fn draw(segments: &[Segment]) -> Markup {
     if segments.is_empty() {
         return Markup(String::new());
     }
-    // What would be too narrow gets its least width, at the cost of the others.
+    // Narrow segments get the minimum width at the expense of the others.
     #[expect(clippy::cast_precision_loss, reason = "a number of attempts")]
     let spare = (WIDTH - MIN_WIDTH * segments.len() as f64).max(0.0);
     let mut svg = format!(
         "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH} 20\" preserveAspectRatio=\"none\" role=\"img\" \
          aria-label=\"{} over {}\">",
-        crate::format::counted(i64::try_from(segments.len()).unwrap_or(0), "part"),
+        crate::format::counted(i64::try_from(segments.len()).unwrap_or(0), "segment"),
         span(all)
     );
     let mut x = 0.0;

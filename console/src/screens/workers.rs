@@ -1,4 +1,4 @@
-//! Who works, and on what.
+//! Workers screen: all workers with their running tasks.
 
 use askama::Template;
 use axum::Router;
@@ -39,7 +39,7 @@ pub(crate) struct WorkerStatus {
 struct WorkersPage {
     page: Layout,
     statuses: Vec<WorkerStatus>,
-    /// Queues with pending tasks that nobody is going to claim, and that are not paused.
+    /// Queues with pending tasks that are not paused and that no worker claims from.
     unserved: Vec<QueueStats>,
 }
 
@@ -49,7 +49,7 @@ impl WorkersPage {
     }
 }
 
-/// Reads them.
+/// Reads all workers.
 pub(crate) async fn data(tx: &Transaction<'_>) -> Result<Vec<WorkerStatus>, QueueError> {
     let workers = workers::workers(&**tx).await?;
     let running = tasks::running(&**tx, None).await?;
@@ -61,7 +61,8 @@ pub(crate) async fn data(tx: &Transaction<'_>) -> Result<Vec<WorkerStatus>, Queu
     Ok(workers.into_iter().map(status).collect())
 }
 
-/// A worker whose control session is gone, but whose beat is young, may be about to connect again.
+/// Returns the state of a worker. `disconnected`: the control session is gone but the heartbeat is
+/// recent, so the worker may be reconnecting.
 fn state(worker: &Worker) -> &'static str {
     match (worker.alive, worker.session_alive, worker.draining) {
         (false, false, _) => "dead",
@@ -85,7 +86,7 @@ async fn show(context: RequestContext) -> HandlerResult {
 
 async fn drain(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
     let gone =
-        || HttpError::not_found("there is no such worker").hint("it may have left meanwhile");
+        || HttpError::not_found("worker not found").hint("the worker may have stopped meanwhile");
     let worker = WorkerId(id.parse().map_err(|_| gone())?);
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;

@@ -1,4 +1,4 @@
-//! What the API takes from the screens of runs, schedules, jobs and lineage.
+//! Re-exports of the run, schedule, job and lineage screens for the API.
 
 pub(crate) use super::job::data as job;
 pub(crate) use super::jobs::data as jobs;

@@ -1,4 +1,4 @@
-//! Writes the man pages and completions of the programs as they are installed.
+//! Writes the man pages and shell completions of the installed programs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use clap::Parser;
     after_help = "Examples:\n  deploy-man-pages target/release/pages"
 )]
 struct Arguments {
-    /// The folder; what lies in those four is replaced
+    /// Output folder; the contents of these four folders are replaced
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

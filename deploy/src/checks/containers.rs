@@ -1,4 +1,5 @@
-//! deploy/container and deploy/compose, as files; what the image holds is `image`'s part.
+//! Checks the files of deploy/container and deploy/compose; `image` checks the content of the
+//! image.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     match documents::open(tools, COMPOSE)? {
         Some(compose) => checks.push(compose_fits(tools, &compose.objects[0])?),
         None => {
-            checks.push(Check::skipped(SUBJECT, "compose.yaml fits together", "PyYAML", INSTALL));
+            checks.push(Check::skipped(SUBJECT, "compose.yaml is consistent", "PyYAML", INSTALL));
         }
     }
     Ok(checks)
@@ -48,7 +49,7 @@ fn schema(tools: &Tools) -> Result<Check> {
     Ok(Check::found(SUBJECT, what, &tool, &errors))
 }
 
-/// Images of the Dockerfile have versions, and the scripts that it runs are there.
+/// Checks that the Dockerfile's images have versions and that its RUN scripts exist.
 fn images() -> Result<Check> {
     let dockerfile = std::fs::read_to_string(folder().join(DOCKERFILE))?;
     let mut errors = Vec::new();
@@ -60,7 +61,7 @@ fn images() -> Result<Check> {
             }
             (Some("RUN"), Some(script)) if !crate::root().join(script).is_file() => {
                 errors.push(format!(
-                    "no script {script}: what RUN does stands in one, to be tried here"
+                    "script {script} is missing: RUN must call a script that this check can run"
                 ));
             }
             _ => {}
@@ -83,24 +84,24 @@ fn compose_fits(tools: &Tools, compose: &Value) -> Result<Check> {
             let source = volume.split(':').next().unwrap_or_default();
             let named = at(compose, "volumes").get(source).is_some();
             if source.starts_with('.') && !folder().join("compose").join(source).exists() {
-                report(format!("{source} is not there to be mounted"));
+                report(format!("mount source {source} does not exist"));
             } else if !source.starts_with('.') && !named {
-                report(format!("no volume {source}"));
+                report(format!("volume {source} is not defined"));
             }
         }
         for secret in list(service, "secrets").iter().filter_map(Value::as_str) {
             if !secrets.contains(secret) {
-                report(format!("no secret {secret}"));
+                report(format!("secret {secret} is not defined"));
             }
         }
         for (variable, value) in at(service, "environment").as_object().into_iter().flatten() {
             let value = value.as_str().unwrap_or_default();
             if let Some(secret) = value.strip_prefix("/run/secrets/") {
                 if !list(service, "secrets").iter().any(|it| it == secret) {
-                    report(format!("{variable} names a secret that it is not given"));
+                    report(format!("{variable} names a secret that the service does not mount"));
                 }
             } else if variable.contains("PASSWORD") || value.contains("password=") {
-                report(format!("{variable} holds a secret"));
+                report(format!("{variable} contains a secret"));
             }
         }
         let shutdown_timeout =
@@ -108,7 +109,7 @@ fn compose_fits(tools: &Tools, compose: &Value) -> Result<Check> {
         let patience = objects::seconds(text(service, "stop_grace_period")).unwrap_or(10.0);
         if shutdown_timeout.is_some_and(|shutdown_timeout| patience < shutdown_timeout + 60.0) {
             report(format!(
-                "waits {patience} s for a worker that takes {shutdown_timeout:?} s to stop"
+                "waits {patience} s, but the worker takes {shutdown_timeout:?} s to stop"
             ));
         }
         let command = list(service, "command").iter().filter_map(Value::as_str);
@@ -123,7 +124,7 @@ fn compose_fits(tools: &Tools, compose: &Value) -> Result<Check> {
     Ok(check)
 }
 
-/// The secrets, each of which `setup` makes.
+/// Returns the secrets; `setup` creates each of them.
 fn secrets(compose: &Value, errors: &mut Vec<String>) -> Result<BTreeSet<String>> {
     let scratch = Scratch::new("secrets")?;
     let made = scratch.path().join("secrets");
@@ -135,7 +136,7 @@ fn secrets(compose: &Value, errors: &mut Vec<String>) -> Result<BTreeSet<String>
     for (name, secret) in at(compose, "secrets").as_object().into_iter().flatten() {
         let file = text(secret, "file").strip_prefix("./secrets/").unwrap_or_default();
         if std::fs::metadata(made.join(file)).map_or(0, |file| file.len()) == 0 {
-            errors.push(format!("compose/setup makes no secrets/{file}"));
+            errors.push(format!("compose/setup does not create secrets/{file}"));
         }
         names.insert(name.clone());
     }

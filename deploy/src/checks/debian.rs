@@ -1,5 +1,5 @@
-//! The Debian package, as `make deb` left it: what is in it, what it asks for, and what an installation of it
-//! leaves behind.
+//! Checks the Debian package built by `make deb`: content, dependencies, and the files left behind
+//! by install and purge.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const SUBJECT: &str = "debian";
 const DPKG: &str = "dpkg-deb";
 const HINT: &str = "apt-get install dpkg";
 
-/// Files that have to be there, beside pages and completions, with their modes as dpkg-deb lists them.
+/// Required files in addition to man pages and completions, with their modes as listed by dpkg-deb.
 const FILES: [(&str, &str); 9] = [
     ("-rwxr-xr-x", "usr/bin/pgmill"),
     ("-rwxr-xr-x", "usr/bin/pgmill-worker"),
@@ -38,14 +38,15 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
         lint(tools, &package),
         installed(tools, &package, scratch.path()),
     ];
-    // One that breaks off does not hide what the others found.
+    // A failed check does not hide the results of the others.
     let broken = |error| Check::broken(SUBJECT, &error);
     Ok(checks.into_iter().map(|check| check.unwrap_or_else(broken)).collect())
 }
 
-/// The latest of this version: that of the build that this program is part of, or the one to be installed.
+/// Returns the latest package of this version: of the build that this program belongs to, or of the
+/// release build.
 fn package() -> Result<Option<PathBuf>> {
-    let own = std::env::current_exe().context("no path of this program")?;
+    let own = std::env::current_exe().context("cannot determine the path of this program")?;
     let version = format!("pgmill_{}-", env!("CARGO_PKG_VERSION"));
     let folders = own.ancestors().skip(1).take(2).map(|folder| folder.join("debian"));
     let entries = folders.filter_map(|folder| fs::read_dir(folder).ok()).flatten();
@@ -56,7 +57,7 @@ fn package() -> Result<Option<PathBuf>> {
     Ok(packages.max_by_key(|path| fs::metadata(path).and_then(|file| file.modified()).ok()))
 }
 
-/// Modes, owners and names of all files.
+/// Checks modes, owners and names of all files.
 fn contents(tools: &Tools, package: &Path) -> Result<Check> {
     let what = "files, modes and owners";
     let Some(output) = tools.run(tools.command(DPKG).arg("--contents").arg(package), "")? else {
@@ -81,7 +82,7 @@ fn contents(tools: &Tools, package: &Path) -> Result<Check> {
     let mut errors = Vec::new();
     for (mode, name) in &wanted {
         if !rows.iter().any(|[it, _, path]| it == mode && path == name) {
-            errors.push(format!("no {name} with mode {mode}"));
+            errors.push(format!("{name} with mode {mode} is missing"));
         }
     }
     for [mode, owner, name] in &rows {
@@ -92,7 +93,7 @@ fn contents(tools: &Tools, package: &Path) -> Result<Check> {
             errors.push(format!("{name} has mode {mode}"));
         }
         if !["", "usr", "etc"].contains(&name.split('/').next().unwrap_or_default()) {
-            errors.push(format!("{name} is neither in usr nor in etc"));
+            errors.push(format!("{name} is outside usr and etc"));
         }
     }
     Ok(match &*errors {
@@ -101,7 +102,7 @@ fn contents(tools: &Tools, package: &Path) -> Result<Check> {
     })
 }
 
-/// What the package says of itself.
+/// Checks the package's control fields.
 fn control(tools: &Tools, package: &Path) -> Result<Check> {
     let what = "version, dependencies, configuration files";
     let mut asked = tools.command(DPKG);
@@ -118,22 +119,22 @@ fn control(tools: &Tools, package: &Path) -> Result<Check> {
     };
     let mut errors = Vec::new();
     if field("Package") != "pgmill" || !field("Version").starts_with(env!("CARGO_PKG_VERSION")) {
-        errors.push(format!("it is {} {}", field("Package"), field("Version")));
+        errors.push(format!("name and version are {} {}", field("Package"), field("Version")));
     }
-    // What the linker says that it needs; the programs bring everything else along.
+    // Dependencies determined by the linker; the programs contain everything else.
     let depends: Vec<&str> =
         field("Depends").split(", ").filter_map(|it| it.split(' ').next()).collect();
     if !depends.contains(&"libc6") {
-        errors.push("it does not depend on libc6".to_owned());
+        errors.push("the dependency on libc6 is missing".to_owned());
     }
     for other in depends.iter().filter(|it| !["libc6", "libgcc-s1"].contains(it)) {
-        errors.push(format!("it depends on {other}"));
+        errors.push(format!("unexpected dependency: {other}"));
     }
     let conffiles =
         tools.run(tools.command(DPKG).arg("--info").arg(package).arg("conffiles"), "")?;
     let conffiles = conffiles.map(|output| output.out).unwrap_or_default();
     if conffiles.trim() != "/etc/default/pgmill" {
-        errors.push(format!("its configuration files are {}", conffiles.trim()));
+        errors.push(format!("unexpected configuration files: {}", conffiles.trim()));
     }
     Ok(match &*errors {
         [] => {
@@ -145,11 +146,12 @@ fn control(tools: &Tools, package: &Path) -> Result<Check> {
     })
 }
 
-/// What Debian's own checker calls an error.
+/// Reports the errors of lintian, Debian's package checker.
 fn lint(tools: &Tools, package: &Path) -> Result<Check> {
     let (what, tool) = ("Debian's policy", "lintian");
     let mut command = tools.command(tool);
-    // The package is no part of Debian: it has no changelog of Debian's, and its maintainers no address.
+    // The package is not part of Debian: it has no Debian changelog, and its maintainers have no
+    // address.
     let without = "no-changelog,malformed-contact";
     command.args(["--fail-on", "error", "--allow-root", "--suppress-tags", without]).arg(package);
     Ok(match tools.run(&mut command, "")? {
@@ -158,7 +160,7 @@ fn lint(tools: &Tools, package: &Path) -> Result<Check> {
             let errors: Vec<String> =
                 output.out.lines().filter(|it| it.starts_with("E:")).map(str::to_owned).collect();
             match (output.success, &*errors) {
-                (true, []) => Check::passed(SUBJECT, what, tool, "no error".to_owned()),
+                (true, []) => Check::passed(SUBJECT, what, tool, "no errors".to_owned()),
                 (false, []) => Check::found(SUBJECT, what, tool, &[output.combined()]),
                 (_, errors) => Check::found(SUBJECT, what, tool, errors),
             }
@@ -166,7 +168,7 @@ fn lint(tools: &Tools, package: &Path) -> Result<Check> {
     })
 }
 
-/// Installs it into a folder, runs the programs, and purges it.
+/// Installs the package into a folder, runs the programs, and purges the package.
 fn installed(tools: &Tools, package: &Path, folder: &Path) -> Result<Check> {
     let (what, tool) = ("installing, running, purging", "dpkg");
     for state in ["updates", "info", "triggers"] {
@@ -188,24 +190,24 @@ fn installed(tools: &Tools, package: &Path, folder: &Path) -> Result<Check> {
             errors.push(format!("{name} --version: {version}"));
         }
     }
-    // An administrator's own file outlives a purge, an empty folder does not.
+    // An administrator's own file survives a purge, an empty folder does not.
     let own = folder.join("etc/pgmill/main");
     fs::create_dir_all(&own)?;
     fs::write(own.join("env"), "PGMILL_READERS=2\n")?;
     purge(tools, folder, &mut errors)?;
     let left = left_behind(folder)?;
     if left != ["etc/pgmill/main/env"] {
-        errors.push(format!("after a purge there are {}", left.join(" ")));
+        errors.push(format!("files left after a purge: {}", left.join(" ")));
     }
     fs::remove_dir_all(own)?;
     let again = tools.run(dpkg(tools, folder).arg("--install").arg(package), "")?;
     if again.is_none_or(|output| !output.success) {
-        errors.push("it cannot be installed again".to_owned());
+        errors.push("the package cannot be installed again".to_owned());
     }
     purge(tools, folder, &mut errors)?;
     for folder in ["usr", "etc/default", "etc/pgmill"].map(|name| folder.join(name)) {
         if folder.exists() {
-            errors.push(format!("{} is still there", folder.display()));
+            errors.push(format!("{} still exists", folder.display()));
         }
     }
     Ok(Check::found(SUBJECT, what, tool, &errors))
@@ -219,7 +221,7 @@ fn purge(tools: &Tools, folder: &Path, errors: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// On a system of this folder's own, which has no shell and no libc6.
+/// Runs dpkg on the folder as a separate system, without a shell and libc6.
 fn dpkg(tools: &Tools, folder: &Path) -> Command {
     let mut command = tools.command("dpkg");
     command.arg(format!("--root={}", folder.display()));
@@ -229,7 +231,7 @@ fn dpkg(tools: &Tools, folder: &Path) -> Command {
     command
 }
 
-/// Files outside of dpkg's own records.
+/// Returns the files outside dpkg's own records.
 fn left_behind(folder: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -1,5 +1,5 @@
-//! What the failover managers are told: their files parse, and hold the settings that docs/database.md
-//! gives reasons for. Neither manager is here to be asked.
+//! Checks the configurations of the failover managers: the files parse, and contain the settings
+//! that docs/database.md explains. The managers themselves are not available for this check.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::{Check, Tools, root};
 
 const SUBJECT: &str = "failover";
 
-/// Reads YAML, and refuses a key that stands twice.
+/// Reads YAML, and rejects duplicate keys.
 const READ: &str = "
 import json, sys, yaml
 class Once(yaml.SafeLoader):
@@ -17,13 +17,13 @@ def mapping(loader, node):
     keys = [loader.construct_object(key) for key, _ in node.value]
     twice = [key for key in keys if keys.count(key) > 1]
     if twice:
-        raise SystemExit('key stands twice: %s' % twice[0])
+        raise SystemExit('duplicate key: %s' % twice[0])
     return dict(loader.construct_pairs(node, deep=True))
 Once.add_constructor('tag:yaml.org,2002:map', mapping)
 print(json.dumps(yaml.load(sys.stdin, Once)))
 ";
 
-/// The file, where the server's settings stand in it, and what else has to.
+/// File, path of the server's settings in the file, and other required settings.
 type Manager = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const MANAGERS: [Manager; 2] = [
@@ -44,7 +44,7 @@ const MANAGERS: [Manager; 2] = [
     ),
 ];
 
-/// Server settings that both have to have, as docs/database.md says.
+/// Server settings that both managers must have, according to docs/database.md.
 const SETTINGS: [(&str, &str); 5] = [
     ("synchronous_commit", "on"),
     ("client_connection_check_interval", "1s"),
@@ -58,7 +58,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
 }
 
 fn check(tools: &Tools, (file, settings, fields): &Manager) -> Result<Check> {
-    let what = format!("{file}: parses, no key twice, settings as docs/database.md has them");
+    let what = format!("{file}: parses, no duplicate key, settings match docs/database.md");
     let text = std::fs::read_to_string(root().join("deploy").join(file))?;
     let output = tools.run(tools.command("python3").args(["-c", READ]), &text)?;
     let Some(output) = output.filter(|output| !output.err.contains("No module named")) else {
@@ -73,7 +73,7 @@ fn check(tools: &Tools, (file, settings, fields): &Manager) -> Result<Check> {
     let fields = fields.iter().map(|(at, expected)| ((*at).to_owned(), (*expected).to_owned()));
     let wrong = settings.chain(fields).filter_map(|(at, expected)| {
         let found = value.pointer(&at).map_or_else(|| "nothing".to_owned(), Value::to_string);
-        (found != expected).then(|| format!("{at} is {found}, not {expected}"))
+        (found != expected).then(|| format!("{at} is {found}, expected {expected}"))
     });
     Ok(Check::found(SUBJECT, &what, "PyYAML", &wrong.collect::<Vec<_>>()))
 }

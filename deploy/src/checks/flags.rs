@@ -1,4 +1,4 @@
-//! Whether the flags and variables that stand under deploy/ are ones that the programs know.
+//! Checks that the programs accept the flags and variables used under deploy/.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ const PROGRAMS: &[&str] = &["worker", "pgmill", "enqueue"];
 /// Variables of scripts under deploy/, which no program reads.
 const OF_SCRIPTS: &[&str] = &["PGMILL_SECRETS"];
 
-/// Files whose text holds command lines; objects of Kubernetes and Compose are read as such.
+/// Files with command lines; Kubernetes and Compose objects are checked separately.
 const ENDINGS: &[&str] = &[
     "Dockerfile",
     ".service",
@@ -40,7 +40,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
         let Ok(text) = std::fs::read_to_string(path) else { continue };
         for name in variables(&text) {
             if !known.contains(&name) {
-                errors.push(format!("{}: nobody reads {name}", short(path)));
+                errors.push(format!("{}: no program reads {name}", short(path)));
             }
             named.insert(name);
         }
@@ -57,10 +57,10 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     Ok(vec![check])
 }
 
-/// What is wrong with the calls of our programs in these lines.
+/// Returns the mistakes in the calls of pgmill's programs in these lines.
 ///
 /// # Errors
-/// A program does not start.
+/// Returns an error if a program does not start.
 pub(crate) fn errors(tools: &Tools, lines: &[String]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for line in lines {
@@ -70,7 +70,8 @@ pub(crate) fn errors(tools: &Tools, lines: &[String]) -> Result<Vec<String>> {
             .collect();
         for (n, word) in words.iter().enumerate() {
             let program = Path::new(word).file_name().and_then(|name| name.to_str());
-            // A path, or the first word: elsewhere these are words of a sentence.
+            // Only a path or the first word is a program name; elsewhere the same word may be
+            // prose.
             let called = word.starts_with('/') || n == 0;
             if let Some(program) = PROGRAMS.iter().find(|it| called && Some(**it) == program) {
                 found.extend(call(tools, program, &words[n + 1..])?);
@@ -89,7 +90,7 @@ fn call(tools: &Tools, program: &str, words: &[&str]) -> Result<Vec<String>> {
         _ => Vec::new(),
     };
     let Some(help) = help(tools, program, &verbs)? else {
-        return Ok(vec![format!("there is no {program} {}", verbs.join(" "))]);
+        return Ok(vec![format!("unknown command: {program} {}", verbs.join(" "))]);
     };
     let unknown = |word: &&&str| {
         word.starts_with("--") && !help.split([' ', '=', '[', ',']).any(|it| it.trim() == **word)
@@ -99,23 +100,23 @@ fn call(tools: &Tools, program: &str, words: &[&str]) -> Result<Vec<String>> {
         .iter()
         .take_while(ends)
         .filter(unknown)
-        .map(|flag| format!("{program} {} has no {flag}", verbs.join(" ")))
+        .map(|flag| format!("{program} {} does not accept {flag}", verbs.join(" ")))
         .collect())
 }
 
-/// What the program says of itself; `None`: it has no such subcommand.
+/// Returns the help text of a program; `None` if the subcommand does not exist.
 fn help(tools: &Tools, program: &str, verbs: &[&str]) -> Result<Option<String>> {
     let mut command = Command::new(cluster::sibling_program(program)?);
     let output = tools.run(command.args(verbs).arg("--help"), "")?;
     Ok(output.filter(|output| output.success).map(|output| output.out))
 }
 
-/// Each `PGMILL_…` in a text.
+/// Returns each `PGMILL_…` in a text.
 fn variables(text: &str) -> BTreeSet<String> {
     let part = |c: char| c.is_ascii_uppercase() || c == '_';
     let starts = text.match_indices("PGMILL_").filter(|(at, _)| !text[..*at].ends_with(part));
     let names = starts.map(|(at, _)| text[at..].split(|c| !part(c)).next().unwrap_or_default());
-    // `PGMILL_…` stands for all of them.
+    // `PGMILL_…` stands for all variables.
     names.filter(|name| !name.ends_with('_')).map(str::to_owned).collect()
 }
 
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_found_wherever_they_stand() {
+    fn variables_are_found_in_any_context() {
         let text = "Environment=PGMILL_READERS=8\n\"${PGMILL_SHUTDOWN_TIMEOUT}\" XPGMILL_NOT PGMILL_… PGMILL_HTTP";
         let expected = ["PGMILL_SHUTDOWN_TIMEOUT", "PGMILL_HTTP", "PGMILL_READERS"];
         assert_eq!(variables(text), expected.map(str::to_owned).into());

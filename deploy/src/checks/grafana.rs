@@ -1,4 +1,4 @@
-//! Dashboards: their form, and every expression in them.
+//! Checks the dashboards: their structure, and every expression.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use crate::{Check, Tools, selectors};
 
 const SUBJECT: &str = "grafana";
 
-/// Everything under `deploy/grafana`.
+/// Checks everything under `deploy/grafana`.
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let dashboards = dashboards()?;
     let texts = files("deploy/grafana/dashboards", ".json")?;
@@ -39,7 +39,7 @@ fn form(dashboards: &[Dashboard]) -> Check {
             errors.push(format!("{file}: the uid is missing or taken"));
         }
         if !dashboard.json["id"].is_null() {
-            errors.push(format!("{file}: an id belongs to one Grafana, leave it out"));
+            errors.push(format!("{file}: remove the id; it is specific to one Grafana instance"));
         }
         sources(&dashboard.json, file, &mut errors);
         let mut ids = BTreeSet::new();
@@ -64,7 +64,7 @@ fn form(dashboards: &[Dashboard]) -> Check {
         }
     }
     let what =
-        "unique ids; the data source a variable; each panel with unit, description, expression";
+        "unique ids; data source is a variable; each panel has unit, description, expression";
     if errors.is_empty() {
         let count = format!("{} dashboards, {panels} panels", dashboards.len());
         return Check::passed(SUBJECT, what, "own", count);
@@ -72,13 +72,13 @@ fn form(dashboards: &[Dashboard]) -> Check {
     Check::found(SUBJECT, what, "own", &errors)
 }
 
-/// Every data source is the variable, so that a dashboard works in any Grafana.
+/// Checks that every data source is the variable, so that a dashboard works in any Grafana.
 fn sources(json: &Value, file: &str, errors: &mut Vec<String>) {
     match json {
         Value::Object(fields) => {
             for (name, value) in fields {
                 if name == "datasource" && value["uid"] != "${datasource}" {
-                    errors.push(format!("{file}: a data source that is no variable: {value}"));
+                    errors.push(format!("{file}: data source is not a variable: {value}"));
                 }
                 sources(value, file, errors);
             }
@@ -88,7 +88,7 @@ fn sources(json: &Value, file: &str, errors: &mut Vec<String>) {
     }
 }
 
-/// Each expression as a recording rule, for promtool to read.
+/// Writes each expression as a recording rule and checks them with promtool.
 fn expressions(tools: &Tools, dashboards: &[Dashboard]) -> Result<Check> {
     const WHAT: &str = "every expression is PromQL";
     let mut rules = String::from("groups:\n- name: panels\n  rules:\n");
@@ -99,10 +99,10 @@ fn expressions(tools: &Tools, dashboards: &[Dashboard]) -> Result<Check> {
             for target in &panel.targets {
                 let query = target.query("5m");
                 if query.contains('$') {
-                    left.push(format!("{}: a variable is left in {query}", dashboard.file));
+                    left.push(format!("{}: unresolved variable in {query}", dashboard.file));
                 }
                 count += 1;
-                // promtool tells the line only: the name is how to find the panel.
+                // promtool reports only the line: the rule name identifies the panel.
                 let uid = dashboard.uid.replace('-', "_");
                 let quoted = Value::from(query).to_string();
                 writeln!(
@@ -142,7 +142,7 @@ fn links(dashboards: &[Dashboard]) -> Result<Vec<String>> {
         for link in dashboard.json["links"].as_array().into_iter().flatten() {
             let url = link["url"].as_str().unwrap_or_default();
             if !known(url) {
-                errors.push(format!("{}: a link to {url}", dashboard.file));
+                errors.push(format!("{}: unexpected link to {url}", dashboard.file));
             }
         }
         for panel in &dashboard.panels {
@@ -158,7 +158,7 @@ fn links(dashboards: &[Dashboard]) -> Result<Vec<String>> {
     for alert in alerts()? {
         let url = alert.get("dashboard_url").unwrap_or_default();
         if !known(url) {
-            errors.push(format!("{}: its dashboard_url {url} leads nowhere", alert.name));
+            errors.push(format!("{}: dashboard_url {url} does not exist", alert.name));
         }
     }
     Ok(errors)

@@ -1,4 +1,4 @@
-//! deploy/helm: the chart with the values of several fleets, rendered by Helm itself.
+//! Checks deploy/helm: the chart rendered by Helm itself with the values of several fleets.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn chart() -> String {
     folder().join("helm/pgmill").display().to_string()
 }
 
-/// The objects with these values; `None` without the tool.
+/// Renders the objects with these values; `None` without the tool.
 fn render(tools: &Tools, values: Option<&str>) -> Result<Option<Documents>> {
     let (chart, full) =
         (chart(), values.map(|path| crate::root().join(path).display().to_string()));
@@ -45,7 +45,7 @@ fn render(tools: &Tools, values: Option<&str>) -> Result<Option<Documents>> {
     documents::parse(tools, name, &output.out)
 }
 
-/// The defaults against the schema, and the schema itself.
+/// Checks the defaults against the schema, and the schema itself.
 fn values(tools: &Tools) -> Result<Check> {
     let (what, tool) = ("values.yaml against its schema", tools.version("check-jsonschema"));
     let schema = folder().join("helm/pgmill/values.schema.json");
@@ -74,7 +74,7 @@ fn lint(tools: &Tools) -> Result<Check> {
     Ok(Check::found(SUBJECT, what, TOOL, &errors))
 }
 
-/// A misspelt value is an error, and not a fleet that differs from what was meant.
+/// A misspelt value must be an error, not silently ignored.
 fn refusal(tools: &Tools) -> Result<Check> {
     let what = "a misspelt value is refused";
     let scratch = crate::scratch::Scratch::new("values")?;
@@ -86,13 +86,14 @@ fn refusal(tools: &Tools) -> Result<Check> {
     };
     let refused = !output.success && output.err.contains("reders");
     let errors =
-        if refused { Vec::new() } else { vec![format!("it is not: {}", output.combined())] };
+        if refused { Vec::new() } else { vec![format!("accepted: {}", output.combined())] };
     Ok(Check::found(SUBJECT, what, TOOL, &errors))
 }
 
-/// With the defaults the chart makes what the kustomization makes: whoever changes one changes both.
+/// With its defaults, the chart must produce the same objects as the kustomization: both change
+/// together.
 fn same(tools: &Tools, plain: &Documents) -> Result<Check> {
-    let what = "the chart's defaults are kubernetes/base";
+    let what = "the chart's defaults equal kubernetes/base";
     let base = match kubernetes::render(tools, "kubernetes/base")? {
         Rendered::Objects(base) => base,
         Rendered::Refused(why) => return Ok(Check::found(SUBJECT, what, "own", &[why])),
@@ -104,8 +105,8 @@ fn same(tools: &Tools, plain: &Documents) -> Result<Check> {
         match (chart.get(name), base.get(name)) {
             (Some(chart), Some(base)) if chart == base => {}
             (Some(chart), Some(base)) => differences(name, chart, base, &mut errors),
-            (Some(_), None) => errors.push(format!("{name} is in the chart only")),
-            (None, _) => errors.push(format!("{name} is in the kustomization only")),
+            (Some(_), None) => errors.push(format!("{name} is only in the chart")),
+            (None, _) => errors.push(format!("{name} is only in the kustomization")),
         }
     }
     let mut check = Check::found(SUBJECT, what, "own", &errors);
@@ -115,7 +116,7 @@ fn same(tools: &Tools, plain: &Documents) -> Result<Check> {
     Ok(check)
 }
 
-/// Each object without what only one of the two ways of installing has.
+/// Returns each object without the fields that only one installation method sets.
 fn by_name(objects: &[Value]) -> BTreeMap<String, Value> {
     let name = |it: &Value| format!("{}/{}", text(it, "kind"), text(it, "metadata.name"));
     objects.iter().map(|it| (name(it), without_marks(it))).collect()
@@ -140,7 +141,7 @@ fn without_marks(value: &Value) -> Value {
             Value::Object(kept.filter(|(_, value)| !empty(value)).collect())
         }
         Value::Array(items) => Value::Array(items.iter().map(without_marks).collect()),
-        // 120s is 2m.
+        // 120s equals 2m.
         Value::String(text) => match super::objects::seconds(text) {
             Some(seconds) => Value::from(format!("{seconds} s")),
             None => value.clone(),

@@ -1,5 +1,6 @@
-//! What the image holds, tried without a container engine: the folder that deploy/container/rootfs makes is the
-//! root of the programs, as the account that they have in the container, against a server of their own.
+//! Checks the content of the image without a container engine: the folder created by
+//! deploy/container/rootfs becomes the programs' root directory, with the container's account,
+//! against a private server.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +25,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
         .args([programs.parent().unwrap_or(Path::new(".")), &image])
         .output()
         .context("deploy/container/rootfs does not start")?;
-    let what = "rootfs: programs, their libraries, roots of trust";
+    let what = "rootfs: programs, their libraries, root certificates";
     if !made.status.success() {
         let output = String::from_utf8_lossy(&made.stderr).trim().to_owned();
         return Ok(vec![Check::found(SUBJECT, what, "own", &[output])]);
@@ -32,7 +33,10 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let mut errors = check_rootfs(&image)?;
     if !rustix::process::getuid().is_root() {
         let skipped = |what| Check::unavailable(SUBJECT, what, "chroot", AS_ROOT);
-        return Ok(vec![Check::found(SUBJECT, what, "own", &errors), skipped("a task runs in it")]);
+        return Ok(vec![
+            Check::found(SUBJECT, what, "own", &errors),
+            skipped("a task runs in the image"),
+        ]);
     }
     let root = Root { tools, image: &image };
     for program in ["worker", "pgmill", "enqueue"] {
@@ -44,7 +48,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     }
     let rootfs = Check::found(SUBJECT, what, "chroot", &errors);
     let what =
-        "as in Compose: logins, init, a worker, its health, a schedule in a time zone, a task";
+        "like Compose: logins, init, a worker, its health, a schedule in a time zone, a task";
     let Ok(binaries) = tools.server() else {
         return Ok(vec![
             rootfs,
@@ -61,17 +65,17 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     Ok(vec![rootfs, Check::found(SUBJECT, what, "chroot", &errors)])
 }
 
-/// What no program complains about before it is needed.
+/// Checks for files whose absence shows only when they are needed.
 fn check_rootfs(image: &Path) -> Result<Vec<String>> {
     let mut errors = Vec::new();
     let bundle = std::fs::read_to_string(image.join("etc/ssl/certs/ca-certificates.crt"))?;
     let roots = bundle.matches("BEGIN CERTIFICATE").count();
     if roots < 50 {
-        errors.push(format!("only {roots} roots of trust"));
+        errors.push(format!("only {roots} root certificates"));
     }
     for absent in ["bin/sh", "usr/bin/sh", "etc/shadow", "root"] {
         if image.join(absent).exists() {
-            errors.push(format!("{absent} is in the image"));
+            errors.push(format!("{absent} must not be in the image"));
         }
     }
     Ok(errors)
@@ -94,19 +98,19 @@ impl Root<'_> {
 
     fn run(&self, words: &[&str], variables: &[(&str, &str)]) -> Result<CommandOutput> {
         let output = self.tools.run(&mut self.command(words, variables), "")?;
-        output.context("there is no chroot here")
+        output.context("chroot is not available")
     }
 }
 
-/// Does what compose.yaml does, in the order in which it does it; `None` without psql.
+/// Performs the steps of compose.yaml in order; `None` without psql.
 fn fleet(root: &Root<'_>, cluster: &Cluster) -> Result<Option<Vec<String>>> {
-    // The engine writes this one, and puts the secrets there.
+    // The container engine writes this file and mounts the secrets.
     std::fs::write(root.image.join("etc/hosts"), "127.0.0.1 localhost postgres\n")?;
     let secrets = root.image.join("run/secrets");
     std::fs::create_dir_all(root.image.join("run"))?;
     let setup = Command::new(folder().join("compose/setup")).arg(&secrets).output()?;
     ensure!(setup.status.success(), "compose/setup: {}", String::from_utf8_lossy(&setup.stderr));
-    // The folder's right mount is the engine's; its files are what the container sees.
+    // The engine mounts the folder with other permissions; the container sees only its files.
     let mut open = Command::new("chmod");
     ensure!(open.arg("755").arg(&secrets).status()?.success(), "chmod");
     let Some(output) = logins(root, cluster, &secrets)? else { return Ok(None) };
@@ -151,12 +155,12 @@ fn fleet(root: &Root<'_>, cluster: &Cluster) -> Result<Option<Vec<String>>> {
     let mut errors = running?;
     let shown = root.run(&["pgmill", "task", "show", "1", "--json"], &owner)?;
     if !(shown.out.contains("\"succeeded\"") && shown.out.contains("\"tasks\"")) {
-        errors.push(format!("no task has succeeded as the login tasks: {}", shown.combined()));
+        errors.push(format!("no task succeeded with the login tasks: {}", shown.combined()));
     }
     Ok(Some(errors))
 }
 
-/// Runs what the server's container runs when it makes the database.
+/// Runs the script that the server's container runs when it creates the database.
 fn logins(root: &Root<'_>, cluster: &Cluster, secrets: &Path) -> Result<Option<CommandOutput>> {
     let bin = cluster.binaries().directory();
     let psql = |command: &mut Command| -> Result<Option<CommandOutput>> {
@@ -179,7 +183,7 @@ fn logins(root: &Root<'_>, cluster: &Cluster, secrets: &Path) -> Result<Option<C
     psql(&mut script)
 }
 
-/// The service files as they are, but for the server's port and its superuser's password.
+/// Copies the service files, with the private server's port and superuser password.
 fn place(secrets: &Path, cluster: &Cluster) -> Result<()> {
     let url = cluster.url("app");
     let password = url.split([':', '@']).nth(2).unwrap_or_default();
@@ -198,7 +202,7 @@ fn free_address() -> Result<String> {
     Ok(listener.local_addr()?.to_string())
 }
 
-/// Why the worker does not become ready; `None`: it does.
+/// Returns why the worker does not become ready; `None` if it does.
 fn unhealthy(root: &Root<'_>, address: &str) -> Result<Option<String>> {
     let begun = Instant::now();
     loop {

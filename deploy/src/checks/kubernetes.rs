@@ -1,4 +1,4 @@
-//! deploy/kubernetes: each overlay as `kubectl kustomize` makes it.
+//! Checks deploy/kubernetes: each overlay as rendered by `kubectl kustomize`.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::{Check, Tools};
 
 const SUBJECT: &str = "kubernetes";
 
-/// What somebody may apply.
+/// Overlays meant to be applied.
 const OVERLAYS: &[&str] = &["kubernetes/base", "kubernetes/development", "kubernetes/production"];
 
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
@@ -30,18 +30,18 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// What became of an overlay.
+/// Result of rendering an overlay.
 pub(crate) enum Rendered {
     Objects(Documents),
     Refused(String),
-    /// The row that says so.
+    /// The tool is missing; builds the row that reports it.
     NoTool(fn(&'static str, &str) -> Check),
 }
 
-/// Makes the objects of a kustomization.
+/// Renders the objects of a kustomization.
 ///
 /// # Errors
-/// kubectl does not start.
+/// Returns an error if kubectl does not start.
 pub(crate) fn render(tools: &Tools, overlay: &str) -> Result<Rendered> {
     let mut command = tools.command("kubectl");
     let Some(output) = tools.run(command.arg("kustomize").arg(folder().join(overlay)), "")? else {

@@ -1,4 +1,4 @@
-//! Scripts and YAML of the whole repository, by their own linters.
+//! Runs linters on the scripts and YAML files of the whole repository.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let scripts: Vec<PathBuf> = all.iter().filter(|path| script(path)).cloned().collect();
     let yaml = all.into_iter().filter(|path| {
         let ending = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
-        // Templates are YAML only once they are rendered.
+        // Templates are YAML only after rendering.
         ending && !path.starts_with(folder().join("helm/pgmill/templates"))
     });
     let mut yamllint = vec!["--strict".into(), "-c".into(), folder().join("check/yamllint.yaml")];
@@ -27,7 +27,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     ])
 }
 
-/// Whether its first line names a shell.
+/// Returns whether the first line names a shell.
 fn script(path: &PathBuf) -> bool {
     let start = std::fs::read(path).unwrap_or_default();
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Man pages and completions: whether man has anything to say about them, and what a shell completes.
+//! Checks man pages and completions: warnings of man, and the completions that a shell offers.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::{Check, Tools, man_pages};
 
 const SUBJECT: &str = "man-pages";
 
-/// Command lines as they are typed, each with what one press of the tabulator has to offer.
+/// Typed command lines with the completions expected after one press of Tab.
 const COMPLETED: [(&str, &str, &[&str]); 5] = [
     ("pgmill", "ta", &["task"]),
     ("pgmill", "task c", &["cancel"]),
@@ -18,7 +18,7 @@ const COMPLETED: [(&str, &str, &[&str]); 5] = [
     ("pgmill-enqueue", "--priority res", &["reserved"]),
 ];
 
-/// Sources $1, types the words after it, and prints what is offered.
+/// Sources $1, types the words after it, and prints the completions.
 const TYPED: &str = r#"
 source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
@@ -46,13 +46,13 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     ])
 }
 
-/// Formats every page and keeps the warnings.
+/// Formats every page and collects the warnings.
 fn manual(tools: &Tools, files: &[PathBuf]) -> Result<Check> {
     let (what, tool) = ("man pages", "man");
     let mut errors = Vec::new();
     for file in files {
         let mut command = tools.command(tool);
-        // Otherwise it shows the page of the machine's language and pages through it.
+        // Without these flags man selects the machine's language and starts a pager.
         command.args(["--warnings", "--encoding=UTF-8", "--local-file"]).arg(file);
         command.env("MANWIDTH", "90").env("LC_ALL", "C.UTF-8");
         let Some(output) = tools.run(&mut command, "")? else {
@@ -64,14 +64,14 @@ fn manual(tools: &Tools, files: &[PathBuf]) -> Result<Check> {
         }
         for heading in ["NAME", "SYNOPSIS", "OPTIONS", "DESCRIPTION"] {
             if !output.out.lines().any(|line| line == heading) {
-                errors.push(format!("{name} has no {heading}"));
+                errors.push(format!("{name} has no section {heading}"));
             }
         }
     }
     Ok(counted(what, tool, files.len(), &errors))
 }
 
-/// Whether a shell can read the scripts.
+/// Checks that a shell can parse the scripts.
 fn read_by(
     tools: &Tools,
     (shell, flags, hint): (&str, &[&str], &str),
@@ -89,9 +89,9 @@ fn read_by(
     Ok(counted(&what, shell, files.len(), &errors))
 }
 
-/// Types command lines in a shell and presses the tabulator.
+/// Types command lines in a shell and presses Tab.
 fn completed(tools: &Tools, folder: &Path) -> Result<Check> {
-    let (what, tool) = ("what the tabulator offers", "bash");
+    let (what, tool) = ("completions offered by Tab", "bash");
     let mut errors = Vec::new();
     for (program, line, offers) in COMPLETED {
         let mut command = tools.command(tool);
@@ -101,7 +101,7 @@ fn completed(tools: &Tools, folder: &Path) -> Result<Check> {
         };
         if output.out.lines().ne(offers.iter().copied()) {
             errors.push(format!(
-                "{program} {line}: {}, not {}",
+                "{program} {line}: {}, expected {}",
                 output.combined(),
                 offers.join(" ")
             ));

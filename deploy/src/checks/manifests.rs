@@ -1,4 +1,4 @@
-//! What every rendered set of objects is asked, whoever rendered it.
+//! Checks common to all rendered sets of objects.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::documents::{self, Documents, INSTALL, list, text};
 use crate::scratch::Scratch;
 use crate::{Check, Tools};
 
-/// Kinds that a cluster has only with somebody's operator, each with what of it we know.
+/// Kinds defined by operators, each with a schema in this repository.
 const FOREIGN: &[(&str, &str)] = &[
     ("PrometheusRule", "prometheus-rule.json"),
     ("ScaledObject", "scaled-object.json"),
@@ -16,15 +16,15 @@ const FOREIGN: &[(&str, &str)] = &[
     ("TriggerAuthentication", "trigger-authentication.json"),
 ];
 
-/// All checks of these objects, each as a row.
+/// Returns all checks of these objects, one row each.
 ///
 /// # Errors
-/// A tool does not start.
+/// Returns an error if a tool does not start.
 pub(crate) fn check(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Vec<Check>> {
     let mut errors = objects::errors(&given.objects);
     let commands = given.objects.iter().flat_map(commands).collect::<Vec<_>>();
     errors.extend(flags::errors(tools, &commands)?);
-    let what = format!("{}: fits together", given.name);
+    let what = format!("{}: consistent", given.name);
     let mut own = Check::found(subject, &what, "own", &errors);
     if errors.is_empty() {
         own.detail = format!("{} objects, {} command lines", given.objects.len(), commands.len());
@@ -32,7 +32,7 @@ pub(crate) fn check(tools: &Tools, subject: &'static str, given: &Documents) -> 
     Ok(vec![kubernetes(tools, subject, given)?, foreign(tools, subject, given)?, own])
 }
 
-/// What containers run, one line each.
+/// Returns the commands of the containers, one line each.
 fn commands(object: &Value) -> Vec<String> {
     let containers = list(object, "spec.template.spec.containers").iter();
     let line = |container: &Value| {
@@ -42,9 +42,9 @@ fn commands(object: &Value) -> Vec<String> {
     containers.map(line).collect()
 }
 
-/// By the schemas of Kubernetes: no field that it does not know, none of a wrong type.
+/// Validates against the schemas of Kubernetes: no unknown field, no wrong type.
 fn kubernetes(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Check> {
-    let what = format!("{}: schemas of Kubernetes", given.name);
+    let what = format!("{}: Kubernetes schemas", given.name);
     let tool = tools.version("kubernetes-validate");
     let scratch = Scratch::new("objects")?;
     let path = scratch.path().join("objects.yaml");
@@ -77,9 +77,9 @@ fn kubernetes(tools: &Tools, subject: &'static str, given: &Documents) -> Result
     })
 }
 
-/// By our own schemas, for what Kubernetes itself has none of.
+/// Validates operator kinds against this repository's schemas; Kubernetes has none for them.
 fn foreign(tools: &Tools, subject: &'static str, given: &Documents) -> Result<Check> {
-    let what = format!("{}: kinds of operators", given.name);
+    let what = format!("{}: operator kinds", given.name);
     let tool = tools.version("check-jsonschema");
     let mut errors = Vec::new();
     let mut seen = 0;

@@ -1,4 +1,5 @@
-//! What no schema of Kubernetes says: whether the objects of one fleet fit each other, and the worker.
+//! Checks that no Kubernetes schema covers: the objects of one fleet must be consistent with each
+//! other and with the worker.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,12 +8,12 @@ use serde_json::Value;
 
 use crate::documents::{at, list, text};
 
-/// What Kubernetes waits longer than the worker, in seconds.
+/// Seconds that Kubernetes waits longer than the worker's shutdown timeout.
 const BEYOND_SHUTDOWN_TIMEOUT: f64 = 60.0;
 
 type Labels<'a> = BTreeMap<&'a str, &'a str>;
 
-/// Everything that is wrong with these objects together.
+/// Returns all inconsistencies of these objects.
 pub(crate) fn errors(objects: &[Value]) -> Vec<String> {
     let mut found = Vec::new();
     for object in objects {
@@ -37,7 +38,7 @@ pub(crate) fn errors(objects: &[Value]) -> Vec<String> {
             "NetworkPolicy" => network_policy(object, objects, &mut report),
             "ScaledObject" => scaled_object(object, objects, &mut report),
             "ServiceAccount" if at(object, "automountServiceAccountToken") != false => {
-                report("it hands out its token");
+                report("mounts its token");
             }
             _ => {}
         }
@@ -45,7 +46,7 @@ pub(crate) fn errors(objects: &[Value]) -> Vec<String> {
     found
 }
 
-/// Whether there is one of each kind and name.
+/// Returns the object of this kind and name.
 fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
     objects.iter().find(|it| text(it, "kind") == kind && text(it, "metadata.name") == name)
 }
@@ -63,7 +64,7 @@ fn templates(objects: &[Value]) -> impl Iterator<Item = &Value> {
     objects.iter().filter(|it| ["Deployment", "Job"].contains(&text(it, "kind")))
 }
 
-/// The pods that labels pick, of which there is to be some.
+/// Returns the pods that the labels select.
 fn selected<'a>(labels_: &Labels<'_>, objects: &'a [Value]) -> Vec<&'a Value> {
     let fits = |it: &&Value| within(labels_, &labels(it, "spec.template.metadata.labels"));
     templates(objects).filter(fits).collect()
@@ -80,21 +81,21 @@ fn pod(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
     if text(object, "kind") == "Deployment"
         && !within(&selector, &labels(object, "spec.template.metadata.labels"))
     {
-        report("its selector does not pick its own pods");
+        report("the selector does not match the object's own pods");
     }
     if at(spec, "automountServiceAccountToken") != false {
-        report("its pods get a token");
+        report("the pods get a token");
     }
     let account = text(spec, "serviceAccountName");
     if !account.is_empty() && named(objects, "ServiceAccount", account).is_none() {
-        report(&format!("no service account {account}"));
+        report(&format!("service account {account} is not defined"));
     }
     for (path, wanted) in [
         ("securityContext.runAsNonRoot", Value::from(true)),
         ("securityContext.seccompProfile.type", Value::from("RuntimeDefault")),
     ] {
         if *at(spec, path) != wanted {
-            report(&format!("{path} is not {wanted}"));
+            report(&format!("{path} must be {wanted}"));
         }
     }
     for container in list(spec, "containers") {
@@ -105,20 +106,20 @@ fn pod(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
             ("securityContext.capabilities.drop", Value::from(vec!["ALL"])),
         ] {
             if *at(container, path) != wanted {
-                report(&format!("{path} is not {wanted}"));
+                report(&format!("{path} must be {wanted}"));
             }
         }
         for path in
             ["resources.requests.cpu", "resources.requests.memory", "resources.limits.memory"]
         {
             if at(container, path).is_null() {
-                report(&format!("without {path}"));
+                report(&format!("{path} is missing"));
             }
         }
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             let port = text(container, &format!("{probe}.httpGet.port"));
             if !port.is_empty() && !has_port(object, port) {
-                report(&format!("{probe} asks at port {port}, which it does not have"));
+                report(&format!("{probe} uses port {port}, which the container does not have"));
             }
         }
         if let Some(error) = image(text(container, "image")) {
@@ -127,32 +128,33 @@ fn pod(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
     }
 }
 
-/// Files that variables name are mounted, and what is mounted is a volume.
+/// Checks that files named by variables are mounted, and that mounts refer to volumes.
 fn files(spec: &Value, container: &Value, report: &mut impl FnMut(&str)) {
     let mounts = list(container, "volumeMounts");
     for mount in mounts {
         let name = text(mount, "name");
         if !list(spec, "volumes").iter().any(|volume| text(volume, "name") == name) {
-            report(&format!("no volume {name}"));
+            report(&format!("volume {name} is not defined"));
         }
     }
     for variable in list(container, "env").iter().filter(|it| text(it, "name").ends_with("_FILE")) {
         let file = text(variable, "value");
         if !mounts.iter().any(|mount| Path::new(file).starts_with(text(mount, "mountPath"))) {
-            report(&format!("nothing is mounted where {file} is to be"));
+            report(&format!("nothing is mounted at the location of {file}"));
         }
     }
 }
 
-/// What is wrong with an image's name: it has a version, and ours has this one.
+/// Returns what is wrong with an image name: it needs a version, and pgmill's image needs the
+/// current version.
 pub(crate) fn image(name: &str) -> Option<String> {
     let (repository, tag) = name.rsplit_once(':').unwrap_or((name, ""));
     if tag.is_empty() || tag == "latest" || tag.contains('/') {
-        return Some(format!("image {name} names no version"));
+        return Some(format!("image {name} has no version"));
     }
     let ours = repository.rsplit('/').next() == Some("pgmill");
     let version = env!("CARGO_PKG_VERSION");
-    (ours && tag != version).then(|| format!("image {name} is not of version {version}"))
+    (ours && tag != version).then(|| format!("image {name} does not have version {version}"))
 }
 
 fn variable<'a>(object: &'a Value, name: &str) -> &'a str {
@@ -168,7 +170,7 @@ fn worker(object: &Value, report: &mut impl FnMut(&str)) {
         (Some(shutdown_timeout), Some(patience))
             if patience >= shutdown_timeout + BEYOND_SHUTDOWN_TIMEOUT => {}
         _ => report(&format!(
-            "it waits {patience:?} s for a worker that takes {shutdown_timeout:?} s to stop"
+            "waits {patience:?} s, but the worker takes {shutdown_timeout:?} s to stop"
         )),
     }
     let address = variable(object, "PGMILL_HTTP");
@@ -176,24 +178,22 @@ fn worker(object: &Value, report: &mut impl FnMut(&str)) {
     for container in list(object, "spec.template.spec.containers") {
         let declared = list(container, "ports").iter().find(|port| text(port, "name") == "http");
         if declared.and_then(|it| at(it, "containerPort").as_u64()) != port || port.is_none() {
-            report(&format!("port http is not that of PGMILL_HTTP {address}"));
+            report(&format!("port http differs from that of PGMILL_HTTP {address}"));
         }
         let pages = ["startupProbe", "livenessProbe", "readinessProbe"]
             .map(|probe| text(container, &format!("{probe}.httpGet.path")));
         if pages != ["/livez", "/livez", "/readyz"] {
-            report(&format!(
-                "its probes ask {pages:?}: an outage of the database is no reason to restart"
-            ));
+            report(&format!("probes use {pages:?}: a database outage must not cause restarts"));
         }
     }
     for name in ["DATABASE_URL", "PGMILL_TASK_URL"] {
         if !variable(object, name).is_empty() {
-            report(&format!("{name} stands there in the open"));
+            report(&format!("{name} is stored in plain text"));
         }
     }
 }
 
-/// A span as the worker's flags take it: 90s, 2m, 1h.
+/// Parses a duration in the format of the worker's flags: 90s, 2m, 1h.
 pub(crate) fn seconds(span: &str) -> Option<f64> {
     let unit = span.find(|c: char| !c.is_ascii_digit()).map(|at| span.split_at(at));
     let (number, unit) = unit?;
@@ -209,12 +209,12 @@ pub(crate) fn seconds(span: &str) -> Option<f64> {
 fn service(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
     let pods = selected(&labels(object, "spec.selector"), objects);
     if pods.is_empty() {
-        report("its selector picks no pod");
+        report("the selector matches no pod");
     }
     for port in list(object, "spec.ports") {
         let target = text(port, "targetPort");
         if !pods.iter().all(|pod| has_port(pod, target)) {
-            report(&format!("its pods have no port {target}"));
+            report(&format!("the pods have no port {target}"));
         }
     }
 }
@@ -224,15 +224,15 @@ fn service_monitor(object: &Value, objects: &[Value], report: &mut impl FnMut(&s
     let service = objects.iter().find(|it| {
         text(it, "kind") == "Service" && within(&selector, &labels(it, "metadata.labels"))
     });
-    let Some(service) = service else { return report("its selector picks no service") };
+    let Some(service) = service else { return report("the selector matches no service") };
     for endpoint in list(object, "spec.endpoints") {
         let port = text(endpoint, "port");
         if !list(service, "spec.ports").iter().any(|it| text(it, "name") == port) {
-            report(&format!("its service has no port {port}"));
+            report(&format!("the service has no port {port}"));
         }
         let span = |path| seconds(text(endpoint, path)).unwrap_or(0.0);
         if span("scrapeTimeout") > span("interval") {
-            report("its timeout is longer than its interval, which Prometheus refuses");
+            report("the timeout exceeds the interval, which Prometheus rejects");
         }
     }
 }
@@ -244,19 +244,19 @@ fn check_pod_selector(
     report: &mut impl FnMut(&str),
 ) {
     if selected(&labels(object, path), objects).is_empty() {
-        report("its selector picks no pod");
+        report("the selector matches no pod");
     }
 }
 
 fn network_policy(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
     let pods = selected(&labels(object, "spec.podSelector.matchLabels"), objects);
     if pods.len() != templates(objects).count() {
-        report("it does not hold for all pods");
+        report("does not apply to all pods");
     }
     for port in list(object, "spec.ingress").iter().flat_map(|rule| list(rule, "ports")) {
         let name = text(port, "port");
         if !pods.iter().any(|pod| has_port(pod, name)) {
-            report(&format!("no pod has the port {name} that it opens"));
+            report(&format!("opens port {name}, which no pod has"));
         }
     }
 }
@@ -264,30 +264,30 @@ fn network_policy(object: &Value, objects: &[Value], report: &mut impl FnMut(&st
 fn scaled_object(object: &Value, objects: &[Value], report: &mut impl FnMut(&str)) {
     let target = text(object, "spec.scaleTargetRef.name");
     let Some(deployment) = named(objects, "Deployment", target) else {
-        return report(&format!("no deployment {target}"));
+        return report(&format!("deployment {target} is not defined"));
     };
     if !at(deployment, "spec.replicas").is_null() {
-        report(
-            "its deployment says itself how many replicas it has: each apply would undo the scaling",
-        );
+        report("the deployment sets replicas itself: each apply would undo the scaling");
     }
     let number = |path| at(object, path).as_i64().unwrap_or(-1);
     let (least, most) = (number("spec.minReplicaCount"), number("spec.maxReplicaCount"));
     let fallback = number("spec.fallback.replicas");
     if !(1 <= least && least <= fallback && fallback <= most) {
         report(&format!(
-            "replicas: at least {least}, {fallback} without an answer, at most {most}"
+            "inconsistent replicas: minimum {least}, fallback {fallback}, maximum {most}"
         ));
     }
     for trigger in list(object, "spec.triggers") {
         let (target, readers) =
             (text(trigger, "metadata.targetQueryValue"), variable(deployment, "PGMILL_READERS"));
         if target != readers {
-            report(&format!("one worker for {target} tasks, and a worker has {readers} readers"));
+            report(&format!(
+                "scales to one worker per {target} tasks, but a worker has {readers} readers"
+            ));
         }
         let name = text(trigger, "authenticationRef.name");
         if named(objects, "TriggerAuthentication", name).is_none() {
-            report(&format!("no trigger authentication {name}"));
+            report(&format!("trigger authentication {name} is not defined"));
         }
     }
 }
@@ -299,13 +299,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_what_the_worker_takes() {
+    fn durations_are_parsed_like_the_workers_flags() {
         assert_eq!(["90s", "2m", "1h"].map(seconds), [Some(90.0), Some(120.0), Some(3600.0)]);
         assert_eq!(["", "90", "2 weeks"].map(seconds), [None; 3]);
     }
 
     #[test]
-    fn what_does_not_fit_is_found() {
+    fn inconsistencies_are_found() {
         let labels = json!({ "app": "mill" });
         let service = json!({
             "kind": "Service", "metadata": { "name": "s", "labels": labels },
@@ -331,12 +331,18 @@ mod tests {
         assert_eq!(found(&[service.clone(), monitor("http"), job("http")]), [""; 0]);
         assert_eq!(
             found(&[service.clone(), job("web")]),
-            ["Service/s: its pods have no port http"]
+            ["Service/s: the pods have no port http"]
         );
-        assert_eq!(found(std::slice::from_ref(&service)), ["Service/s: its selector picks no pod"]);
-        assert_eq!(found(&[monitor("http")]), ["ServiceMonitor/m: its selector picks no service"]);
+        assert_eq!(
+            found(std::slice::from_ref(&service)),
+            ["Service/s: the selector matches no pod"]
+        );
+        assert_eq!(
+            found(&[monitor("http")]),
+            ["ServiceMonitor/m: the selector matches no service"]
+        );
         let wrong = [service, monitor("web"), job("http")];
-        assert_eq!(found(&wrong), ["ServiceMonitor/m: its service has no port web"]);
+        assert_eq!(found(&wrong), ["ServiceMonitor/m: the service has no port web"]);
     }
 
     #[test]

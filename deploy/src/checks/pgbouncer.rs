@@ -1,5 +1,5 @@
-//! pgbouncer.ini: the real pgbouncer starts with it. That people's programs work through it is a test,
-//! `tests/pooler.rs`.
+//! Checks that the real pgbouncer starts with pgbouncer.ini. `tests/pooler.rs` tests that client
+//! programs work through the pooler.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
@@ -13,13 +13,13 @@ use anyhow::{Context, Result};
 use crate::{Check, Tools, root};
 
 const SUBJECT: &str = "pgbouncer";
-const STARTS: &str = "pgbouncer.ini: the pooler starts, listens, and objects to no line";
+const STARTS: &str = "pgbouncer.ini: the pooler starts, listens, and logs no warning";
 const TOOL: &str = "pgbouncer";
 
-/// How often it is looked whether it listens, 50 ms apart.
+/// Number of attempts to connect, 50 ms apart.
 const MAX_POLLS: usize = 100;
 
-/// What it writes about a line that it does not like, and about an end.
+/// Log levels of rejected settings and of fatal errors.
 const LOG_LEVELS: [&str; 4] = ["WARNING", "ERROR", "FATAL", "CRIT"];
 
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
@@ -34,7 +34,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     Ok(vec![Check::found(SUBJECT, STARTS, &version, &objections?)])
 }
 
-/// Starts it on a free port with the shipped files, and returns what it says against them.
+/// Starts the pooler on a free port with the shipped files, and returns its complaints.
 fn start(tools: &Tools, folder: &Path) -> Result<Vec<String>> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let users = folder.join("userlist.txt");
@@ -51,7 +51,8 @@ fn start(tools: &Tools, folder: &Path) -> Result<Vec<String>> {
     let log = folder.join("log");
     let mut command = tools.command(TOOL);
     if rustix::process::geteuid().is_root() {
-        // It refuses to be root; whom it becomes has to read these, and nothing in them is secret.
+        // pgbouncer refuses to run as root; the other user must be able to read these files, which
+        // contain no secrets.
         command.args(["-u", "nobody"]);
         use std::os::unix::fs::PermissionsExt;
         for (path, mode) in [(folder, 0o755), (&users, 0o644), (&file, 0o644)] {
@@ -59,7 +60,8 @@ fn start(tools: &Tools, folder: &Path) -> Result<Vec<String>> {
         }
     }
     let child = command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut child = child.stderr(File::create(&log)?).spawn().context("it does not start")?;
+    let mut child =
+        child.stderr(File::create(&log)?).spawn().context("pgbouncer does not start")?;
     let listens = until_listening(&mut child, port);
     let _ = child.kill();
     child.wait()?;
@@ -67,7 +69,10 @@ fn start(tools: &Tools, folder: &Path) -> Result<Vec<String>> {
     let objects = |line: &&str| LOG_LEVELS.iter().any(|word| line.contains(word));
     let mut found: Vec<String> = output.lines().filter(objects).map(str::to_owned).collect();
     if !listens {
-        found.push(format!("it does not listen: {}", output.lines().last().unwrap_or("no word")));
+        found.push(format!(
+            "pgbouncer does not listen: {}",
+            output.lines().last().unwrap_or("no output")
+        ));
     }
     Ok(found)
 }

@@ -1,4 +1,4 @@
-//! Scrape configuration, recording and alert rules, and the tests of the rules.
+//! Checks the scrape configuration, the recording and alert rules, and the tests of the rules.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::{Check, Tools, selectors};
 
 const SUBJECT: &str = "prometheus";
 
-/// Everything under `deploy/prometheus`.
+/// Checks everything under `deploy/prometheus`.
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let rules = files("deploy/prometheus/rules", ".yml")?;
     let tests = files("deploy/prometheus/tests", ".yml")?;
@@ -55,7 +55,7 @@ fn ask(tools: &Tools, what: &str, line: &str, files: &[String]) -> Result<Check>
     Ok(Check::found(SUBJECT, what, tool, &[output.combined()]))
 }
 
-/// A test that only fires shows nothing of the threshold.
+/// A test in which an alert only fires does not test its threshold.
 fn every_alert_is_tested() -> Result<Check> {
     let (firing, quiet) = tested()?;
     let alerts: BTreeSet<String> = alerts()?.into_iter().map(|alert| alert.name).collect();
@@ -63,12 +63,12 @@ fn every_alert_is_tested() -> Result<Check> {
     for alert in &alerts {
         for (tests, what) in [(&firing, "fires"), (&quiet, "is quiet")] {
             if !tests.contains(alert) {
-                errors.push(format!("no test in which {alert} {what}"));
+                errors.push(format!("missing test in which {alert} {what}"));
             }
         }
     }
     let unknown = firing.union(&quiet).filter(|name| !alerts.contains(*name));
-    errors.extend(unknown.map(|name| format!("a test of {name}, which is no alert")));
+    errors.extend(unknown.map(|name| format!("a test names {name}, which is not an alert")));
     let what = "every alert fires in a test and is quiet in one";
     if errors.is_empty() {
         let count = format!("{} alerts", alerts.len());

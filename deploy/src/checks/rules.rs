@@ -1,4 +1,5 @@
-//! Alerts for the Prometheus operator: the same rules as in deploy/prometheus, wrapped.
+//! Checks the PrometheusRule for the Prometheus operator: the rules of deploy/prometheus in a
+//! wrapper.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,7 +13,7 @@ use crate::{Check, Tools};
 const SUBJECT: &str = "rules";
 
 const HEAD: &str = "\
-# GeneratedFile from deploy/prometheus/rules by `deploy-check --write`; a check compares them.
+# Generated from deploy/prometheus/rules by `deploy-check --write`; a check compares them.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
@@ -23,7 +24,7 @@ spec:
   groups:
 ";
 
-/// What is made: a file below deploy/, and its text.
+/// A generated file: a path below deploy/, and its text.
 struct GeneratedFile {
     path: PathBuf,
     text: String,
@@ -34,16 +35,16 @@ pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
     for made in make()? {
         if fs::read_to_string(&made.path).unwrap_or_default() != made.text {
             let name = short(&made.path);
-            errors.push(format!("{name} is not what the rules make: deploy-check --write"));
+            errors.push(format!("{name} is out of date: run deploy-check --write"));
         }
     }
-    Ok(vec![Check::found(SUBJECT, "PrometheusRule is deploy/prometheus/rules", "own", &errors)])
+    Ok(vec![Check::found(SUBJECT, "PrometheusRule equals deploy/prometheus/rules", "own", &errors)])
 }
 
-/// Writes what the rules make.
+/// Writes the generated files.
 ///
 /// # Errors
-/// There are no rules; a file cannot be read or written.
+/// Returns an error if there are no rules, or a file cannot be read or written.
 pub(crate) fn write() -> Result<()> {
     for made in make()? {
         if let Some(folder) = made.path.parent() {
@@ -64,7 +65,7 @@ fn make() -> Result<Vec<GeneratedFile>> {
             under_groups(&text).with_context(|| format!("{}: no `groups:`", short(path)))?,
         );
     }
-    anyhow::ensure!(!groups.is_empty(), "no rules in deploy/prometheus/rules");
+    anyhow::ensure!(!groups.is_empty(), "deploy/prometheus/rules contains no rules");
     let mut object = HEAD.to_owned();
     let deep = first_indent(&groups);
     for line in groups.lines() {
@@ -81,12 +82,12 @@ fn make() -> Result<Vec<GeneratedFile>> {
     let chart = chart.fold(String::new(), |all, line| all + line + "\n");
     Ok(vec![
         GeneratedFile { path: folder().join("kubernetes/monitoring/rules.yaml"), text: object },
-        // Not a template: what is in braces there is Prometheus's.
+        // Not a template: the braces in the file belong to Prometheus.
         GeneratedFile { path: folder().join("helm/pgmill/files/rules.yaml"), text: chart },
     ])
 }
 
-/// What stands below the line `groups:`.
+/// Returns the text below the line `groups:`.
 fn under_groups(text: &str) -> Option<&str> {
     let at = if text.starts_with("groups:\n") { 0 } else { text.find("\ngroups:\n")? + 1 };
     text.get(at + "groups:\n".len()..)

@@ -1,4 +1,4 @@
-//! What an alert says, and the page that it leads to.
+//! Checks the labels and annotations of alerts and their runbooks.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,10 @@ use crate::{Check, Tools};
 
 const SUBJECT: &str = "runbooks";
 const SEVERITIES: [&str; 3] = ["critical", "warning", "info"];
-/// What somebody who has just been woken asks, in this order.
-const HEADINGS: [&str; 4] =
-    ["## What it means", "## What to look at", "## What to do", "## When the alert is wrong"];
+/// Headings of a runbook, in the order of an on-call engineer's questions.
+const HEADINGS: [&str; 4] = ["## Meaning", "## Diagnosis", "## Mitigation", "## False positives"];
 
-/// Alerts and the pages of `docs/runbooks`.
+/// Checks the alerts and the pages of `docs/runbooks`.
 pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
     let alerts = alerts()?;
     let pages = files("docs/runbooks", ".md")?;
@@ -31,10 +30,13 @@ pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
         }
         let severity = alert.get("severity").unwrap_or_default();
         if !SEVERITIES.contains(&severity) {
-            labels.push(format!("{name}: {severity} is none of {}", SEVERITIES.join(", ")));
+            labels.push(format!(
+                "{name}: severity {severity} is not one of {}",
+                SEVERITIES.join(", ")
+            ));
         }
         if alert.get("runbook_url") != Some(page.as_str()) {
-            labels.push(format!("{name}: the runbook_url has to be {page}"));
+            labels.push(format!("{name}: the runbook_url must be {page}"));
         }
         match pages.iter().find(|(file, _)| *file == page) {
             None => errors.push(format!("{name} has no page {page}")),
@@ -47,8 +49,8 @@ pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
         wanted.insert(page);
     }
     let without = pages.iter().filter(|(file, _)| !wanted.contains(file));
-    errors.extend(without.map(|(file, _)| format!("{file} is the page of no alert")));
-    let what = "every alert has severity, words and links";
+    errors.extend(without.map(|(file, _)| format!("{file} belongs to no alert")));
+    let what = "every alert has severity, texts and links";
     let both =
         "every alert has its page and its row in docs/monitoring.md, and every page its alert";
     Ok(vec![
@@ -60,12 +62,12 @@ pub(crate) fn run(_: &Tools) -> Result<Vec<Check>> {
 fn page_errors(name: &str, page: &str, text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if !text.starts_with(&format!("# {name}\n")) {
-        errors.push(format!("{page} does not begin with its alert's name"));
+        errors.push(format!("{page} does not start with the name of its alert"));
     }
     let places: Vec<Option<usize>> =
         HEADINGS.iter().map(|heading| text.find(&format!("\n{heading}\n"))).collect();
     if places.contains(&None) || !places.is_sorted() {
-        errors.push(format!("{page} has not these headings: {}", HEADINGS.join(", ")));
+        errors.push(format!("{page} must have these headings: {}", HEADINGS.join(", ")));
     }
     errors
 }

@@ -1,4 +1,4 @@
-//! The unit: what systemd thinks of it, and whether it agrees with the worker.
+//! Checks the systemd unit: systemd's own verification, and consistency with the worker.
 
 use std::fs;
 
@@ -10,23 +10,24 @@ use crate::{Check, Tools, root};
 const SUBJECT: &str = "systemd";
 const UNIT: &str = "pgmill-worker@.service";
 
-/// Tenths of what systemd calls the exposure of a service: 0 for none, 100 for all.
+/// Maximum exposure level of the service, in tenths: 0 for none, 100 for full exposure.
 const EXPOSURE: &str = "15";
 
-/// After the grace statements are cancelled for up to 30 s, and the last beat takes up to 5 s.
+/// After the shutdown timeout, cancelling statements takes up to 30 s and the last heartbeat up to
+/// 5 s.
 const AFTER_SHUTDOWN_TIMEOUT_S: u64 = 35;
 
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let path = root().join("deploy/systemd").join(UNIT);
     let unit = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-    // The program of the package is not on this machine, or is another one.
+    // The packaged program is not installed on this machine, or is another version.
     let scratch = Scratch::new("systemd")?;
     let copy = scratch.path().join(UNIT);
     fs::write(&copy, unit.replace("ExecStart=/usr/bin/pgmill-worker", "ExecStart=/bin/true"))?;
     let mut checks = Vec::new();
     let tool = "systemd-analyze";
     let hint = "apt-get install systemd";
-    // It says what it does not know and ends with 0 all the same.
+    // systemd-analyze reports unknown settings but still exits with 0.
     let verify = tools.run(tools.command(tool).args(["verify", "--man=no"]).arg(&copy), "")?;
     checks.push(match verify {
         Some(output) => Check::found(SUBJECT, "the unit", tool, &lines(&output.combined())),
@@ -35,7 +36,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     let threshold = format!("--threshold={EXPOSURE}");
     let mut security = tools.command(tool);
     let security = security.args(["security", "--offline=true", "--no-pager", &threshold]);
-    let what = "what it leaves open";
+    let what = "exposure of the unit";
     checks.push(match tools.run(security.arg(&copy), "")? {
         None => Check::skipped(SUBJECT, what, tool, hint),
         Some(output) => {
@@ -55,7 +56,7 @@ fn lines(text: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Variables that the worker does not read, and times that do not leave it the time it needs.
+/// Reports variables that the worker does not read, and timeouts shorter than the worker needs.
 fn agrees(unit: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let worker = worker::command();
@@ -80,7 +81,7 @@ fn agrees(unit: &str) -> Vec<String> {
     match value(unit, "TimeoutStopSec").and_then(|text| text.strip_suffix('s')?.parse().ok()) {
         Some(seconds) if shutdown_timeout + AFTER_SHUTDOWN_TIMEOUT_S < seconds => {}
         other => errors.push(format!(
-            "TimeoutStopSec is {other:?}, which has to be more than {} s",
+            "TimeoutStopSec is {other:?}, but must be more than {} s",
             shutdown_timeout + AFTER_SHUTDOWN_TIMEOUT_S
         )),
     }

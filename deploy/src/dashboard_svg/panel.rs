@@ -1,17 +1,17 @@
-//! What is in a panel: lines, cells, bars or one number.
+//! Draws the content of a panel: lines, cells, bars or one number.
 
 use std::fmt::Write;
 
 use super::{Line, escaped};
 use crate::dashboard::Panel;
 
-/// Names that a legend has room for.
+/// Maximum number of names in a legend.
 const NAMES: usize = 8;
-/// Told apart also by those who do not see all colours (Okabe and Ito).
+/// Distinguishable with colour vision deficiency (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#555555"];
 const NO_DATA: &str = "<text x=\"12\" y=\"50\" fill=\"#666\">no data</text>";
-/// Sizes of a unit with their names, largest first, and the value from which each is used.
+/// Units by size with their names, largest first, and the value from which each is used.
 const SECONDS: &[(f64, f64, &str)] = &[
     (172_800.0, 86_400.0, " d"),
     (7200.0, 3600.0, " h"),
@@ -25,7 +25,7 @@ const BYTES: &[(f64, f64, &str)] =
 const NUMBERS: &[(f64, f64, &str)] =
     &[(1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k"), (0.0, 1.0, "")];
 
-/// The plot within a panel.
+/// The plot area within a panel.
 struct Plot {
     left: f64,
     top: f64,
@@ -45,7 +45,7 @@ impl Plot {
         self.left + share * (self.right - self.left)
     }
 
-    /// Seconds from the first point on.
+    /// Draws the time axis in seconds since the first point.
     fn time_axis(&self) -> String {
         let mut svg = String::new();
         for (share, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
@@ -69,7 +69,7 @@ impl Plot {
     }
 }
 
-/// The inside of a panel of this size.
+/// Draws the content of a panel of this size.
 pub(super) fn draw(panel: &Panel, lines: &[Line], size: (f64, f64)) -> String {
     match panel.kind.as_str() {
         "stat" => stat(panel, lines, size),
@@ -143,7 +143,7 @@ fn last(line: &Line) -> Option<f64> {
     line.points.iter().rfind(|it| it.1.is_finite()).map(|it| it.1)
 }
 
-/// The last value, large.
+/// Draws the last value in large type.
 fn stat(panel: &Panel, lines: &[Line], (width, height): (f64, f64)) -> String {
     let Some(value) = lines.first().and_then(last) else { return NO_DATA.to_owned() };
     let text = scaled(value, scale(value, &panel.unit));
@@ -151,7 +151,7 @@ fn stat(panel: &Panel, lines: &[Line], (width, height): (f64, f64)) -> String {
     format!("<text x=\"{x}\" y=\"{y}\" font-size=\"34\" text-anchor=\"middle\">{text}</text>")
 }
 
-/// The last value of each line, as a bar.
+/// Draws the last value of each line as a bar.
 fn bars(panel: &Panel, lines: &[Line], (width, _): (f64, f64)) -> String {
     let value = |line: &Line| last(line).unwrap_or_default();
     let most = lines.iter().map(value).fold(f64::MIN_POSITIVE, f64::max);
@@ -175,7 +175,7 @@ fn bars(panel: &Panel, lines: &[Line], (width, _): (f64, f64)) -> String {
     svg
 }
 
-/// Buckets of a histogram, which count all that is not above them, as cells.
+/// Draws the cumulative buckets of a histogram as cells.
 fn heatmap(panel: &Panel, lines: &[Line], size: (f64, f64)) -> String {
     let Some(plot) = Plot::new(size, lines) else { return NO_DATA.to_owned() };
     let bound = |line: &Line| line.name.parse().unwrap_or(f64::INFINITY);
@@ -210,14 +210,14 @@ fn heatmap(panel: &Panel, lines: &[Line], size: (f64, f64)) -> String {
     svg
 }
 
-/// Least and most of the numbers among them.
+/// Returns the minimum and maximum.
 fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let mut values = values.filter(|value| value.is_finite());
     let first = values.next()?;
     Some(values.fold((first, first), |(least, most), it| (least.min(it), most.max(it))))
 }
 
-/// The next number above that makes a good end of an axis: four parts of it are round, too.
+/// Returns the next higher round number whose quarters are round too.
 fn round_up(most: f64) -> f64 {
     if most <= 0.0 {
         return 1.0;
@@ -227,7 +227,7 @@ fn round_up(most: f64) -> f64 {
     steps.iter().map(|step| step * power).find(|end| *end >= most).unwrap_or(10.0 * power)
 }
 
-/// The size and the name in which values up to this one are told.
+/// Returns the unit for values up to `most`.
 fn scale(most: f64, unit: &str) -> (f64, &'static str) {
     let sizes = match unit {
         "s" if most == 0.0 => return (1.0, " s"),
@@ -241,7 +241,7 @@ fn scale(most: f64, unit: &str) -> (f64, &'static str) {
     fits.map_or((1.0, ""), |(_, size, name)| (*size, name))
 }
 
-/// Three digits, without zeros at the end.
+/// Formats three significant digits without trailing zeros.
 fn scaled(value: f64, (size, name): (f64, &str)) -> String {
     let value = value / size;
     let digits = match value.abs() {

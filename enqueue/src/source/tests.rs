@@ -26,7 +26,7 @@ fn each_line_with_sql_is_a_task() {
 }
 
 #[test]
-fn a_bad_line_is_named_with_its_number() {
+fn an_invalid_line_is_reported_with_its_number() {
     for (text, expected) in [
         (&b"SELECT 1\nCOMMIT\n"[..], "f.sql:2: COMMIT is not allowed"),
         (b"SELECT 1\n\0\n", "f.sql:2: the statement has a NUL byte at offset 0"),
@@ -44,11 +44,11 @@ fn a_line_of_exactly_the_limit_is_accepted() {
 }
 
 #[test]
-fn what_can_be_no_task_is_refused_before_the_database_sees_it() {
+fn an_invalid_statement_is_refused_before_it_is_sent() {
     for (statement, expected) in [
         ("", "the statement is empty"),
         (" \n\t", "the statement is empty"),
-        ("-- later", "the statement holds only comments"),
+        ("-- later", "the statement has only comments"),
         ("SELECT 1;\nCOMMIT", "line 2: COMMIT is not allowed"),
         ("COPY t FROM STDIN", "COPY FROM STDIN is not allowed"),
         ("COPY t TO STDOUT", "COPY TO STDOUT is not allowed"),
@@ -63,7 +63,7 @@ fn what_can_be_no_task_is_refused_before_the_database_sees_it() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_a_mistake_in_the_command_line() {
+fn a_missing_file_is_a_usage_error() {
     for path in ["no/such/file.sql", "/"] {
         let error = Source::file(Path::new(path)).unwrap_err();
         assert_eq!(error.exit_code(), exit::USAGE, "{error}");
@@ -71,7 +71,10 @@ fn a_file_that_is_not_there_is_a_mistake_in_the_command_line() {
 }
 
 #[test]
-fn a_source_without_end_is_read_no_further_than_the_limit() {
+fn an_endless_source_is_read_up_to_the_limit() {
     let error = Source::File("/dev/zero".into()).statement(1000).unwrap_err();
-    assert_eq!(error.to_string(), "/dev/zero has more than 1000 bytes; a statement may have 1000");
+    assert_eq!(
+        error.to_string(),
+        "/dev/zero has more than 1000 bytes; the limit of a statement is 1000"
+    );
 }

@@ -14,7 +14,7 @@ fn resolved(text: &str, now: &str) -> Result<String, TimeError> {
 }
 
 #[test]
-fn what_people_write_is_understood() {
+fn all_forms_of_a_time_are_parsed() {
     let now = "2026-11-21 10:00";
     for (text, expected) in [
         ("2026-12-01 03:00", "2026-12-01 03:00:00+01:00"),
@@ -41,7 +41,7 @@ fn what_people_write_is_understood() {
 }
 
 #[test]
-fn what_is_no_time_says_what_to_write() {
+fn an_invalid_time_names_the_expected_form() {
     use TimeError::{DurationForTime, NoTimeOfDay, NotATime, UnknownZone};
     for (text, expected) in [
         ("", NotATime),
@@ -64,7 +64,7 @@ fn the_past_is_refused_with_both_clocks() {
     let error = resolved("2026-11-21 09:59", "2026-11-21 10:00").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "2026-11-21 09:59:00 CET (+01:00) is in the past: \
+        "2026-11-21 09:59:00 CET (+01:00) is in the past; \
          the database's clock shows 2026-11-21 10:00:00 CET (+01:00)"
     );
     assert!(matches!(resolved("today 09:00", "2026-11-21 10:00"), Err(TimeError::Past { .. })));
@@ -72,8 +72,8 @@ fn the_past_is_refused_with_both_clocks() {
 }
 
 #[test]
-fn changes_of_the_clock_lose_no_task() {
-    // Skipped on 2026-03-29, shown twice on 2026-10-25.
+fn a_clock_change_loses_no_task() {
+    // 02:30 does not exist on 2026-03-29 and is ambiguous on 2026-10-25.
     assert_eq!(
         resolved("2026-03-29 02:30", "2026-03-28 10:00").as_deref(),
         Ok("2026-03-29 03:30:00+02:00")
@@ -85,7 +85,7 @@ fn changes_of_the_clock_lose_no_task() {
 }
 
 #[test]
-fn spans_are_understood() {
+fn all_forms_of_a_duration_are_parsed() {
     for (text, seconds) in [
         ("90s", 90.0),
         ("1h 30m", 5400.0),
@@ -104,7 +104,7 @@ fn spans_are_understood() {
 }
 
 #[test]
-fn what_is_no_span_says_what_to_write() {
+fn an_invalid_duration_names_the_expected_form() {
     use TimeError::{Calendar, Negative, NoUnit, NotADuration, TimeForDuration, TooLong, Zero};
     for (text, expected) in [
         ("", NotADuration),
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn the_next_time_of_day_lies_within_a_day_and_is_shown_by_the_clock(
+    fn the_next_time_of_day_is_within_a_day_and_matches_the_clock(
         second in 0_i64..2_000_000_000,
         (hour, minute) in (0_i8..24, 0_i8..60),
     ) {
@@ -144,12 +144,12 @@ proptest! {
         let ahead = next.duration_since(now.timestamp());
         prop_assert!(ahead.is_positive() && ahead.as_hours() <= 25, "{now}: {next}");
         let shown = next.to_zoned(zone);
-        // In the gap of a spring night the clock shows an hour more.
+        // In the gap of a spring clock change the local time is an hour later.
         prop_assert!(shown.minute() == minute && (shown.hour() - hour).abs() <= 1);
     }
 
     #[test]
-    fn a_written_span_reads_back(milliseconds in 0_u64..31_536_000_000) {
+    fn a_formatted_duration_parses_back(milliseconds in 0_u64..31_536_000_000) {
         let expected = Duration::from_millis(milliseconds);
         let written = format!("{:#}", jiff::SignedDuration::try_from(expected).unwrap());
         prop_assert_eq!(duration(&written), Ok(expected));

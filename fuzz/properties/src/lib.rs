@@ -1,7 +1,7 @@
-//! What has to hold for every input of a parser, whoever wrote it.
+//! Properties that must hold for every input of a parser.
 //!
-//! One function per parser; each takes any bytes, and panics when a property does not hold. The
-//! fuzzer calls them with what it makes up (`make fuzz`), the tests with the corpus.
+//! One function per parser; each accepts arbitrary bytes and panics if a property does not hold.
+//! The fuzzer (`make fuzz`) calls the functions with generated inputs, the tests with the corpus.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use serde_json::value::RawValue;
 use tokio_postgres::types::{IsNull, ToSql, Type};
 use worker::{decode, duration, params};
 
-/// A property with its name, which is that of its corpus.
+/// A property with its name, which is also the name of its corpus.
 pub type Property = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All properties.
 pub const ALL: &[Property] = &[
     ("annotations", annotations),
     ("connection_strings", connection_strings),
@@ -32,7 +32,8 @@ pub const ALL: &[Property] = &[
     ("timings", timings),
 ];
 
-/// A comment with schedules: what was understood reads back, and every mistake has a place in it.
+/// A comment with schedules: parsed annotations round-trip, and every mistake has a position in the
+/// comment.
 pub fn annotations(input: &[u8]) {
     let Ok(comment) = str::from_utf8(input) else { return };
     let annotated = annotation::read(comment);
@@ -47,7 +48,7 @@ pub fn annotations(input: &[u8]) {
     }
 }
 
-/// One timing: its canonical text reads as the same, and it goes on in time.
+/// One timing: its canonical text parses to the same timing, and its instants increase.
 pub fn timings(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     match Timing::parse(text) {
@@ -57,7 +58,7 @@ pub fn timings(input: &[u8]) {
             let mut at = Timestamp::UNIX_EPOCH;
             let fires = std::iter::from_fn(|| {
                 timing.cadence()?.next_fire(at).inspect(|next| {
-                    assert!(*next > at, "{timing} goes back from {at} to {next}");
+                    assert!(*next > at, "{timing} steps back from {at} to {next}");
                     at = *next;
                 })
             });
@@ -70,18 +71,18 @@ fn reads_back(timing: &Timing) {
     let canonical = timing.to_string();
     let read = Timing::parse(&canonical).unwrap_or_else(|error| panic!("{canonical}: {error}"));
     assert_eq!(&read, timing, "{canonical}");
-    assert_eq!(read.to_string(), canonical, "the canonical text is its own");
+    assert_eq!(read.to_string(), canonical, "the canonical text is stable");
 }
 
-/// A script: statements are slices of it in order, each is one by itself, and white space behind it
-/// changes nothing.
+/// A script: the statements are ordered slices of it, each parses as one statement on its own, and
+/// appended white space changes nothing.
 pub fn sql_scanner(input: &[u8]) {
     let Ok(sql) = str::from_utf8(input) else { return };
     let statements = scan::statements(sql);
     let mut end = 0;
     for statement in &statements {
         let (from, text) = (statement.offset(), statement.text());
-        assert!(from >= end && !text.is_empty(), "{statement:?} behind byte {end}");
+        assert!(from >= end && !text.is_empty(), "{statement:?} after byte {end}");
         end = from + text.len();
         assert_eq!(&sql[from..end], text);
         assert!(statement.leading_words().all(|word| text.contains(word)));
@@ -93,17 +94,17 @@ pub fn sql_scanner(input: &[u8]) {
     }
     let longer = format!("{sql} \n\t");
     let behind = scan::statements(&longer);
-    assert_eq!(behind.len(), statements.len(), "white space is no statement");
-    // What is left open takes it in.
+    assert_eq!(behind.len(), statements.len(), "white space is not a statement");
+    // An open quote or comment includes the appended white space.
     let open = usize::from(!scan::can_be_followed(sql));
     let closed = statements.len().saturating_sub(open);
     let texts = |of: &[scan::Statement<'_>]| -> Vec<String> {
         of[..closed].iter().map(|statement| statement.text().to_owned()).collect()
     };
-    assert_eq!(texts(&behind), texts(&statements), "white space behind them");
+    assert_eq!(texts(&behind), texts(&statements), "appended white space");
 }
 
-/// A connection string: no secret shows, neither its own nor the environment's.
+/// A connection string: no output contains a secret, neither its own nor the environment's.
 pub fn connection_strings(input: &[u8]) {
     const SECRET: &str = "correct-horse-battery";
     let Ok(text) = str::from_utf8(input) else { return };
@@ -111,7 +112,7 @@ pub fn connection_strings(input: &[u8]) {
         Environment::from_variables([("PGPASSWORD", SECRET), ("HOME", "/nowhere")], Some("me"));
     let with_secret = format!("password={SECRET} options={SECRET} {text}");
     for text in [text, &with_secret] {
-        let description = match Target::resolve(Some(text), &env) {
+        let reported = match Target::resolve(Some(text), &env) {
             Ok(target) => {
                 let target = target.with_application_name("name").with_option("a b", "c\\ d");
                 format!("{target} {target:?} {:?}", target.warnings())
@@ -121,14 +122,14 @@ pub fn connection_strings(input: &[u8]) {
                 format!("{error} {error:?} {:?}", error.hint())
             }
         };
-        // Where it is the user's own text for something else it may show.
+        // The text may appear where the input itself contains it.
         let known = input.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
-        assert!(known || !description.contains(SECRET), "{description}");
+        assert!(known || !reported.contains(SECRET), "{reported}");
     }
 }
 
-/// A filter of the console: white space around it changes nothing, it looks back no further than any
-/// history, and a mistake says what to do.
+/// A filter of the console: surrounding white space changes nothing, its range is limited, and a
+/// mistake comes with a hint.
 pub fn filters(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     match console::check_filter(text) {
@@ -136,13 +137,13 @@ pub fn filters(input: &[u8]) {
             let again = console::check_filter(&format!(" \t{text}\n ")).map(|it| format!("{it:?}"));
             assert_eq!(again, Ok(format!("{query:?}")), "white space around {text:?}");
             let spans = query.since.is_none_or(|it| it <= Duration::from_secs(3650 * 86_400));
-            assert!(spans, "{query:?} looks back too far");
+            assert!(spans, "{query:?} reaches back too far");
         }
         Err((message, hint)) => assert!(!message.is_empty() && !hint.is_empty(), "{text:?}"),
     }
 }
 
-/// A file of jobs: it is right, or its mistake has a place.
+/// A job file: it is valid, or its mistake has a position.
 pub fn job_files(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     let path = Path::new("/nowhere/jobs.toml");
@@ -151,7 +152,7 @@ pub fn job_files(input: &[u8]) {
     }
 }
 
-/// Spans and times: what is printed reads back, and no time is before now.
+/// Durations and times: printed values parse to the same value, and no time is before now.
 pub fn durations(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     if let Ok(read) = text.parse::<duration::HumanDuration>() {
@@ -167,12 +168,12 @@ pub fn durations(input: &[u8]) {
     }
 }
 
-/// In the hour that this zone shows twice.
+/// Returns a time within the hour that occurs twice in this zone.
 fn now() -> Option<Zoned> {
     "2026-10-25T02:30:00+02:00[Europe/Berlin]".parse().ok()
 }
 
-/// JSON values as parameters: whatever type the server asks for.
+/// JSON values as parameters of any type that the server requests.
 pub fn parameters(input: &[u8]) {
     let Ok(json) = serde_json::from_slice::<&RawValue>(input) else { return };
     let types = [
@@ -196,7 +197,7 @@ pub fn parameters(input: &[u8]) {
     }
 }
 
-/// What a server sends as a value: the first byte picks its type.
+/// Values as sent by a server: the first byte selects the type.
 pub fn results(input: &[u8]) {
     let Some((oid, raw)) = input.split_first() else { return };
     let types = [
@@ -226,7 +227,7 @@ pub fn results(input: &[u8]) {
     ];
     let ty = &types[usize::from(*oid) % types.len()];
     if let Some(text) = decode::value(ty, raw) {
-        // The longest number has 131,072 digits before the point and 16,383 behind it.
+        // The longest numeric has 131,072 digits before the decimal point and 16,383 after it.
         assert!(text.len() <= 200_000 + raw.len() * 6, "{ty}: {} bytes", text.len());
     }
 }

@@ -1,4 +1,4 @@
-//! The corpus, and texts of a some length, through the same functions as the fuzzer's inputs.
+//! Runs the corpus, and texts of increasing length, through the functions that the fuzzer uses.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use properties::{ALL, Property};
 use rustix::time::{ClockId, clock_gettime};
 
 #[test]
-fn the_corpus_has_all_properties() {
+fn every_corpus_input_satisfies_its_property() {
     for (name, property) in ALL {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus").join(name);
         let mut inputs = 0;
@@ -21,7 +21,7 @@ fn the_corpus_has_all_properties() {
     }
 }
 
-/// What opens, separates, escapes or repeats in one of the languages.
+/// Tokens that open, separate, escape or repeat in one of the languages.
 const UNITS: &[&str] = &[
     "@",
     "@daily(03:15) ",
@@ -74,15 +74,15 @@ const UNITS: &[&str] = &[
     "name:\"",
 ];
 
-/// Time that this thread has had on a processor: the same on a crowded machine.
+/// Processor time of this thread: independent of other load on the machine.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// Anything quadratic would take minutes.
+/// Quadratic behaviour would take minutes.
 #[test]
-fn the_work_grows_with_the_length_and_not_with_its_square() {
+fn parsing_time_is_not_quadratic_in_the_length() {
     const BYTES: usize = 1 << 18;
     const BOUND: Duration = Duration::from_secs(20);
     let in_time = |(name, property): &Property| {

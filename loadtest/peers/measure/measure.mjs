@@ -1,4 +1,4 @@
-// What the adapters for Node.js share: the work of a job, and the timing of those who enqueue.
+// Shared code of the Node.js adapters: the work of a job, and the timing of enqueues.
 import pg from 'pg'
 
 export const url = process.env.DATABASE_URL

@@ -1,4 +1,4 @@
-//! What the adapters for Rust share: the work of a job, and the timing of those who enqueue.
+//! Shared code of the Rust adapters: the work of a job, and the timing of enqueues.
 
 use std::env;
 use std::error::Error;
@@ -19,7 +19,7 @@ const EFFECT: &str = "INSERT INTO loadtest.effects (task) VALUES ($1)";
 const START: &str = "INSERT INTO loadtest.starts (task, handler_at, statement_at) \
     VALUES ($1, to_timestamp($2), clock_timestamp())";
 
-/// What the load test wants, from the command line and the environment.
+/// Parameters of a step, from the command line and the environment.
 pub struct Step {
     pub name: String,
     words: Vec<String>,
@@ -47,7 +47,7 @@ impl Step {
     }
 }
 
-/// A pool whose connections are all open.
+/// Opens a pool with all connections established.
 pub async fn pool(connections: u32) -> Result<PgPool> {
     let options = PgPoolOptions::new().max_connections(connections).min_connections(connections);
     let pool = options.connect(&env::var("DATABASE_URL")?).await?;
@@ -59,7 +59,7 @@ pub async fn pool(connections: u32) -> Result<PgPool> {
     Ok(pool)
 }
 
-/// One INSERT for each job over a pool of its own, until `wanted` of them are committed.
+/// Runs one INSERT per job over a separate pool, until `wanted` are committed.
 #[derive(Clone)]
 pub struct Work(Arc<Inner>);
 
@@ -107,12 +107,12 @@ impl Work {
     }
 }
 
-/// Seconds since the epoch.
+/// Returns seconds since the epoch.
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64())
 }
 
-/// The calls of `add` that the step asks for, from so many sides at once.
+/// Runs the step's calls of `add` from several connections at once.
 pub async fn singly<F, T>(step: &Step, add: impl Fn(i64) -> F) -> Result<Value>
 where
     F: Future<Output = Result<T>> + Send + 'static,
@@ -134,7 +134,7 @@ where
     Ok(json!({"seconds": began.elapsed().as_secs_f64()}))
 }
 
-/// One call of `add` at a time with a pause of so many milliseconds, more or less.
+/// Calls `add` one at a time with a varying pause of about `gap` milliseconds.
 pub async fn paced<F, T>(step: &Step, add: impl Fn(i64) -> F) -> Result<Value>
 where
     F: Future<Output = Result<T>>,
@@ -144,14 +144,14 @@ where
     for task in first..first + count {
         add(task).await?;
         committed_at.push(now());
-        // Steps of a sixteenth between three and five quarters, in no order that repeats soon.
+        // Multiples of a sixteenth between three and five quarters, in an order with a long period.
         let sixteenths = 12 + (task * 7 + task / 5) % 9;
         tokio::time::sleep(Duration::from_millis((gap * sixteenths / 16) as u64)).await;
     }
     Ok(json!({"committed_at": committed_at}))
 }
 
-/// All tasks of the step in calls of `size`.
+/// Enqueues all tasks of the step in calls of `size`.
 pub async fn in_batches<F, T>(step: &Step, size: i64, add: impl Fn(Vec<i64>) -> F) -> Result<Value>
 where
     F: Future<Output = Result<T>>,

@@ -18,7 +18,7 @@ async function withBoss(options, use) {
 const add = (boss) => (task) => boss.send(QUEUE, { task })
 
 await main({
-  // The queue has a partition of its own, as the documentation advises for a busy one.
+  // A separate partition for the queue, as the documentation recommends for a busy queue.
   setup: () =>
     withBoss({ max: 2 }, (boss) => boss.createQueue(QUEUE, { partition: true, notify: settings.notify })),
 
@@ -49,7 +49,7 @@ await main({
         pollingIntervalSeconds: 0.5,
       }
       const each = (jobs) => Promise.all(jobs.map((job) => work.run(job.data.task)))
-      // One after the other in the transaction that commits the batch's completion.
+      // Sequentially, in the transaction that commits the completion of the batch.
       const within = async (jobs, tx) => {
         for (const job of jobs) await work.run(job.data.task, tx)
       }

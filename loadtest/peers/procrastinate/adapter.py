@@ -8,7 +8,7 @@ import procrastinate
 
 from measure import SETTINGS, URL, Work, in_batches, main, paced, singly
 
-# Says at each start that the app stands in the main module, which is meant here.
+# Suppresses the warning that the app is defined in the main module, which is intended here.
 logging.getLogger("procrastinate").setLevel(logging.ERROR)
 
 

@@ -1,16 +1,16 @@
-//! A small program for each peer. It is started once for each step, with the step and its numbers
-//! as arguments, and prints one line of JSON:
+//! Runs the adapter program of a peer. Each step starts the program once, with the step and its
+//! numbers as arguments; the program prints one line of JSON:
 //!
 //! ```text
 //! setup                                  {}
-//! enqueue FIRST COUNT                    {"seconds": …}       the fastest way it has
-//! enqueue-single FIRST COUNT CONNECTIONS {"seconds": …}       each by itself
+//! enqueue FIRST COUNT                    {"seconds": …}       fastest bulk method
+//! enqueue-single FIRST COUNT CONNECTIONS {"seconds": …}       one job per call
 //! enqueue-paced FIRST COUNT GAP_MS       {"committed_at": […]} one at a time, with pauses
-//! work TABLE COUNT LIMIT_S               {"done": …}          its worker, until so many are done
+//! work TABLE COUNT LIMIT_S               {"done": …}          a worker, until COUNT jobs are done
 //! ```
 //!
-//! `DATABASE_URL` says where, `PEER_SETTINGS` how. A step that fails ends with another code than 0
-//! and says why on standard error.
+//! `DATABASE_URL` holds the connection string, `PEER_SETTINGS` the settings. A step that fails
+//! exits with a non-zero code and writes the reason to standard error.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use super::catalog::Peer;
 use super::install::last_lines;
 
-/// For everything but the work itself.
+/// Time limit of every step except `work`.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// An installed peer.
@@ -37,36 +37,36 @@ pub(crate) struct Adapter {
     script: Option<PathBuf>,
 }
 
-/// Where and how a step is run.
+/// Database and settings of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) url: &'a str,
     pub(crate) settings: &'a str,
 }
 
-/// The answer to `setup`.
+/// Result of `setup`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Done {}
 
-/// The answer to the steps that enqueue.
+/// Result of the steps that enqueue.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Took {
     pub(crate) seconds: f64,
 }
 
-/// The answer to `enqueue-paced`: seconds since the epoch, when the replies came.
+/// Result of `enqueue-paced`: reply times in seconds since the epoch.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Committed {
     pub(crate) committed_at: Vec<f64>,
 }
 
-/// The answer to `work`.
+/// Result of `work`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Worked {
     pub(crate) done: i64,
 }
 
-/// A step that runs.
+/// A running step.
 #[derive(Debug)]
 pub(crate) struct Step {
     child: Child,
@@ -78,10 +78,11 @@ impl Adapter {
         Self { peer, program, script }
     }
 
-    /// Runs a step to its end.
+    /// Runs a step to completion.
     ///
     /// # Errors
-    /// It cannot be started, fails, answers something else, or takes longer than `patience`.
+    /// Returns an error if the step cannot be started, fails, prints an unexpected result, or takes
+    /// longer than `patience`.
     pub(crate) async fn step<A: DeserializeOwned>(
         &self,
         place: Place<'_>,
@@ -91,7 +92,7 @@ impl Adapter {
         self.start(place, words)?.end(patience).await
     }
 
-    /// Starts a step. Dropping the value kills it.
+    /// Starts a step. Dropping the value kills the process.
     pub(crate) fn start(&self, place: Place<'_>, words: &str) -> Result<Step> {
         let child = Command::new(&self.program)
             .args(&self.script)
@@ -110,17 +111,17 @@ impl Adapter {
 }
 
 impl Step {
-    /// Fails if it has ended, with what it said last.
+    /// Returns an error with the last output if the step has ended.
     pub(crate) async fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
-        let mut captured = String::new();
+        let mut printed = String::new();
         if let Some(stderr) = &mut self.child.stderr {
-            stderr.read_to_string(&mut captured).await?;
+            stderr.read_to_string(&mut printed).await?;
         }
-        bail!("\"{}\" ended too early, {status}: {}", self.name, last_lines(&captured, 5))
+        bail!("\"{}\" ended unexpectedly, {status}: {}", self.name, last_lines(&printed, 5))
     }
 
-    /// Waits for its answer.
+    /// Waits for the result.
     pub(crate) async fn end<A: DeserializeOwned>(self, patience: Duration) -> Result<A> {
         let Self { child, name } = self;
         let Ok(output) = timeout(patience, child.wait_with_output()).await else {
@@ -133,11 +134,11 @@ impl Step {
     }
 }
 
-/// What a step said.
+/// Parses the output of a step.
 fn answer<A: DeserializeOwned>(status: ExitStatus, stdout: &str, stderr: &str) -> Result<A> {
     ensure!(status.success(), "{status}: {}", last_lines(stderr, 5));
     let line = stdout.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-    serde_json::from_str(line).with_context(|| format!("no answer: \"{line}\""))
+    serde_json::from_str(line).with_context(|| format!("unexpected output: \"{line}\""))
 }
 
 #[cfg(test)]
@@ -185,7 +186,10 @@ mod tests {
             }
             tokio::task::yield_now().await;
         };
-        assert!(early.contains("ended too early") && early.contains("/no/such/folder"), "{early}");
+        assert!(
+            early.contains("ended unexpectedly") && early.contains("/no/such/folder"),
+            "{early}"
+        );
         let missing = Adapter::new(peer, "no-such-program".into(), None);
         missing.step::<Done>(place, "setup", TIMEOUT).await.unwrap_err();
     }

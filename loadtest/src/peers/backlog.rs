@@ -1,7 +1,9 @@
-//! A backlog, each job one INSERT through the handler's own pool; pgmill's tasks are that INSERT.
+//! Drains a backlog. Each job is one INSERT through the handler's own pool; pgmill's tasks are that
+//! INSERT.
 //!
-//! The clock is the server's, in the rows themselves: it runs from the effect that ends the first
-//! tenth to the last one. So nobody pays for the start of a process or for a runtime that warms up.
+//! Times come from the server's clock, in the rows themselves: the measurement starts at the effect
+//! that completes the first tenth and ends at the last effect. Process start and runtime warm-up
+//! are therefore excluded.
 
 use std::time::Duration;
 
@@ -19,10 +21,10 @@ use crate::fleet::FleetSpec;
 use crate::result::{Case, Check, Scenario};
 use crate::rounds::rate;
 
-/// Seconds that a worker may take for a round.
+/// Time limit of a worker per round, in seconds.
 const LIMIT: u64 = 120;
 
-/// Beside the best peer, with shared commits; one commit per task has no goal there.
+/// Minimum ratio to the best peer with shared commits; one commit per task has no goal here.
 const GOAL: f64 = 2.5;
 
 const RATE: &str = "/* loadtest.peer_rate */
@@ -64,7 +66,7 @@ pub(super) async fn run(
     let mut scenario = into_scenario(entries);
     scenario.checks = checks;
     scenario.notes.push(format!(
-        "{tasks} tasks a round, fewer for slow peers; pgmill: {}, each task's INSERT in one \
+        "{tasks} tasks per round, fewer for slow peers; pgmill: {}, each task's INSERT in one \
          transaction with its completion, so exactly once, and back within seconds when a worker \
          dies; peers: one process, the INSERT goes through a pool of the handler's own",
         fleet_spec.describe()
@@ -121,8 +123,9 @@ async fn peer_round(
     Ok((rate_of(database, tasks).await?, check))
 }
 
-/// What a peer promises is at least once: every job that its handler ended has had its effect. What
-/// was done twice, or not within the time, is told and is no failure.
+/// Checks the peer's promise of at-least-once execution: every job whose handler finished has had
+/// its effect. Duplicate effects, and jobs not run within the time limit, are reported but are not
+/// failures.
 fn effects_check(name: &str, round: usize, counts: [i64; 5]) -> Check {
     let [tasks, done, effects, distinct, strange] = counts;
     let (numbered, doubled) = (distinct - strange, effects - distinct);
@@ -133,16 +136,16 @@ fn effects_check(name: &str, round: usize, counts: [i64; 5]) -> Check {
         passed: lost == 0 && strange == 0,
         detail: format!(
             "{tasks} jobs, {effects} effects: {lost} lost, {doubled} doubled, {left} not run in \
-             {LIMIT} s, {strange} of no job"
+             {LIMIT} s, {strange} without a job"
         ),
     }
 }
 
-/// Effects per second after the first tenth.
+/// Returns effects per second after the first tenth.
 async fn rate_of(database: &Database, tasks: i64) -> Result<f64> {
     let rows = database.session.query(RATE, &[&(tasks / 10)]).await?;
     let Some(row) = rows.first() else {
-        anyhow::bail!("less than a tenth of the work was done in {LIMIT} s");
+        anyhow::bail!("less than a tenth of the jobs finished within {LIMIT} s");
     };
     let (effects, seconds): (f64, f64) = (row.get(0), row.get(1));
     ensure!(effects > 0.0 && seconds > 0.0, "too few effects for a rate");
@@ -155,20 +158,20 @@ mod tests {
 
     #[test]
     fn lost_doubled_and_left_are_told_apart() {
-        let result_of = |counts| {
+        let verdict = |counts| {
             let check = effects_check("peer", 1, counts);
             (check.passed, check.detail)
         };
-        let text = |counts: &str| format!("100 jobs, {counts} in 120 s, 0 of no job");
+        let text = |counts: &str| format!("100 jobs, {counts} in 120 s, 0 without a job");
         let all = "100 effects: 0 lost, 0 doubled, 0 not run";
-        assert_eq!(result_of([100, 100, 100, 100, 0]), (true, text(all)));
+        assert_eq!(verdict([100, 100, 100, 100, 0]), (true, text(all)));
         let doubled = "102 effects: 0 lost, 2 doubled, 0 not run";
-        assert_eq!(result_of([100, 102, 102, 100, 0]), (true, text(doubled)));
+        assert_eq!(verdict([100, 102, 102, 100, 0]), (true, text(doubled)));
         let early = "100 effects: 0 lost, 2 doubled, 2 not run";
-        assert_eq!(result_of([100, 100, 100, 98, 0]), (true, text(early)));
+        assert_eq!(verdict([100, 100, 100, 98, 0]), (true, text(early)));
         let lost = "97 effects: 3 lost, 0 doubled, 0 not run";
-        assert_eq!(result_of([100, 100, 97, 97, 0]), (false, text(lost)));
+        assert_eq!(verdict([100, 100, 97, 97, 0]), (false, text(lost)));
         let slow = "40 effects: 0 lost, 0 doubled, 60 not run";
-        assert_eq!(result_of([100, 40, 40, 40, 0]), (true, text(slow)));
+        assert_eq!(verdict([100, 40, 40, 40, 0]), (true, text(slow)));
     }
 }

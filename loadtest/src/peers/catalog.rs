@@ -1,10 +1,10 @@
-//! The peers: version, files of the adapter, settings. How the settings were chosen is in
-//! `loadtest/peers/README.md`.
+//! The peers: version, adapter files, settings. `loadtest/peers/README.md` describes how the
+//! settings were chosen.
 
-/// What installs a peer, and runs its adapter.
+/// Package manager of a peer, which also determines how the adapter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kit {
-    /// npm; Node.js itself comes from there too.
+    /// npm, which also provides Node.js itself.
     Node,
     /// pip, in a virtual environment.
     Python,
@@ -15,27 +15,27 @@ pub(crate) enum Kit {
 /// Another job queue.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// As its package is called. `graphile-worker` (npm) and `graphile_worker` (crates.io) are two.
+    /// Package name. `graphile-worker` (npm) and `graphile_worker` (crates.io) are different peers.
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
     pub(crate) kit: Kit,
-    /// Path in its folder, text.
+    /// Path within the adapter's folder, and content.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// How often a job's effect happens, and what fails when a worker dies.
+    /// Guarantee for a job's effect, and recovery from a dead worker.
     pub(crate) promise: &'static str,
     pub(crate) backlog: &'static [Variant],
     pub(crate) pickup: &'static [Variant],
     pub(crate) submit: &'static [Variant],
 }
 
-/// A way to run a peer.
+/// A configuration of a peer.
 #[derive(Debug)]
 pub(crate) struct Variant {
-    /// Behind the peer's name; may be empty.
+    /// Suffix of the peer's name; may be empty.
     pub(crate) label: &'static str,
-    /// For its adapter: a JSON object.
+    /// Settings for the adapter: a JSON object.
     pub(crate) settings: &'static str,
-    /// It gets one in so many of the tasks: the slow ones need fewer for the same time.
+    /// Divisor for the number of tasks: slow peers run fewer tasks in the same time.
     pub(crate) share: i64,
 }
 
@@ -44,7 +44,7 @@ const fn variant(label: &'static str, settings: &'static str) -> Variant {
 }
 
 impl Peer {
-    /// `pg-boss 12.35.0, transactional`
+    /// Formats the case name: `pg-boss 12.35.0, transactional`
     pub(crate) fn case(&self, variant: &Variant) -> String {
         let comma = if variant.label.is_empty() { "" } else { ", " };
         format!("{} {}{comma}{}", self.name, self.version, variant.label)
@@ -66,7 +66,7 @@ const GRAPHILE_WORKER: Peer = Peer {
         ("adapter.mjs", file!("graphile-worker/adapter.mjs")),
         ("measure.mjs", file!("measure/measure.mjs")),
     ],
-    promise: "at least once; what a dead worker held waits up to four hours",
+    promise: "at least once; a dead worker's jobs wait up to four hours",
     backlog: &[
         Variant { label: "defaults", settings: r#"{"concurrency": 16, "pool": 16}"#, share: 3 },
         variant(
@@ -94,7 +94,7 @@ const PG_BOSS: Peer = Peer {
         ("measure.mjs", file!("measure/measure.mjs")),
     ],
     promise: "at least once, exactly once in its transactional mode, where all jobs of a batch \
-              succeed or fail together; what a dead worker held waits 15 minutes",
+              succeed or fail together; a dead worker's jobs wait 15 minutes",
     backlog: &[
         variant(
             "batches",
@@ -122,8 +122,8 @@ const GRAPHILE_WORKER_RUST: Peer = Peer {
         ("src/main.rs", file!("graphile_worker/src/main.rs")),
         ("src/measure.rs", file!("measure/measure.rs")),
     ],
-    promise: "at least once; what a dead worker held waits up to four hours, five minutes where \
-              recovery is switched on",
+    promise: "at least once; a dead worker's jobs wait up to four hours, five minutes if \
+              recovery is enabled",
     backlog: &[variant(
         "local queue, batched completion",
         r#"{"concurrency": 32, "local_queue": 2000, "batch_delay_ms": 5, "pool": 32}"#,
@@ -147,7 +147,7 @@ const AWA: Peer = Peer {
         ("src/main.rs", file!("awa/src/main.rs")),
         ("src/measure.rs", file!("measure/measure.rs")),
     ],
-    promise: "at least once; a dead worker's jobs come back after 90 seconds",
+    promise: "at least once; a dead worker's jobs are pending again after 90 seconds",
     backlog: &[variant(
         "4 partitions",
         r#"{"workers": 256, "partitions": 4, "worker_pool": 10, "pool": 32}"#,
@@ -165,8 +165,8 @@ const PROCRASTINATE: Peer = Peer {
         ("adapter.py", file!("procrastinate/adapter.py")),
         ("measure.py", file!("measure/measure.py")),
     ],
-    promise: "at least once; what a dead worker held stays there unless the user writes a task \
-              that retries it",
+    promise: "at least once; a dead worker's jobs stay claimed unless the user schedules a task \
+              that retries them",
     backlog: &[Variant {
         label: "",
         settings: r#"{"concurrency": 16, "worker_pool": 16, "pool": 16}"#,
@@ -185,7 +185,7 @@ const PGQUEUER: Peer = Peer {
         ("adapter.py", file!("pgqueuer/adapter.py")),
         ("measure.py", file!("measure/measure.py")),
     ],
-    promise: "at least once; a dead worker's jobs come back after 30 seconds",
+    promise: "at least once; a dead worker's jobs are pending again after 30 seconds",
     backlog: &[Variant {
         label: "batches",
         settings: r#"{"managers": 1, "batch": 1000, "pool": 16}"#,
@@ -195,7 +195,7 @@ const PGQUEUER: Peer = Peer {
     submit: &[variant("", "{}")],
 };
 
-/// All of them.
+/// All peers.
 pub(crate) const PEERS: &[&Peer] =
     &[&GRAPHILE_WORKER, &PG_BOSS, &GRAPHILE_WORKER_RUST, &AWA, &PROCRASTINATE, &PGQUEUER];
 

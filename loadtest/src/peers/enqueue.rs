@@ -1,5 +1,5 @@
-//! How fast tasks are submitted: each in a transaction of its own from one connection and from ten,
-//! and many at once in the fastest way that each queue has for that.
+//! Measures enqueueing: one transaction per task from one connection and from ten, and bulk by the
+//! fastest method of each queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,16 +18,16 @@ use crate::database::{Database, EFFECT};
 use crate::result::{Case, Scenario};
 use crate::rounds::rate;
 
-/// Tasks in one call of a bulk, for pgmill and peers alike.
+/// Tasks per bulk call, for pgmill and peers alike.
 const AT_ONCE: i64 = 10_000;
 
 /// Connections, tasks.
 const SINGLE: [(i64, i64); 2] = [(1, 1_000), (10, 4_000)];
 
-/// Twice the best peer in bulk; single ones are shown beside them.
+/// Minimum bulk ratio to the best peer; single enqueues are shown without a goal.
 const GOAL: f64 = 2.0;
 
-/// Without the notification, idle workers notice a task at their next look.
+/// Without the notification, idle workers find a task at their next poll.
 const OWN: [(&str, bool); 2] = [("pgmill", false), ("pgmill, with notify", true)];
 
 pub(super) async fn run(
@@ -47,8 +47,9 @@ pub(super) async fn run(
     .await?;
     let mut scenario = into_scenario(entries);
     scenario.notes.push(format!(
-        "bulk: {tasks} tasks, {AT_ONCE} a call; clients are in the peer's own language; the notification is \
-         the NOTIFY that wakes idle workers, sent by pgmill after the commit, by most peers in it"
+        "bulk: {tasks} tasks, {AT_ONCE} per call; clients use the peer's own language; the \
+         notification is the NOTIFY that wakes idle workers, sent by pgmill after the commit, by \
+         most peers within the transaction"
     ));
     Ok(scenario)
 }
@@ -70,7 +71,7 @@ fn cases(name: &str) -> Vec<Case> {
     ["1 connection", "10 connections", "bulk"].map(|how| rate(format!("{name}, {how}"))).to_vec()
 }
 
-/// Tasks per second.
+/// Returns tasks per second.
 #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
 fn per_second(tasks: i64, seconds: f64) -> f64 {
     tasks as f64 / seconds.max(f64::EPSILON)
@@ -124,7 +125,7 @@ async fn own_round(
     Ok(rates)
 }
 
-/// Seconds for so many tasks from so many connections.
+/// Returns the seconds for `count` tasks from `connections` connections.
 async fn singly(
     context: &RunContext,
     database: &Database,

@@ -1,4 +1,4 @@
-//! Into the scratch folder, by the peers' own package managers, and never anywhere else.
+//! Installs peers into the scratch folder with their own package managers, and nowhere else.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,13 +12,14 @@ use tokio::time::timeout;
 use super::adapter::Adapter;
 use super::catalog::{Kit, Peer};
 
-/// A first build of two Rust peers takes minutes.
+/// The first build of the two Rust peers takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Names what was installed; without it, or with another text in it, it is installed again.
+/// Marker file that names the installed versions; the peer is reinstalled if the file is missing or
+/// differs.
 const STAMP: &str = "installed";
 
-/// Where peers go unless the user says otherwise: nobody else can write there.
+/// Returns the default folder for peers, writable only by the user.
 pub(crate) fn default_scratch() -> PathBuf {
     match std::env::home_dir() {
         Some(home) => home.join(".cache/pgmill-loadtest-peers"),
@@ -26,16 +27,17 @@ pub(crate) fn default_scratch() -> PathBuf {
     }
 }
 
-/// Lays the adapter down and installs what it needs, once for each set of versions.
+/// Writes the adapter and installs its dependencies, once for each set of versions.
 ///
 /// # Errors
-/// The reason why it is not there, for the report.
+/// Returns the reason for the report if the installation fails.
 pub(crate) async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapter> {
     let folder = scratch.join(peer.name);
     for (path, text) in peer.files {
         let path = folder.join(path);
-        fs::create_dir_all(path.parent().unwrap_or(&folder)).context("could not make a folder")?;
-        // cargo builds again what is newer than its last build.
+        fs::create_dir_all(path.parent().unwrap_or(&folder))
+            .context("could not create a folder")?;
+        // cargo rebuilds files newer than its last build.
         if fs::read_to_string(&path).ok().as_deref() != Some(text) {
             fs::write(&path, text).context("could not write the adapter")?;
         }
@@ -53,7 +55,7 @@ pub(crate) async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapt
     Ok(adapter(scratch, &folder, peer))
 }
 
-/// What the installation depends on.
+/// Returns everything that the installation depends on.
 fn wanted(peer: &Peer) -> String {
     match peer.kit {
         Kit::Node | Kit::Python => peer.files[0].1.to_owned(),
@@ -103,7 +105,7 @@ fn adapter(scratch: &Path, folder: &Path, peer: &'static Peer) -> Adapter {
 /// Runs a package manager in the folder.
 async fn tool(folder: &Path, program: &str, arguments: &[&str]) -> Result<()> {
     let log = folder.join("install.log");
-    let file = File::create(&log).context("could not write a log")?;
+    let file = File::create(&log).context("could not create a log file")?;
     let path = if program.contains('/') { folder.join(program) } else { PathBuf::from(program) };
     let mut child = Command::new(path)
         .args(arguments)
@@ -125,7 +127,7 @@ async fn tool(folder: &Path, program: &str, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// In one line.
+/// Returns the last non-empty lines joined into one line.
 pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(count)..].join("; ")

@@ -1,9 +1,10 @@
-//! From the reply to the enqueue's commit to the start of the statement in the server, one task at a
-//! time, on a worker that waits.
+//! Measures the latency from the reply to the enqueue's commit to the start of the statement in the
+//! server, one task at a time, on an idle worker.
 //!
-//! Who enqueues is a process of its own. When the reply came is its wall clock, when the statement
-//! started is the server's: the two are one, for both run on this machine. Of peers the start of the
-//! handler is told too, which comes before that of its statement; pgmill has no handlers.
+//! A separate process enqueues. The reply time is that process's wall clock, the start time is the
+//! server's clock; both are the same clock, because both run on this machine. For peers, the start
+//! of the handler, which precedes the start of its statement, is reported too; pgmill has no
+//! handlers.
 
 use std::time::{Duration, Instant};
 
@@ -22,17 +23,18 @@ use crate::latency::LatencyHistogram;
 use crate::result::{Better, Case, Scenario};
 use crate::rounds::case;
 
-/// Between two tasks: three to five quarters of it.
+/// Mean pause between two tasks; the actual pause is three to five quarters of this.
 const GAP_MS: i64 = 25;
 
-/// Of a round, not counted: connections, caches and runtimes warm up.
+/// First tasks of a round, not counted: connections, caches and runtimes warm up.
 const WARM_UP: i64 = 20;
 
-/// A worker whose connections have not changed for this long is ready. Not earlier: with a task that
-/// came while its worker was starting, awa went on without LISTEN and looked five times a second.
+/// A worker is ready once its connections have not changed for this long. A shorter time is not
+/// enough: with a task that arrived while its worker was starting, awa continued without LISTEN and
+/// polled five times a second.
 const READY: Duration = Duration::from_secs(2);
 
-/// What the peers' adapters do, without a handler.
+/// Statement of pgmill's tasks; equals the peers' statement, without a handler.
 const START: &str =
     "INSERT INTO loadtest.starts (task, statement_at) VALUES (%s, clock_timestamp())";
 
@@ -49,10 +51,10 @@ SELECT count(*) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.backend_type = 'client backend'
     AND a.pid <> pg_backend_pid()";
 
-/// Seconds that a peer's worker may take for a round; five are enough.
+/// Time limit of a peer's worker per round, in seconds; five seconds suffice.
 const LIMIT: u64 = 60;
 
-/// Not above the best peer.
+/// Maximum ratio to the best peer.
 const GOAL: f64 = 1.0;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -81,15 +83,15 @@ pub(super) async fn run(context: &RunContext, participants: &Participants) -> Re
     })
     .await?;
     for (entry, waits) in entries.iter_mut().zip(&waits) {
-        // None without a round.
+        // Without rounds there are no percentiles.
         for (case, times) in entry.cases.iter_mut().zip(waits.both()) {
             case.percentiles = case.median().map(|_| times.percentiles());
         }
     }
     let mut scenario = into_scenario(entries);
     scenario.notes.push(format!(
-        "pgmill: {}; {} tasks a round, one every {GAP_MS} ms, enqueued by another process; the first \
-         {WARM_UP} do not count; a round's value is its median",
+        "pgmill: {}; {} tasks per round, one every {GAP_MS} ms, enqueued by another process; the \
+         first {WARM_UP} do not count; a round's value is its median",
         fleet_spec.describe(),
         count - WARM_UP
     ));
@@ -131,7 +133,7 @@ async fn own_round(
             fleet.check()?;
             sleep(POLL_INTERVAL).await;
         }
-        // As the adapters: sixteenths of the gap, in no order that repeats soon.
+        // Same as in the adapters: sixteenths of the gap, in an order with a long period.
         let sixteenths = 12 + (n * 7 + n / 5) % 9;
         sleep(Duration::from_millis(u64::try_from(GAP_MS * sixteenths / 16)?)).await;
     }
@@ -163,7 +165,7 @@ async fn peer_round(
     Ok(committed.committed_at)
 }
 
-/// Returns when the worker has connected, and seems to wait for work.
+/// Returns when the worker has connected and appears to wait for work.
 async fn ready(database: &Database, worker: &mut Step) -> Result<()> {
     let begun = Instant::now();
     let (mut sessions, mut since) = (0, begun);
@@ -183,7 +185,8 @@ async fn first_has_started(database: &Database) -> Result<bool> {
     Ok(database.session.query_typed(FIRST, &[]).await?[0].get::<_, i64>(0) > 0)
 }
 
-/// pgmill's tasks are stopped with their worker; the peers' adapters wait for theirs.
+/// Waits until all tasks have started: pgmill's tasks stop with their worker; the peers' adapters
+/// wait for theirs.
 async fn all_have_started(database: &Database, count: i64) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -196,7 +199,8 @@ async fn all_have_started(database: &Database, count: i64) -> Result<()> {
     }
 }
 
-/// From the commit to the start of the statement, and of the handler before it.
+/// Latencies from the commit to the start of the statement, and to the start of the handler before
+/// it.
 struct Waits {
     statement: LatencyHistogram,
     handler: LatencyHistogram,
@@ -207,19 +211,20 @@ impl Waits {
         Ok(Self { statement: LatencyHistogram::new()?, handler: LatencyHistogram::new()? })
     }
 
-    /// Of each task that counts. `committed_at` begins with task 1.
+    /// Computes the latencies of the counted tasks. `committed_at` begins with task 1.
     async fn of(database: &Database, committed_at: &[f64]) -> Result<Self> {
         let rows = database.session.query(READ, &[]).await?;
         let mut waits = Self::new()?;
         for row in rows.iter().filter(|row| row.get::<_, i64>(0) > WARM_UP) {
             let place = usize::try_from(row.get::<_, i64>(0) - 1)?;
-            let committed_at = committed_at.get(place).context("a task that nobody enqueued")?;
+            let committed_at =
+                committed_at.get(place).context("a task ran that was not enqueued")?;
             waits.statement.add((row.get::<_, f64>(1) - committed_at) * 1000.0);
             waits.handler.add((row.get::<_, f64>(2) - committed_at) * 1000.0);
         }
         let wanted = committed_at.len() as u64 - WARM_UP.cast_unsigned();
         let timed = waits.statement.percentiles().count;
-        ensure!(timed == wanted, "{timed} starts of {wanted} tasks");
+        ensure!(timed == wanted, "{timed} start times for {wanted} tasks");
         Ok(waits)
     }
 
@@ -233,7 +238,7 @@ impl Waits {
     }
 }
 
-/// Seconds since the epoch, by the clock that the server reads too.
+/// Returns seconds since the epoch, by the clock that the server uses too.
 #[expect(
     clippy::disallowed_methods,
     reason = "the moment a reply arrives is known here only; the server is on this machine"

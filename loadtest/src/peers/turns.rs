@@ -1,4 +1,4 @@
-//! pgmill and the peers take turns, and pgmill is held against the best of them.
+//! Alternates pgmill and the peers, and compares pgmill with the best peer.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use crate::database::{Database, QUEUE};
 use crate::result::{Better, Case, Scenario};
 use crate::scenarios::drain::BUDGET;
 
-/// pgmill's own ways to run a backlog: label, budget of shared commits.
+/// pgmill's configurations for a backlog: label, budget of shared commits.
 pub(crate) const OWN: [(&str, Option<Duration>); 2] =
     [("pgmill, one commit per task", None), ("pgmill, shared commits, 50 ms", Some(BUDGET))];
 
-/// Who takes part in a scenario.
+/// A participant of a scenario.
 #[derive(Clone, Copy)]
 pub(crate) enum Candidate<'a> {
-    /// pgmill, in one of its own ways.
+    /// pgmill, in one of its own configurations.
     Own(usize),
     Peer(&'a Adapter, &'static Variant),
 }
 
-/// A candidate with what it has done.
+/// A candidate with its results.
 pub(crate) struct Entry<'a> {
     pub(crate) candidate: Candidate<'a>,
     name: String,
-    /// One for each number that a round gives.
+    /// One case for each number that a round produces.
     pub(crate) cases: Vec<Case>,
-    /// Why it gave up.
+    /// Reason why the candidate dropped out.
     pub(crate) failed: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Entry<'a> {
         Self { candidate: Candidate::Own(way), name: name.to_owned(), cases, failed: None }
     }
 
-    /// With the cases that there are for its name.
+    /// Creates the entry of a peer with the cases for its name.
     pub(crate) fn peer(
         adapter: &'a Adapter,
         variant: &'static Variant,
@@ -60,7 +60,7 @@ impl<'a> Entry<'a> {
         matches!(self.candidate, Candidate::Own(_))
     }
 
-    /// What it has measured before stays.
+    /// Drops the candidate; earlier rounds are kept.
     fn give_up(&mut self, round: usize, error: &anyhow::Error) {
         self.failed = Some(format!("{} failed in round {round}: {error:#}", self.name));
         for case in &mut self.cases {
@@ -69,9 +69,10 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Each entry once per round, forth in odd rounds and back in even ones. A peer that fails is out,
-/// and its cases say so; pgmill must not fail. `measure` gets a new database, the entry's place, the
-/// candidate and the round, and gives a value for each case.
+/// Measures each entry once per round, in order in odd rounds and in reverse order in even rounds.
+/// A peer that fails is out, and its cases are labelled with the failure; a failure of pgmill is an
+/// error. `measure` receives a new database, the entry's index, the candidate and the round, and
+/// returns one value per case.
 pub(crate) async fn take_turns(
     context: &RunContext,
     scenario: &str,
@@ -86,7 +87,7 @@ pub(crate) async fn take_turns(
         }
         let when = format!("round {round} of {rounds}");
         context.progress.stage(&format!("{scenario}: {}, {when}", entry.name));
-        // Trouble with the server is nobody's failure.
+        // A server error is not a failure of the candidate.
         let database = fresh_database(context, &format!("{n}_{round}")).await?;
         let measured = measure(&database, n, entry.candidate, round).await;
         context.drop_database(database).await?;
@@ -112,21 +113,21 @@ pub(crate) async fn take_turns(
     Ok(())
 }
 
-/// Rounds from 1, and places.
+/// Yields rounds from 1 and indexes.
 fn turns(rounds: usize, entries: usize) -> impl Iterator<Item = (usize, usize)> {
     (1..=rounds).flat_map(move |round| {
         (0..entries).map(move |n| (round, if round % 2 == 1 { n } else { entries - 1 - n }))
     })
 }
 
-/// Lets the readers of this database do as the way of [`OWN`] has it.
+/// Configures the readers of this database according to [`OWN`].
 pub(crate) async fn choose_way(database: &Database, way: usize) -> Result<()> {
     let (_, budget) = OWN[way];
     Ok(share_commits(&*database.session, QUEUE, budget).await?)
 }
 
-/// The entries' cases and what there is to say about them. Each case of pgmill gets for its reference
-/// the peers' best at the same thing; without a peer there is no goal either.
+/// Builds the scenario from the entries. The reference of each pgmill case is the best peer of the
+/// same measurement; without a peer there is no goal.
 pub(crate) fn into_scenario(mut entries: Vec<Entry<'_>>) -> Scenario {
     let most = entries.iter().map(|entry| entry.cases.len()).max().unwrap_or(0);
     for place in 0..most {

@@ -1,38 +1,39 @@
-//! An axis: where a value lies on it, which values are written beside it, and how one is said.
+//! Plot axes: positions, ticks and value formatting.
 
 use crate::number_format::{exact, figure};
 
 /// One axis of a plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
-    /// What it shows, with its unit.
+    /// Label with the unit.
     pub(crate) label: String,
     scale: Scale,
 }
 
 #[derive(Clone, Debug)]
 enum Scale {
-    /// From zero.
+    /// Linear from zero.
     Linear { high: f64, step: f64 },
     /// Powers of ten.
     Log { low: f64, high: f64 },
-    /// Percentiles from 0: each further nine takes the same room.
+    /// Percentiles from 0; each further nine has the same width.
     Percentile { nines: f64 },
-    /// Places side by side.
+    /// Named positions.
     Places(Vec<String>),
 }
 
-/// A value that is written beside the axis.
+/// A labelled position on the axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
-    /// Where, from 0 to 1.
+    /// Position from 0 to 1.
     pub(crate) at: f64,
-    /// What is written.
+    /// Label.
     pub(crate) text: String,
 }
 
 impl Axis {
-    /// From zero to the highest value. `round_up` ends it at a tick; without it ends at the value.
+    /// Creates an axis from zero to the highest value. `round_up` extends the axis to the next
+    /// tick.
     #[must_use]
     pub(crate) fn linear(label: &str, highest: f64, round_up: bool) -> Self {
         let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
@@ -41,7 +42,7 @@ impl Axis {
         Self { label: label.to_owned(), scale: Scale::Linear { high, step } }
     }
 
-    /// By factors, between round numbers around these values, which are above zero.
+    /// Creates a logarithmic axis between round numbers around these positive values.
     #[must_use]
     pub(crate) fn log(label: &str, lowest: f64, highest: f64) -> Self {
         let round = |value: f64, up: bool| {
@@ -61,7 +62,7 @@ impl Axis {
         Self { label: format!("{label}, log scale"), scale: Scale::Log { low, high } }
     }
 
-    /// Percentiles of so many values.
+    /// Creates a percentile axis for `count` values.
     #[must_use]
     pub(crate) fn percentile(label: &str, count: u64) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "its logarithm is used")]
@@ -69,14 +70,14 @@ impl Axis {
         Self { label: label.to_owned(), scale: Scale::Percentile { nines } }
     }
 
-    /// Named places; values count them from 0.
+    /// Creates an axis of named positions; values are indexes from 0.
     #[must_use]
     pub(crate) fn places(label: &str, names: Vec<String>) -> Self {
         Self { label: label.to_owned(), scale: Scale::Places(names) }
     }
 
-    /// From zero, or by powers of ten if what is shown differs too much for one ruler. `levels` are
-    /// the typical values of what is shown, `highest` and `lowest` the extremes.
+    /// Creates a linear axis, or a logarithmic one if the levels differ too much. `levels` are the
+    /// typical values of the lines, `highest` and `lowest` the extremes.
     #[must_use]
     pub(crate) fn fitting(label: &str, levels: &[f64], (lowest, highest): (f64, f64)) -> Self {
         let low = levels.iter().copied().fold(f64::INFINITY, f64::min);
@@ -88,7 +89,7 @@ impl Axis {
         }
     }
 
-    /// Where the value lies, from 0 to 1.
+    /// Returns the position of a value, from 0 to 1.
     #[must_use]
     pub(crate) fn at(&self, value: f64) -> f64 {
         let at = match &self.scale {
@@ -97,11 +98,11 @@ impl Axis {
             Scale::Percentile { nines } => -(1.0 - value / 100.0).log10() / nines,
             Scale::Places(names) => (value + 0.5) / count(names),
         };
-        // The hundredth percentile and the logarithm of zero lie at the end.
+        // The 100th percentile and the logarithm of zero are at an end of the axis.
         if at.is_nan() { 0.0 } else { at.clamp(0.0, 1.0) }
     }
 
-    /// What is written beside the axis, in rising order.
+    /// Returns the ticks in ascending order.
     #[must_use]
     pub(crate) fn ticks(&self) -> Vec<Tick> {
         match &self.scale {
@@ -121,7 +122,7 @@ impl Axis {
                     .collect()
             }
             Scale::Places(names) => {
-                // So many as have room for their text.
+                // As many names as fit.
                 let every = names.len().div_ceil(6).max(1);
                 let places = (0_u32..).zip(names).step_by(every);
                 places.map(|(n, name)| self.tick(f64::from(n), name.clone())).collect()
@@ -133,7 +134,7 @@ impl Axis {
         Tick { at: self.at(value), text }
     }
 
-    /// The value in words, for a point of a line.
+    /// Formats a value for the title of a point.
     #[must_use]
     pub(crate) fn format_value(&self, value: f64) -> String {
         match &self.scale {
@@ -151,7 +152,7 @@ fn count(names: &[String]) -> f64 {
     f64::from(u32::try_from(names.len().max(1)).unwrap_or(u32::MAX))
 }
 
-/// 1, 2 or 5 times a power of ten, so that `highest` has about `wanted` steps.
+/// Returns 1, 2 or 5 times a power of ten, so that `highest` has about `wanted` steps.
 fn nice_step(highest: f64, wanted: f64) -> f64 {
     let rough = highest / wanted;
     let power = 10_f64.powf(rough.log10().floor());
@@ -159,7 +160,7 @@ fn nice_step(highest: f64, wanted: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// The powers of ten, and what lies between them where there are few.
+/// Returns the powers of ten, and intermediate ticks if there are few.
 fn log_ticks(low: f64, high: f64) -> impl Iterator<Item = f64> {
     let decades = (high / low).log10();
     let between: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -170,7 +171,7 @@ fn log_ticks(low: f64, high: f64) -> impl Iterator<Item = f64> {
     values.filter(move |value| (low * 0.999..=high * 1.001).contains(value))
 }
 
-/// A tick's value with the digits that its step needs; millions as `10M`.
+/// Formats a tick with the digits that its step needs; millions as `10M`.
 fn short(value: f64, step: f64) -> String {
     let (value, step, unit) =
         if value.abs() >= 1e6 { (value / 1e6, step / 1e6, "M") } else { (value, step, "") };

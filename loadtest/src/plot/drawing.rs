@@ -1,4 +1,4 @@
-//! The drawing of a plot: axes, lines with markers, names beside them.
+//! Draws a plot: axes, lines with markers, and their names.
 
 use std::fmt::Write as _;
 
@@ -6,29 +6,29 @@ use maud::{Markup, Render, html};
 
 use super::{Line, Plot, STYLES, marker, tenths};
 
-/// Size of the drawing, in its own units: about the pixels of a column on a desktop.
+/// Width in the drawing's own units, about the pixels of a desktop column.
 pub(super) const WIDTH: f64 = 460.0;
 pub(super) const HEIGHT: f64 = 270.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 46.0;
-/// Room that a character takes in the large letters of a phone.
+/// Width of a character in the large font of a phone.
 const LETTER: f64 = 8.6;
-/// Lines closer than this have to share the room beside them.
+/// Minimum distance between the names of two lines.
 const LABEL_GAP: f64 = 16.0;
-/// Points of a line that can be pointed at.
+/// Maximum number of points of a line that have a tooltip.
 const TARGETS: usize = 24;
 
-/// A plot and where its lines are drawn.
+/// A plot with the geometry of its drawing area.
 pub(super) struct Drawing<'a> {
     plot: &'a Plot,
-    /// Names stand beside their lines.
+    /// Names are shown next to their lines.
     labels_at_lines: bool,
     left: f64,
     right: f64,
 }
 
 impl<'a> Drawing<'a> {
-    /// Leaves as much room as the texts at the sides take.
+    /// Reserves room for the texts at both sides.
     pub(super) fn new(plot: &'a Plot) -> Self {
         let labels_at_lines = plot.labels_at_lines();
         let ticks = plot.y.ticks();
@@ -69,7 +69,7 @@ impl<'a> Drawing<'a> {
 
     fn line(&self, line: &Line) -> Markup {
         let every = line.points.len().div_ceil(TARGETS).max(1);
-        // Markers of different lines do not fall on each other.
+        // Offset the markers so that those of different lines do not overlap.
         let marks = line.points.iter().enumerate().filter(|(n, _)| {
             let shift = (line.style * every) / STYLES;
             line.points.len() <= TARGETS || n % every == shift.min(every - 1)
@@ -103,7 +103,7 @@ impl<'a> Drawing<'a> {
         path
     }
 
-    /// Each name at the height where its line ends, or as near as the others let it.
+    /// Places each name at the height where its line ends, or as close as the other names permit.
     fn names(&self) -> Markup {
         let right = self.right;
         let mut ends: Vec<(&Line, (f64, f64), f64)> = Vec::new();
@@ -137,13 +137,14 @@ impl Render for Drawing<'_> {
     }
 }
 
-/// How much the widest of the texts takes.
+/// Returns the width of the widest text.
 fn room<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
     let letters = texts.map(|text| text.chars().count()).max().unwrap_or_default();
     f64::from(u32::try_from(letters).unwrap_or_default()) * LETTER
 }
 
-/// Moves what is too close apart, and back above the bottom. The heights rise.
+/// Separates positions that are too close, and moves them back above the bottom. Expects ascending
+/// heights.
 fn spread<T>(ends: &mut [(T, (f64, f64), f64)], bottom: f64) {
     for n in 1..ends.len() {
         ends[n].2 = ends[n].2.max(ends[n - 1].2 + LABEL_GAP);

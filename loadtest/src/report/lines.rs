@@ -1,16 +1,16 @@
-//! The samples of a scenario as lines of plots: every round, and their middle.
+//! Converts the samples of a scenario to plot lines: every round, and the median.
 
 use crate::goal_check::only_compared_with;
 use crate::plot::axis::Axis;
 use crate::plot::{Line, Plot, STYLES};
 use crate::result::{Case, Scenario, Series};
 
-/// Points of a thick line. More are not seen.
+/// Maximum number of points of a thick line.
 const MOST_POINTS: f64 = 120.0;
-/// Spans of a thin line, of which the lowest and the highest point are kept.
+/// Maximum number of spans of a thin line; each span keeps its lowest and highest point.
 const SPANS: usize = 150;
 
-/// The style of each case: neutral for what others are compared with, the rest in turn.
+/// Returns the style of each case: neutral for references, the others in turn.
 #[must_use]
 pub(crate) fn styles(scenario: &Scenario) -> Vec<usize> {
     let mut neutral_is_free = true;
@@ -27,7 +27,7 @@ pub(crate) fn styles(scenario: &Scenario) -> Vec<usize> {
     scenario.cases.iter().map(style).collect()
 }
 
-/// One plot for each thing that was sampled, in the order of the first case that has it.
+/// Returns one plot per sampled series, in the order of the first case that has the series.
 #[must_use]
 pub(crate) fn plots(scenario: &Scenario) -> Vec<Plot> {
     let mut things: Vec<(&str, &str)> = Vec::new();
@@ -64,7 +64,7 @@ fn over_time(scenario: &Scenario, (name, unit): (&str, &str)) -> Option<Plot> {
     })
 }
 
-/// The rounds of a case and their middle.
+/// Builds the line of a case from its rounds and their median.
 fn line(case: &Case, style: usize, series: &[&Series]) -> Option<Line> {
     let mut rounds: Vec<Vec<(f64, f64)>> = Vec::new();
     for round in series {
@@ -84,7 +84,8 @@ fn line(case: &Case, style: usize, series: &[&Series]) -> Option<Line> {
     Some(Line { name: case.name.clone(), style, points, rounds })
 }
 
-/// The median of the rounds in each span of time in which at least half of them still ran.
+/// Returns the median of the rounds in each span of time in which at least half of the rounds still
+/// ran.
 fn middle(rounds: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
     let end = rounds.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
     let longest = rounds.iter().map(Vec::len).max().unwrap_or(1);
@@ -113,8 +114,8 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
-/// The same line with fewer points: of each span its lowest and its highest, so that no spike and no
-/// gap is lost.
+/// Reduces the points of a line: keeps the lowest and the highest point of each span, so that
+/// spikes and gaps remain visible.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= 2 * SPANS {
         return points.to_vec();
@@ -140,7 +141,7 @@ fn level(points: &[(f64, f64)]) -> Option<f64> {
     Case { rounds, ..Case::default() }.median()
 }
 
-/// The latency distributions of the cases that have one.
+/// Plots the latency distributions of the cases that have one.
 #[must_use]
 pub(crate) fn distributions(scenario: &Scenario) -> Option<Plot> {
     let cases = scenario.cases.iter().zip(styles(scenario));
@@ -161,14 +162,14 @@ pub(crate) fn distributions(scenario: &Scenario) -> Option<Plot> {
     let (lowest, highest) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
     Some(Plot {
         title: "Latency distribution".to_owned(),
-        note: "each further nine takes the same room".to_owned(),
+        note: "each further nine has the same width".to_owned(),
         x: Axis::percentile("percentile", count),
         y: Axis::fitting("ms", &levels, (lowest, highest)),
         lines,
     })
 }
 
-/// With a capital letter.
+/// Capitalizes the first letter.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

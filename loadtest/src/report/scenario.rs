@@ -1,4 +1,4 @@
-//! One scenario on the page: its cases side by side, plots, checks, notes.
+//! Renders one scenario: cases, plots, checks, notes.
 
 use maud::{Markup, html};
 
@@ -9,7 +9,7 @@ use crate::number_format::{count, figure, goal, percent, ratio, with_unit};
 use crate::plot::swatch;
 use crate::result::{Case, Percentiles, Scenario};
 
-/// The section, found by `anchor`.
+/// Renders the section with this anchor.
 pub(crate) fn section(scenario: &Scenario, anchor: &str) -> Markup {
     let figures: Vec<Markup> =
         plots(scenario).into_iter().chain(distributions(scenario)).map(|it| it.render()).collect();
@@ -26,7 +26,7 @@ pub(crate) fn section(scenario: &Scenario, anchor: &str) -> Markup {
     }
 }
 
-/// Checks and notes; `beside` puts them into the room that the last plot leaves.
+/// Renders checks and notes; `side_by_side` places them next to the last plot.
 fn remarks(scenario: &Scenario, side_by_side: bool) -> Markup {
     html! {
         @if !scenario.checks.is_empty() || !scenario.notes.is_empty() {
@@ -94,12 +94,12 @@ fn against(goal_check: &GoalCheck<'_>) -> Markup {
     }
 }
 
-/// Each round as a dot on a ruler that the cases of one unit share, from zero.
+/// Draws each round as a dot on a scale from zero that all cases of one unit share.
 fn rounds(scenario: &Scenario, case: &Case, style: usize) -> Markup {
     let alike = scenario.cases.iter().filter(|other| other.unit == case.unit);
     let finite = alike.flat_map(|other| &other.rounds).copied().filter(|value| value.is_finite());
     let highest = finite.fold(0.0, f64::max);
-    // The dots at both ends are shown whole.
+    // Keep the dots at both ends fully visible.
     let at = |value: f64| format!("{:.2}%", 2.0 + 96.0 * (value / highest).clamp(0.0, 1.0));
     html! {
         @if highest > 0.0 {

@@ -1,4 +1,4 @@
-//! What is looked at first: are the goals met, and how far is it to the ceiling.
+//! Renders the summary of a run: goals met, and the distance of each case from its goal.
 
 use maud::{Markup, html};
 
@@ -7,10 +7,10 @@ use crate::goal_check::{GoalCheck, checks_passed, goals, goals_met};
 use crate::number_format::{figure, goal, percent, ratio, with_unit};
 use crate::result::{Better, Results};
 
-/// The bars end at this multiple of the goal; what is longer is cut off and marked.
+/// Multiple of the goal at which bars are cut off and marked.
 const LONGEST: f64 = 2.1;
 
-/// The run in four numbers.
+/// Renders four key numbers of the run.
 pub(crate) fn tiles(run: &Results) -> Markup {
     let ((met, goals), (passed, checks)) = (goals_met(run), checks_passed(run));
     html! {
@@ -35,7 +35,7 @@ fn tile(what: &str, count: usize, all: usize) -> Markup {
     }
 }
 
-/// Rates of wrong results are worth nothing: this stands above them.
+/// Renders the failed checks above everything else: rates of wrong results are worthless.
 pub(crate) fn failed_checks(run: &Results) -> Markup {
     let checks = run.scenarios.iter().flat_map(|scenario| {
         scenario.checks.iter().filter(|check| !check.passed).map(move |check| (scenario, check))
@@ -55,7 +55,7 @@ pub(crate) fn failed_checks(run: &Results) -> Markup {
     }
 }
 
-/// Every goal with a bar; `number` is the run's place among the runs of the page.
+/// Renders every goal with a bar; `number` is the position of the run on the page.
 pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
     let goals = goals(run);
     let of = |better| goals.iter().filter(move |goal_check| goal_check.case.better == better);
@@ -70,7 +70,7 @@ pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
                     span { (sample("goal")) "goal" }
                     span { (sample("reference")) "reference (1 ×)" }
                 }
-                @for (better, title) in [(Better::Higher, "At least: the bar has to reach the line"), (Better::Lower, "At most: the bar has to end before the line")] {
+                @for (better, title) in [(Better::Higher, "At least: the bar must reach the line"), (Better::Lower, "At most: the bar must end before the line")] {
                     @if of(better).next().is_some() {
                         table.goals {
                             caption { (title) }
@@ -113,24 +113,24 @@ fn result(goal_check: &GoalCheck<'_>) -> Markup {
     }
 }
 
-/// How far from the goal, as a share of it.
+/// Returns the distance from the goal as a share of the goal.
 fn margin(goal_check: &GoalCheck<'_>) -> Option<String> {
     let margin = share(goal_check, goal_check.value?)? - 1.0;
     let side = if margin < 0.0 { "below" } else { "above" };
     Some(if margin.abs() < 0.0005 {
-        "just there".to_owned()
+        "exactly at the goal".to_owned()
     } else {
         format!("{} {side}", percent(margin.abs()))
     })
 }
 
-/// The value as a multiple of the goal.
+/// Returns the value as a multiple of the goal.
 fn share(goal_check: &GoalCheck<'_>, value: f64) -> Option<f64> {
     let share = value / goal_check.case.goal?;
     share.is_finite().then_some(share)
 }
 
-/// Met or missed: sign, word and colour.
+/// Renders the verdict: symbol, word and colour.
 pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> Markup {
     html! {
         @match (goal_check.case.goal, goal_check.met) {
@@ -142,7 +142,7 @@ pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> Markup {
     }
 }
 
-/// Where a multiple of the goal lies on the bars.
+/// Returns the position of a multiple of the goal on the bars.
 fn at(share: f64) -> String {
     format!("{:.2}%", share.clamp(0.0, LONGEST) / LONGEST * 100.0)
 }
@@ -181,7 +181,7 @@ fn bar(goal_check: &GoalCheck<'_>) -> Markup {
     }
 }
 
-/// The ruler above the bars.
+/// Draws the scale above the bars.
 fn scale() -> Markup {
     html! {
         svg.bar width="100%" height="18" role="img" aria-label="share of the goal" {
@@ -192,7 +192,7 @@ fn scale() -> Markup {
     }
 }
 
-/// One sign of the key.
+/// Draws one symbol of the legend.
 fn sample(class: &str) -> Markup {
     html! {
         svg.sample width="22" height="14" aria-hidden="true" {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::sample_report;
 
-/// The sample and an earlier run of it.
+/// Returns the sample report and an earlier run of it.
 fn two_runs() -> [Results; 2] {
     let latest = sample_report::results();
     let mut earlier = latest.clone();
@@ -13,18 +13,19 @@ fn two_runs() -> [Results; 2] {
     [latest, earlier]
 }
 
-/// Elements that have neither content nor end.
+/// Void elements: no content and no end tag.
 const VOID: &[&str] = &["meta", "link"];
 
-/// Fails unless every element ends where it has to, and all markup is quoted.
+/// Asserts that every element is closed properly and all text is escaped.
 fn assert_well_formed(page: &str) {
     let body = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let (head, rest) = body.split_once("<style>").unwrap();
     let (_, rest) = rest.split_once("</style>").unwrap();
     let mut open: Vec<&str> = Vec::new();
     for tag in [head, rest].iter().flat_map(|part| part.split('<').skip(1)) {
-        let (tag, text) = tag.split_once('>').unwrap_or_else(|| panic!("no end: {tag}"));
-        assert!(!text.contains('>'), "a sign that is not escaped: {text}");
+        let (tag, text) =
+            tag.split_once('>').unwrap_or_else(|| panic!("tag without an end: {tag}"));
+        assert!(!text.contains('>'), "unescaped character: {text}");
         if let Some(name) = tag.strip_prefix('/') {
             assert_eq!(open.pop(), Some(name), "after {open:?}");
             continue;
@@ -129,12 +130,15 @@ fn another_format_is_refused() {
     let text = serde_json::to_string(&sample_report::results()).unwrap();
     assert_eq!(parse(&text).unwrap(), sample_report::results());
     let error = parse(r#"{"format": 9, "what": []}"#).unwrap_err().to_string();
-    assert_eq!(error, "format 9, this program reads 1; use the version that wrote it");
+    assert_eq!(
+        error,
+        "unsupported format 9; this program reads format 1; use the version that wrote the file"
+    );
     assert!(parse("[]").is_err());
 }
 
 #[test]
-#[ignore = "writes the sample as pages, to be looked at"]
+#[ignore = "writes the sample report as pages for visual inspection"]
 fn sample_pages() {
     let folder = std::env::temp_dir();
     fs::write(folder.join("loadtest-sample.html"), page(&[sample_report::results()])).unwrap();

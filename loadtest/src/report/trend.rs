@@ -1,4 +1,4 @@
-//! Several runs on one page: how each case went from run to run, and what the latest changed.
+//! Renders several runs on one page: the trend of each case and the changes of the latest run.
 
 use maud::{Markup, html};
 
@@ -11,14 +11,14 @@ use crate::plot::axis::Axis;
 use crate::plot::{Line, Plot};
 use crate::result::{Case, Results, Scenario};
 
-/// The runs in the order of time, two at least.
+/// Renders the trend of at least two runs in chronological order.
 pub(crate) fn section(runs: &[&Results]) -> Markup {
     let Some([before, latest]) = runs.last_chunk::<2>() else { return html! {} };
     let plots: Vec<Plot> =
         latest.scenarios.iter().flat_map(|scenario| plots(runs, scenario)).collect();
     html! {
         section.trend {
-            h2 { "From run to run" }
+            h2 { "Trend" }
             (changes(&compare(before, latest), &when(before)))
             @if !plots.is_empty() {
                 div.figures { @for plot in plots { (plot.render()) } }
@@ -32,9 +32,9 @@ fn changes(comparison: &Comparison, before: &str) -> Markup {
     let (worse, better) = (of(Judgement::Worse).count(), of(Judgement::Better).count());
     html! {
         p {
-            "Against the run of " (before) ": "
+            "Compared with the run of " (before) ": "
             @if worse > 0 { span.bad { "✗ " (worse) " worse" } } @else { span.good { "✓ none worse" } }
-            ", " (better) " better, " (of(Judgement::Same).count()) " without a change that is greater than the noise."
+            ", " (better) " better, " (of(Judgement::Same).count()) " unchanged within the noise."
         }
         @if worse + better > 0 {
             div.scroll {
@@ -80,10 +80,10 @@ fn word(judgement: Judgement) -> Markup {
     }
 }
 
-/// The measure of what has a goal, but no reference.
+/// Unit of cases that have a goal but no reference.
 const OF_GOAL: &str = "× goal";
 
-/// What lines of one plot have in common: they are ratios, shares of their goals, or counted in one
+/// Returns the common unit of the lines of one plot: ratios, shares of their goals, or the case's
 /// unit.
 fn measure(case: &Case) -> &str {
     match (&case.reference, case.goal) {
@@ -93,8 +93,8 @@ fn measure(case: &Case) -> &str {
     }
 }
 
-/// The cases of a scenario that an earlier run has, too. What is only a reference tells about the
-/// day, not about the program.
+/// Plots the cases of a scenario that an earlier run has too. Cases that are only references are
+/// omitted: they describe the conditions of the day, not the program.
 fn plots(runs: &[&Results], scenario: &Scenario) -> Vec<Plot> {
     let mut plots: Vec<(&str, Vec<Line>)> = Vec::new();
     for (case, style) in scenario.cases.iter().zip(styles(scenario)) {
@@ -130,14 +130,14 @@ fn points(runs: &[&Results], scenario: &Scenario, case: &Case) -> Vec<(f64, f64)
             (&it.name, &it.unit, &it.reference) == (&case.name, &case.unit, &case.reference)
         })?;
         let value = GoalCheck::new(there, it).value?;
-        // All by the goal of the latest run: an earlier one may have had another.
+        // Use the goal of the latest run for all runs: an earlier run may have had another goal.
         Some(if measure(case) == OF_GOAL { value / case.goal? } else { value })
     };
     let numbered = (0_u32..).zip(runs);
     numbered.filter_map(|(n, run)| Some((f64::from(n), in_run(run)?))).collect()
 }
 
-/// As short as tells the runs apart: day, or day and time.
+/// Returns the shortest labels that distinguish the runs: day, or day and time.
 fn names(runs: &[&Results]) -> Vec<String> {
     let written = |form: &str| -> Vec<String> {
         let name = |run: &&Results| {

@@ -1,6 +1,6 @@
-//! Does it matter how much is waiting? The same fleet at the head of a small backlog and of large
-//! ones. Each backlog has a database of its own, filled once; a round takes some off the head, and
-//! what it took is put back at the end.
+//! Does the size of the backlog affect throughput? Runs the same fleet at the head of a small
+//! backlog and of large ones. Each backlog has its own database, filled once; a round takes tasks
+//! off the head, and the same number is appended at the end afterwards.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::format::short_count;
 use crate::result::{Case, Check, Scenario};
 use crate::rounds::{against, alternate, rate};
 
-/// The small backlog is drained and filled again until it has taken as long as a round, but not
-/// more often than this.
+/// Maximum number of times the small backlog is drained and refilled per round, to run about as
+/// long as the large ones.
 const REFILLS: usize = 5;
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
@@ -57,8 +57,8 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         context.drop_database(database).await?;
     }
     let notes = vec![format!(
-        "rounds of {} s at the head, {}; {} are drained up to {REFILLS} times a round, counting the \
-         time of the drains only",
+        "rounds of {} s at the head, {}; {} are drained up to {REFILLS} times per round, counting \
+         only the time of the drains",
         length.as_secs(),
         fleet_spec.describe(),
         name(small)
@@ -73,7 +73,7 @@ fn name(size: i64) -> String {
 struct Backlog {
     database: Database,
     size: i64,
-    /// Tasks that were ever put in; they are numbered through.
+    /// Number of tasks ever inserted; tasks are numbered consecutively.
     filled: i64,
 }
 
@@ -85,7 +85,7 @@ impl Backlog {
         Ok(())
     }
 
-    /// Tasks that are missing from the full size.
+    /// Returns the number of tasks missing from the full size.
     async fn gone(&self) -> Result<i64> {
         const LIVE: &str = "/* loadtest.live */ SELECT count(*) FROM mill.tasks";
         let live: i64 = self.database.session.query_typed(LIVE, &[]).await?[0].get(0);

@@ -1,6 +1,6 @@
-//! Does a run at its limit hold up the others? The same drain, and the same with a hundred thousand
-//! tasks in front of it that belong to one run of a group with a concurrency of ten. Those that have a
-//! permit are in a queue that these workers do not serve: they take no reader from the others.
+//! Does a run at its limit delay other tasks? Compares a drain with the same drain behind a hundred
+//! thousand tasks of one run, whose group has a concurrency of ten. The tasks with a permit are in
+//! a queue that these workers do not serve, so they occupy no reader.
 
 use anyhow::Result;
 use queue::group::{GroupChange, set_group};

@@ -1,5 +1,5 @@
-//! Every two seconds the oldest worker is killed and another one started, while the fleet drains a
-//! backlog. Whatever that does to the rate, every effect has to be there once.
+//! Drains a backlog while the oldest worker is killed and replaced every two seconds. The check is
+//! that every effect exists exactly once, whatever the rate.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ const NAMES: [&str; 3] = [NO_KILLS, CHAOS, SHARED];
 
 const KILL_EVERY: Duration = Duration::from_secs(2);
 
-/// After how long 99 of 100 tasks were done: the last ones wait for the reclaim of the last victim.
+/// Time after which 99 % of the tasks were finished: the last tasks wait for the reclaim of the
+/// last victim.
 const NEARLY_ALL: &str = "/* loadtest.nearly_all */
 SELECT extract(epoch FROM percentile_disc(0.99) WITHIN GROUP (ORDER BY a.finished_at) - $1)::float8
 FROM mill.attempts a WHERE a.outcome = 'succeeded'";
@@ -32,11 +33,11 @@ FROM mill.attempts a WHERE a.outcome = 'succeeded'";
 const LOST: &str = "/* loadtest.lost */
 SELECT count(*) FROM mill.attempts a WHERE a.outcome = 'lost'";
 
-/// Kills end when about this many tasks are left.
+/// Kills stop when about this many tasks are left.
 const ENOUGH_LEFT: i64 = 1000;
 
-/// Claims go by id, so what is gone of the last ones tells how near the end is; and a look at them
-/// costs no more than a page or two.
+/// Estimates the remaining tasks: tasks are claimed in id order, so the missing ones among the last
+/// ids show how near the end is; the query reads one or two pages.
 const LEFT: &str = "/* loadtest.left_behind */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
 
 const NEWEST: &str =
@@ -63,13 +64,13 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     })
     .await?;
     checks.push(Check {
-        what: "the kills hit running tasks".to_owned(),
+        what: "kills interrupted running tasks".to_owned(),
         passed: kills > 0 && lost > 0,
         detail: format!("{kills} kills, {lost} attempts lost"),
     });
     context.drop_database(database).await?;
     let notes = vec![
-        format!("{tasks} tasks a round, {}", fleet_spec.describe()),
+        format!("{tasks} tasks per round, {}", fleet_spec.describe()),
         "the rate is that of the first 99 % of the tasks".to_owned(),
     ];
     Ok(Scenario { cases: cases.to_vec(), checks, notes, ..Scenario::default() })
@@ -106,7 +107,7 @@ impl Round<'_> {
         Ok((Measured { value, series }, kills))
     }
 
-    /// One after the other, as long as enough is left to do.
+    /// Kills one worker after another while enough tasks are left.
     async fn kill(&self, fleet: &mut Fleet<'_>) -> Result<usize> {
         let session = &self.database.session;
         let mut gauge = DrainProgress::new(self.context, session).await?;

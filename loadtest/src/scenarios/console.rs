@@ -1,5 +1,5 @@
-//! How soon the web console answers in front of many live tasks and a long history, beside one that has next to
-//! nothing to show: every screen and every path of the API, as a browser would ask for them.
+//! Measures the response times of the web console with many live tasks and a long history, compared
+//! with a nearly empty database: every screen and every API path, requested as a browser would.
 
 mod console_process;
 mod dataset;
@@ -19,31 +19,33 @@ use crate::latency::LatencyHistogram;
 use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{against, case};
 
-/// What a person takes for at once.
+/// Response time that users perceive as immediate.
 const GOAL_MS: f64 = 200.0;
 
-/// Requests for each page in a round.
+/// Requests per page and round.
 const REQUESTS: usize = 20;
 
-/// What the console's statements read, of one request.
+/// Buffers that the console's statements read for one request.
 const READ: &str = "/* loadtest.console_buffers */
 SELECT coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::float8
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query LIKE '/* queue.%'";
 
-/// A statement is counted when its portal is closed: with the transaction, after the answer.
+/// pg_stat_statements counts a statement when its portal is closed: with the transaction, after the
+/// answer.
 const UNDER_WAY: &str = "/* loadtest.console_under_way */
 SELECT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.state = 'idle in transaction')";
 
-/// Something of every kind, for pages that show one: tasks that run, wait and failed, and a run.
+/// Ids of examples for pages about a single object: running, waiting and failed tasks, and a run.
 const EXAMPLES: &str = "/* loadtest.console_examples */
 SELECT (SELECT min(t.id) FROM mill.tasks t WHERE t.state = 'running'),
     (SELECT max(t.id) FROM mill.tasks t WHERE t.state = 'pending'),
     (SELECT a.task_id FROM mill.attempts a WHERE a.outcome = 'failed' ORDER BY a.finished_at DESC LIMIT 1),
     (SELECT max(r.id) FROM mill.runs r)";
 
-/// Pages of one thing each; a word in braces stands for its id, as in [`ConsoleSetup::address`].
+/// Pages about a single object; a word in braces stands for its id, as in
+/// [`ConsoleSetup::address`].
 const DETAIL_PAGES: &[&str] = &[
     "/tasks/{running}",
     "/tasks/{waiting}",
@@ -54,14 +56,14 @@ const DETAIL_PAGES: &[&str] = &[
     "/lineage?name=it",
 ];
 
-/// Searches that find nothing, and look through all there is until they give up.
+/// Searches without a match, which scan until they give up.
 const EMPTY_SEARCHES: &[&str] =
     &["nobodys", "state:failed+queue:etl-3", "state:ended+name:nobodys"];
 
-/// No look may take longer, whatever it is asked: the console ends it after 2 s.
+/// Maximum time of any query: the console cancels a query after 2 s.
 const PATIENCE_MS: f64 = 2500.0;
 
-/// Filters that people write, beside those that a screen links to.
+/// Filters as users write them, in addition to those that screens link to.
 const FILTERS: &[&str] = &[
     "state:pending",
     "state:scheduled",
@@ -98,7 +100,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let checks = vec![slowest(&pages)];
     let words = format!("{} live tasks, {} attempts", short_count(live), short_count(ended));
     let notes =
-        vec![words, fleet_spec.describe(), format!("{REQUESTS} requests a round, one at a time")];
+        vec![words, fleet_spec.describe(), format!("{REQUESTS} requests per round, one at a time")];
     let cases = pages.iter().flat_map(Page::cases).collect();
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
@@ -107,13 +109,13 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
 struct ConsoleSetup<'a> {
     console: ConsoleProcess,
     _fleet: Fleet<'a>,
-    /// Words in braces, and the ids that they stand for here.
+    /// Words in braces with the ids that they stand for.
     ids: Vec<(&'static str, i64)>,
     database: &'a Database,
 }
 
 impl<'a> ConsoleSetup<'a> {
-    /// Puts in one thing of each kind, beside what there is, and has all of it looked at once.
+    /// Inserts one object of each kind and warms up the console.
     async fn open(
         context: &'a RunContext,
         database: &'a Database,
@@ -132,7 +134,7 @@ impl<'a> ConsoleSetup<'a> {
         let mut ids = Vec::new();
         for (n, word) in ["{running}", "{waiting}", "{failed}", "{run}"].into_iter().enumerate() {
             let id: Option<i64> = row.get(n);
-            ids.push((word, id.with_context(|| format!("nothing for {word}"))?));
+            ids.push((word, id.with_context(|| format!("no example for {word}"))?));
         }
         Ok(Self { console, _fleet: fleet, ids, database })
     }
@@ -142,7 +144,7 @@ impl<'a> ConsoleSetup<'a> {
         self.ids.iter().fold(path.to_owned(), fill)
     }
 
-    /// Asks some times, and tells the median and the 95th percentile of these.
+    /// Sends the requests of a round; returns their median and 95th percentile.
     async fn request(&self, path: &str, all: &mut LatencyHistogram) -> Result<[f64; 2]> {
         let path = self.address(path);
         let mut times = LatencyHistogram::new()?;
@@ -154,17 +156,18 @@ impl<'a> ConsoleSetup<'a> {
     }
 }
 
-/// A page, here and there.
+/// One page on both databases.
 struct Page {
     path: String,
     goal_ms: f64,
     empty: Timed,
     full: Timed,
-    /// The least of all rounds: what is read in the background beside it does not count. Infinite: not counted.
+    /// Minimum over all rounds, which excludes concurrent background reads. Infinite if not
+    /// counted.
     buffers: f64,
 }
 
-/// All that was timed of it.
+/// All timings of a page on one database.
 struct Timed {
     times: LatencyHistogram,
     medians: Vec<f64>,
@@ -183,7 +186,7 @@ impl Timed {
         Ok(())
     }
 
-    /// The medians of the rounds, and their 95th percentiles.
+    /// Returns the medians and the 95th percentiles of the rounds.
     fn cases(&self, name: &str) -> [Case; 2] {
         let median = Case {
             rounds: self.medians.clone(),
@@ -225,8 +228,9 @@ impl Page {
         Ok(())
     }
 
-    /// Median on the full database as a ratio to that on the empty one, p95 against the goal, the same two of the
-    /// empty one, and pages read.
+    /// Returns the cases of the page: the median on the full database as a ratio to the median on
+    /// the empty one, the p95 with its goal, the median and p95 on the empty database, and the
+    /// buffers.
     fn cases(&self) -> Vec<Case> {
         let of_empty = format!("{}, empty", self.path);
         let [median, p95] = self.full.cases(&self.path);
@@ -241,7 +245,8 @@ impl Page {
     }
 }
 
-/// Every screen of the navigation, every path of the API, pages of one thing, and filters.
+/// Returns every screen of the navigation, every API path, pages about a single object, and
+/// filters.
 async fn pages(console: &ConsoleProcess) -> Result<Vec<Page>> {
     let mut paths = console.screens().await?;
     paths.extend(DETAIL_PAGES.iter().map(ToString::to_string));
@@ -265,15 +270,16 @@ fn slowest(pages: &[Page]) -> Check {
         .map(|page| page.path.as_str())
         .collect();
     let longest = slowest.map_or_else(String::new, |page| {
-        format!("; the slowest of all answers took {:.0} ms: {}", worst(&page), page.path)
+        format!("; the slowest answer took {:.0} ms: {}", worst(&page), page.path)
     });
     Check {
         what: format!(
-            "every page within {GOAL_MS} ms by its median, a search in vain within {PATIENCE_MS} ms"
+            "median of every page within {GOAL_MS} ms, a search without a match within \
+             {PATIENCE_MS} ms"
         ),
         passed: above.is_empty(),
         detail: format!(
-            "{} of {} pages above it {}{longest}",
+            "{} of {} pages exceed the limit {}{longest}",
             above.len(),
             pages.len(),
             above.join(" ")

@@ -1,5 +1,4 @@
-//! The same drain in two databases: in one of them something lies control_case the queue's way that must
-//! not matter.
+//! Compares the same drain in two databases; one contains something that must not affect the rate.
 
 use anyhow::Result;
 
@@ -11,24 +10,24 @@ use crate::fleet::FleetSpec;
 use crate::result::{Check, Scenario};
 use crate::rounds::{against, alternate, rate};
 
-/// What is compared.
+/// The two cases and their size.
 pub(crate) struct ControlCase {
     pub(crate) scenario: &'static str,
-    /// The case that is the reference.
+    /// Name of the reference case.
     pub(crate) without: String,
     pub(crate) with: String,
-    /// In a round.
+    /// Tasks per round.
     pub(crate) tasks: i64,
 }
 
-/// Drains in turns; `lay` puts the matter into the second database.
+/// Drains both databases alternately; `lay` prepares the second database.
 pub(crate) async fn compare(
     context: &RunContext,
     control_case: &ControlCase,
     lay: impl AsyncFnOnce(&Database) -> Result<()>,
 ) -> Result<Scenario> {
     let ControlCase { scenario, without, with, tasks } = control_case;
-    // Nothing but the queue of the tasks that are counted.
+    // Serve only the queue of the counted tasks.
     let mut fleet_spec = FleetSpec::from_options(context);
     fleet_spec.flags.extend(["--queues".to_owned(), QUEUE.to_owned()]);
     let plain = context.database(&format!("{scenario}_without")).await?;
@@ -53,6 +52,6 @@ pub(crate) async fn compare(
         checks.push(Check { what: format!("{}, {}", check.what, case.name), ..check });
         context.drop_database(database).await?;
     }
-    let notes = vec![format!("{tasks} tasks a round, {}", fleet_spec.describe())];
+    let notes = vec![format!("{tasks} tasks per round, {}", fleet_spec.describe())];
     Ok(Scenario { cases: cases.to_vec(), checks, notes, ..Scenario::default() })
 }

@@ -1,6 +1,6 @@
-//! A backlog of tasks, each of which inserts one row, until the queue is empty; afterwards every row
-//! has to be there once. With one commit per task and with shared commits, each beside its ceiling:
-//! the same transactions with no queue around them.
+//! Drains a backlog of tasks that each insert one row; afterwards every row must exist exactly
+//! once. Measures one commit per task and shared commits, each compared with its ceiling: the same
+//! transactions without a queue.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::fleet::FleetSpec;
 use crate::result::{Better, Check, Scenario};
 use crate::rounds::{against, alternate, case, rate};
 
-/// For how long a reader takes tasks into one transaction, where commits are shared.
+/// Time budget of a shared commit.
 pub(crate) const BUDGET: Duration = Duration::from_millis(50);
 
 const CEILING: &str = "ceiling, one commit per task";
@@ -24,11 +24,11 @@ const FLEET: &str = "one commit per task";
 const SHARED: &str = "shared commits, 50 ms";
 const SHARED_CEILING: &str = "ceiling, shared commits";
 
-/// Tasks in one transaction of the ceiling for shared commits, unless the fleet's have more: were it
-/// always as many as the fleet's, a fleet that shares badly would lower the bar for itself.
+/// Minimum number of tasks per transaction of the ceiling for shared commits. With the fleet's
+/// number alone, a fleet that shares poorly would lower its own bar.
 const LEAST_GROUP: usize = 32;
 
-/// The completions of a transaction carry its number. Of those that are all there, the last round's.
+/// Tasks per transaction of the last round: completions carry the number of their transaction.
 const PER_COMMIT: &str = "/* loadtest.per_commit */
 SELECT count(*)::float8 / greatest(count(DISTINCT a.xmin::text), 1) FROM mill.attempts a";
 
@@ -36,8 +36,8 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     with_ceilings(context, "drain", EFFECT, [Some(0.85), Some(0.7)]).await
 }
 
-/// The cases of a backlog of this statement; `goals` are those of one commit per task and of shared
-/// commits, as ratios to their ceilings.
+/// Measures a backlog of this statement; `goals` are the ratios of one commit per task and of
+/// shared commits to their ceilings.
 pub(crate) async fn with_ceilings(
     context: &RunContext,
     scenario: &str,
@@ -47,7 +47,8 @@ pub(crate) async fn with_ceilings(
     let fleet_spec = FleetSpec::from_options(context);
     let tasks = context.tasks(100_000, 20_000);
     let database = context.database(scenario).await?;
-    // In this order, so that the last ceiling knows from the first round on what the fleet does.
+    // In this order, so that the last ceiling knows the fleet's tasks per commit from the first
+    // round on.
     let mut cases = vec![
         rate(CEILING),
         against(rate(FLEET), CEILING, goals[0]),
@@ -87,10 +88,10 @@ pub(crate) async fn with_ceilings(
     context.drop_database(database).await?;
     cases.push(per_commit);
     let notes = vec![
-        format!("{tasks} tasks a round, {}", fleet_spec.describe()),
+        format!("{tasks} tasks per round, {}", fleet_spec.describe()),
         format!(
-            "ceiling of shared commits: as many tasks in a transaction as the fleet had in its, \
-             {LEAST_GROUP} at least; {group} at last"
+            "ceiling of shared commits: as many tasks per transaction as the fleet, at least \
+             {LEAST_GROUP}; {group} in the last round"
         ),
     ];
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
@@ -113,7 +114,7 @@ fn succeeded(drained: &Drained, tasks: i64) -> Check {
     }
 }
 
-/// Fills the queue with so many tasks and lets a fleet loose on them.
+/// Fills the queue with `tasks` tasks and runs the fleet.
 pub(crate) async fn fleet_round(
     context: &RunContext,
     database: &Database,
@@ -128,7 +129,7 @@ pub(crate) async fn fleet_round(
     drain(context, database, fleet_spec, Until::Empty, round).await
 }
 
-/// The same without a queue.
+/// Runs the same tasks without a queue.
 async fn ceiling_round(
     context: &RunContext,
     database: &Database,

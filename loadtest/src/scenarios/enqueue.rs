@@ -1,5 +1,5 @@
-//! How fast tasks are submitted: through the library, one by one and many at once, beside inserts
-//! into a table of the same shape; and through the program `enqueue`, beside `psql`.
+//! Measures enqueueing: through the library, single tasks and bulk, compared with inserts into a
+//! table of the same shape; and through the program `enqueue`, compared with `psql`.
 //!
 //! No worker runs. Every commit waits for the disk.
 
@@ -28,13 +28,13 @@ const COPY: &str = "/* loadtest.bare_copy */ COPY bare.tasks (statement) FROM ST
 const COUNT: &str = "/* loadtest.enqueued */
 SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM bare.tasks)";
 
-/// Tasks in one statement of a bulk, as the program `enqueue` sends them.
+/// Tasks per statement of a bulk, as in the program `enqueue`.
 const CHUNK: usize = 1000;
 
-/// Lines that are handed to COPY at once.
+/// Lines per COPY message.
 const COPY_LINES: usize = 1000;
 
-/// What is done.
+/// Operation to measure.
 #[derive(Clone, Copy)]
 enum Way {
     Bare,
@@ -46,7 +46,7 @@ enum Way {
     Bulk,
 }
 
-/// A case: what is done on how many connections, and what it is held against.
+/// A case: the operation, the number of connections, and the reference.
 struct Step {
     name: &'static str,
     way: Way,
@@ -100,9 +100,9 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         let value = submit(context, &database, way, connections, tasks).await?;
         let there: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
         checks.push(Check {
-            what: format!("every task is there, {name}, round {round}"),
+            what: format!("every task was stored, {name}, round {round}"),
             passed: usize::try_from(there)? == tasks,
-            detail: format!("{tasks} submitted, {there} there"),
+            detail: format!("{tasks} submitted, {there} stored"),
         });
         Ok(Measured { value, ..Measured::default() })
     })
@@ -113,7 +113,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// How many in a round.
+/// Returns the tasks per round.
 fn count(context: &RunContext, way: Way) -> usize {
     match way {
         Way::Bare | Way::Enqueue | Way::EnqueueAndNotify => context.size(10_000, 1_000),
@@ -122,7 +122,7 @@ fn count(context: &RunContext, way: Way) -> usize {
     }
 }
 
-/// Tasks per second, over connections that are open already.
+/// Returns tasks per second over connections that are already open.
 #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
 async fn submit(
     context: &RunContext,
@@ -155,13 +155,14 @@ fn statement(n: usize) -> String {
     EFFECT.replace("%s", &n.to_string())
 }
 
-/// Each commits as it goes, but for the bulk and COPY: those are one transaction.
+/// Runs one connection's share. Each statement commits, except for bulk and COPY, which are one
+/// transaction.
 async fn on_one(mut session: Session, way: Way, numbers: std::ops::Range<usize>) -> Result<()> {
     let options = TaskOptions::default();
     match way {
         Way::Bare => {
             for n in numbers {
-                // Unnamed, as the library sends its own: one round trip, nothing prepared.
+                // Unnamed, as the library sends its statements: one round trip, nothing prepared.
                 let statement = statement(n);
                 session.query_typed(BARE, &[(&statement, Type::TEXT)]).await?;
             }

@@ -1,5 +1,5 @@
-//! One process or many? The same backlog, drained by fleets of more and more worker processes that
-//! have the same number of readers in all.
+//! One process or many? Drains the same backlog with fleets of more and more worker processes that
+//! have the same number of readers in total.
 
 use anyhow::Result;
 
@@ -13,7 +13,7 @@ use crate::rounds::{alternate, rate};
 
 const PROCESSES: [u32; 5] = [1, 2, 4, 16, 64];
 
-/// Readers of the whole fleet, one for each of the most processes.
+/// Readers of the whole fleet: one per process in the largest fleet.
 const READERS: u32 = 64;
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
@@ -34,8 +34,8 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     context.drop_database(database).await?;
     set_goals(&mut cases);
     let notes = vec![format!(
-        "{tasks} tasks a round, {readers} readers in all; each is a ratio to the fleet with the best \
-         median"
+        "{tasks} tasks per round, {readers} readers in total; each is a ratio to the fleet with \
+         the best median"
     )];
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
@@ -44,7 +44,7 @@ fn name(workers: u32) -> String {
     if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") }
 }
 
-/// The best becomes the reference, and the largest fleet has to come close to it.
+/// Makes the best fleet the reference; the largest fleet must come close to it.
 fn set_goals(cases: &mut [Case]) {
     let best = cases.iter().max_by(|a, b| {
         let medians = (a.median().unwrap_or(0.0), b.median().unwrap_or(0.0));

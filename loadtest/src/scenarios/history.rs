@@ -1,5 +1,5 @@
-//! Does it matter how much was ever done? The same drain with an empty history and with millions of
-//! finished tasks on record, spread over the days up to now.
+//! Does the size of the history affect throughput? Compares a drain with an empty history and with
+//! millions of finished tasks, spread over the past days.
 
 use anyhow::Result;
 
@@ -9,10 +9,10 @@ use crate::database::Database;
 use crate::format::short_count;
 use crate::result::Scenario;
 
-/// Days with history, today among them.
+/// Days with history, including today.
 const DAYS: i64 = 20;
 
-/// A day's partition as `mill.prepare_history` makes those of the days to come.
+/// The partition of a day, equal to those that `mill.prepare_history` creates for future days.
 const PARTITION: &str = "/* loadtest.history_partition */
 DO $$
 DECLARE
@@ -30,7 +30,8 @@ BEGIN
 END
 $$";
 
-/// Finished tasks numbered $2 to $3, evenly over the day $1 days ago, or over what there is of today.
+/// Finished tasks numbered $2 to $3, evenly distributed over the day $1 days ago, or over the
+/// elapsed part of today.
 const DAY: &str = "/* loadtest.history_day */
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
     attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,
@@ -44,7 +45,7 @@ FROM (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - $1
     LATERAL (SELECT day.first + least(interval '1 day', now() - day.first)
         * ((n - $2)::float8 / ($3 - $2 + 1)) AS finished) AS at";
 
-/// The live tasks' ids go on after those of history.
+/// Lets the ids of the live tasks continue after those of history.
 pub(super) const AFTER: &str = "/* loadtest.history_ids */ SELECT setval('mill.tasks_id_seq', $1)";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
@@ -72,7 +73,7 @@ async fn record(context: &RunContext, database: &Database, size: i64) -> Result<
     Ok(())
 }
 
-/// Makes the partitions of so many days up to today.
+/// Creates the partitions of the last `days` days up to today.
 pub(super) async fn partitions(database: &Database, days: i64) -> Result<()> {
     database.session.batch_execute(&PARTITION.replace("{days}", &(days - 1).to_string())).await?;
     Ok(())

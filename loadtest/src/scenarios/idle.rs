@@ -1,5 +1,5 @@
-//! What a fleet costs that has nothing to do: statements, log, processor time. The server's own part
-//! is measured first, without any worker, and taken off.
+//! Measures the cost of an idle fleet: statements, WAL, processor time. The server's own part is
+//! measured first, without any worker, and subtracted.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::result::{Better, Case, Scenario};
 use crate::rounds::case;
 use crate::sample::cpu_seconds;
 
-/// Statements of this database but for the load test's own, and bytes of log written by anybody.
+/// Statements of this database except those of the load test, and bytes of WAL from all databases.
 const COUNTED: &str = "/* loadtest.idle */
 SELECT coalesce(sum(s.calls), 0)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query NOT LIKE '/* loadtest.%'";
 
-/// Transactions, where statements are not counted.
+/// Transactions, if statements are not counted.
 const COMMITTED: &str = "/* loadtest.idle_commits */
 SELECT (d.xact_commit + d.xact_rollback)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
 FROM pg_stat_database d WHERE d.datname = current_database()";
 
-/// Until polls are as seldom as they get, and start-up is over.
+/// Time until polls have reached their longest interval and start-up is over.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 
-/// Counters at a moment.
+/// Counters at one moment.
 #[derive(Clone, Copy)]
 struct Cost {
     statements: f64,
@@ -65,10 +65,10 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         context.keep(&cases);
         context.progress.line(&format!("idle, round {round}: {:.1} statements", values[0]));
     }
-    let mut notes = vec![format!("{}, {} s a round", fleet_spec.describe(), length.as_secs())];
+    let mut notes = vec![format!("{}, {} s per round", fleet_spec.describe(), length.as_secs())];
     if !database.counts_statements {
         cases[0].name = "transactions".to_owned();
-        notes.push("no statements: the server has no pg_stat_statements".to_owned());
+        notes.push("statements not counted: the server has no pg_stat_statements".to_owned());
     }
     if context.postmaster().is_none() {
         cases.pop();
@@ -90,7 +90,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the counters gained over this long.
+/// Returns the increase of the counters during this time.
 async fn over(
     context: &RunContext,
     database: &Database,

@@ -1,7 +1,7 @@
-//! How long after its enqueue a task starts: on an idle fleet, one task at a time, and on one that
-//! works at half of what it can.
+//! Measures the pick-up latency of tasks: one task at a time on an idle fleet, and on a fleet at
+//! half of its capacity.
 //!
-//! Both ends are read from the server's clock: `clock_timestamp()` right after the commit of the
+//! Both times are read from the server's clock: `clock_timestamp()` right after the commit of the
 //! enqueue, on the same connection, and `clock_timestamp()` in the task's own statement.
 
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use crate::session::Session;
 const TABLE: &str = "/* loadtest.starts */
 CREATE TABLE loadtest.starts (probe bigint NOT NULL PRIMARY KEY, at timestamptz NOT NULL)";
 
-/// The clock when the server gets to it, which is right after the commit.
+/// The server executes this statement right after the commit.
 const COMMITTED: &str = "/* loadtest.committed */ SELECT clock_timestamp()";
 
 const STARTED: &str =
@@ -36,10 +36,10 @@ const STARTED: &str =
 
 const COUNT: &str = "/* loadtest.probes */ SELECT count(*) FROM loadtest.starts";
 
-/// Between two probes; varied, so that they do not fall in step with anything.
+/// Pause between two probes; varied to avoid synchronizing with periodic activity.
 const PAUSE_MS: std::ops::Range<u64> = 5..15;
 
-/// The load comes in this rhythm.
+/// Interval at which the load is enqueued.
 const TICK: Duration = Duration::from_millis(5);
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let fleet_spec = FleetSpec::from_options(context);
     let database = context.database("latency").await?;
     database.session.batch_execute(TABLE).await?;
-    context.progress.stage("latency: what the fleet can do");
+    context.progress.stage("latency: measuring the fleet's capacity");
     let tasks = context.size(50_000, 10_000);
     let can = fleet_round(context, &database, &fleet_spec, (tasks, EFFECT), 0).await?.rate();
     let probes = context.tasks(3_000, 500);
@@ -76,16 +76,16 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         cases.push(kind.tail());
     }
     let notes = vec![
-        format!("{probes} probes a round, {}", fleet_spec.describe()),
-        format!("the load: {:.0} tasks/s, half of what the fleet drained just before", can / 2.0),
+        format!("{probes} probes per round, {}", fleet_spec.describe()),
+        format!("load: {:.0} tasks/s, half of the rate that the fleet just drained at", can / 2.0),
     ];
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// One of the two, with its rounds.
+/// One of the two cases with its rounds.
 struct Kind {
     name: &'static str,
-    /// Tasks per second beside the probes.
+    /// Concurrent load in tasks per second.
     load: Option<f64>,
     rounds: Vec<LatencyHistogram>,
 }
@@ -104,7 +104,7 @@ impl Kind {
         let mut tail = case(format!("{}, p99", self.name), "ms", Better::Lower);
         tail.goal = Some(3.0);
         if self.load.is_some() {
-            // Three times as long as on an idle fleet.
+            // Three times the p99 of the idle fleet.
             tail = against(tail, &format!("{IDLE}, p99"), Some(3.0));
         }
         tail.rounds = self.rounds.iter().map(|times| times.at(99.0)).collect();
@@ -132,7 +132,7 @@ impl Setting<'_> {
         if let Some(rate) = kind.load {
             let session = context.connect(database.url()).await?;
             load.spawn(keep_busy(session, rate, stop.clone()));
-            // Until it flows.
+            // Wait until the load is steady.
             sleep(Duration::from_secs(1)).await;
         }
         let mut times = LatencyHistogram::new()?;
@@ -158,12 +158,12 @@ impl Setting<'_> {
         Ok(Check {
             what: format!("{}, {}, round {round}", check.what, kind.name),
             passed: check.passed && ran == probes,
-            detail: format!("{ran} of {probes} probes ran; the load: {}", check.detail),
+            detail: format!("{ran} of {probes} probes ran; load: {}", check.detail),
         })
     }
 }
 
-/// Milliseconds from the commit of an enqueue to the start of the task's statement.
+/// Returns the milliseconds from the commit of an enqueue to the start of the task's statement.
 async fn probe(session: &Session, n: i64) -> Result<f64> {
     let statement =
         format!("INSERT INTO loadtest.starts (probe, at) VALUES ({n}, clock_timestamp())");
@@ -179,7 +179,7 @@ async fn probe(session: &Session, n: i64) -> Result<f64> {
     notify(&**session).await?;
     let begun = Instant::now();
     loop {
-        // Long enough for most, so that the looking is over when the next one begins.
+        // Long enough for most probes, so that this poll does not disturb the next probe.
         sleep(Duration::from_millis(4)).await;
         let rows = session.query_typed(STARTED, &[(&n, Type::INT8)]).await?;
         if let Some(row) = rows.first() {
@@ -191,7 +191,7 @@ async fn probe(session: &Session, n: i64) -> Result<f64> {
     }
 }
 
-/// Enqueues numbered effects at a steady rate until it is told to stop; returns how many.
+/// Enqueues numbered effects at a steady rate until the stop signal; returns their number.
 #[expect(clippy::cast_possible_truncation, reason = "a rate times a time, in tasks")]
 async fn keep_busy(
     session: Session,

@@ -1,4 +1,5 @@
-//! A worker's memory: over a long drain, under a result of ten million rows, under 100,000 notices.
+//! Measures a worker's memory: during a long drain, a result of ten million rows, and 100,000
+//! notices.
 
 use anyhow::{Context, Result};
 use queue::enqueue::{NewTask, TaskOptions, enqueue, notify};
@@ -17,10 +18,10 @@ const ROWS: &str = "SELECT generate_series(1, 10000000)";
 const NOTICES: &str =
     "DO $$ BEGIN FOR i IN 1..100000 LOOP RAISE NOTICE 'notice %', i; END LOOP; END $$";
 
-/// What both do, on a small scale: buffers are there before it counts.
+/// A small result and a notice: allocates the buffers before the measurement.
 const WARM: &str = "DO $$ BEGIN RAISE NOTICE 'warm'; END $$; SELECT generate_series(1, 1000)";
 
-/// Between the second fifth of a drain and the last one.
+/// Permitted growth between the second and the last fifth of a drain.
 const FLAT_MB: f64 = 2.0;
 
 const MB: f64 = 1024.0 * 1024.0;
@@ -57,11 +58,11 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         context.keep(&[&most, &growth, &rows, &notices].map(Clone::clone));
     }
     context.drop_database(database).await?;
-    let notes = vec![format!("{tasks} tasks a round, {}", fleet_spec.describe())];
+    let notes = vec![format!("{tasks} tasks per round, {}", fleet_spec.describe())];
     Ok(Scenario { cases: vec![most, growth, rows, notices], checks, notes, ..Scenario::default() })
 }
 
-/// The highest point, and the rise between two fifths; `None` if it is too short to have fifths.
+/// Returns the peak and the rise between two fifths; `None` if the curve is too short.
 fn shape(curve: &Series) -> Option<(f64, f64)> {
     let values: Vec<f64> = curve.points.iter().map(|(_, value)| *value).collect();
     let fifth = values.len() / 5;
@@ -75,16 +76,16 @@ fn shape(curve: &Series) -> Option<(f64, f64)> {
     Some((highest, rise))
 }
 
-/// By how much a statement raises the peak of a worker that has run something before, in MB.
+/// Returns by how many MB a statement raises the peak memory of a warmed-up worker.
 async fn added(context: &RunContext, database: &Database, statement: &str) -> Result<f64> {
     database.empty().await?;
     let mut fleet = Fleet::start(context, database, &FleetSpec::new(1, 1)).await?;
     open_queue(database).await?;
     let pid = fleet.pids()[0];
     run_one(context, database, &mut fleet, WARM).await?;
-    let before = peak_bytes(pid).context("the worker is gone")?;
+    let before = peak_bytes(pid).context("the worker has ended")?;
     run_one(context, database, &mut fleet, statement).await?;
-    let after = peak_bytes(pid).context("the worker is gone")?;
+    let after = peak_bytes(pid).context("the worker has ended")?;
     fleet.stop().await?;
     #[expect(clippy::cast_precision_loss, reason = "a size in MB")]
     Ok((after - before) as f64 / MB)

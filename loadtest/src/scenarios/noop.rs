@@ -1,4 +1,5 @@
-//! A backlog of `SELECT 1`: what the queue itself costs, beside the same transactions without it.
+//! Drains a backlog of `SELECT 1`: the cost of the queue itself, compared with the same
+//! transactions without it.
 
 use anyhow::Result;
 

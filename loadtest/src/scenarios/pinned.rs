@@ -1,5 +1,5 @@
-//! A transaction with an old snapshot stays open while a long backlog passes: nothing that dies can
-//! be cleaned up. Does the rate hold, from the first tasks to the last?
+//! Drains a long backlog while a transaction with an old snapshot stays open, so that no dead row
+//! can be removed. Does the rate hold from the first tasks to the last?
 
 use anyhow::Result;
 
@@ -16,18 +16,18 @@ use crate::session::Session;
 const UNPINNED: &str = "no old snapshot";
 const PINNED: &str = "old snapshot open";
 
-/// The snapshot is taken by the first statement.
+/// The first statement takes the snapshot.
 const SNAPSHOT: &str = "/* loadtest.snapshot */
 BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM loadtest.effects";
 
-/// When a fifth, four fifths and all of the tasks were done, in seconds after the first.
+/// Seconds after the first task until a fifth, four fifths and all of the tasks were finished.
 const FIFTHS: &str = "/* loadtest.fifths */
 SELECT array(SELECT extract(epoch FROM at - f.first)::float8 FROM unnest(f.at) AS at)
 FROM (SELECT min(a.started_at) AS first,
         percentile_disc(ARRAY[0.2, 0.8, 1.0]) WITHIN GROUP (ORDER BY a.finished_at) AS at
     FROM mill.attempts a WHERE a.outcome = 'succeeded') AS f";
 
-/// Numbers secondary the rate, one per round and case.
+/// Numbers in addition to the rate, one per round and case.
 #[derive(Default)]
 struct SecondaryMetrics {
     first_fifth: Vec<f64>,
@@ -61,14 +61,14 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     context.drop_database(database).await?;
     let [unpinned, pinned] = secondary;
     cases.extend(secondary_cases(unpinned, pinned));
-    let mut notes = vec![format!("{tasks} tasks a round, {}", fleet_spec.describe())];
+    let mut notes = vec![format!("{tasks} tasks per round, {}", fleet_spec.describe())];
     if !counted {
-        notes.push("no buffers: the server has no pg_stat_statements".to_owned());
+        notes.push("buffers not counted: the server has no pg_stat_statements".to_owned());
     }
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// Rates of the first fifth of the tasks that succeeded and of the last, in tasks per second.
+/// Returns the rates of the first and the last fifth of the succeeded tasks, in tasks per second.
 pub(super) async fn fifths(session: &Session, tasks: i64) -> Result<(f64, f64)> {
     let row = session.query_typed(FIFTHS, &[]).await?;
     let at: Vec<f64> = row[0].get(0);
@@ -77,7 +77,7 @@ pub(super) async fn fifths(session: &Session, tasks: i64) -> Result<(f64, f64)> 
     Ok((fifth / at[0], fifth / (at[2] - at[1])))
 }
 
-/// The slope, and what a claim reads.
+/// Returns the cases for the slope and for the buffers per claimed task.
 fn secondary_cases(unpinned: SecondaryMetrics, pinned: SecondaryMetrics) -> Vec<Case> {
     let mut cases = Vec::new();
     for (what, secondary) in [(UNPINNED, unpinned), (PINNED, pinned)] {

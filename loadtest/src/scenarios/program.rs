@@ -1,5 +1,5 @@
-//! The program `enqueue`, from start to end as a shell sees it: one task beside `psql -c`, and a long
-//! list of statements with the memory it takes.
+//! Measures the program `enqueue` from process start to end: one task compared with `psql -c`, and
+//! a long list of statements with its memory.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -23,14 +23,14 @@ const PSQL: &str = "psql -c, one task";
 
 const PSQL_STATEMENT: &str = "SELECT mill.enqueue('SELECT 1')";
 
-/// Memory may grow by this much after the first fifth of a list.
+/// Permitted growth of memory after the first fifth of a list.
 const FLAT_MB: f64 = 2.0;
 
 const MB: f64 = 1024.0 * 1024.0;
 
 const COUNT: &str = "/* loadtest.submitted */ SELECT count(*) FROM mill.tasks";
 
-/// Adds its cases and checks to the scenario.
+/// Adds the cases and checks to the scenario.
 pub(crate) async fn measure(
     context: &RunContext,
     database: &Database,
@@ -75,23 +75,27 @@ pub(crate) async fn measure(
         psql_case.percentiles = Some(psql.percentiles());
         scenario.cases.push(psql_case);
     } else {
-        scenario.notes.push("no psql was found, or no way to tell it the password".to_owned());
+        scenario
+            .notes
+            .push("psql left out: not found, or the URL has no password to pass on".to_owned());
     }
     scenario.cases.extend([lines_rate, memory]);
-    scenario.notes.push(format!("programs: {starts} starts a round; --lines: {lines} statements"));
+    scenario
+        .notes
+        .push(format!("programs: {starts} starts per round; --lines: {lines} statements"));
     Ok(())
 }
 
 async fn count(database: &Database, lines: u32, round: usize) -> Result<Check> {
     let there: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
     Ok(Check {
-        what: format!("every line is a task, round {round}"),
+        what: format!("every line became a task, round {round}"),
         passed: there == i64::from(lines),
         detail: format!("{lines} lines, {there} tasks"),
     })
 }
 
-/// One statement per line.
+/// Writes a file with one statement per line.
 fn write_list(context: &RunContext, lines: u32) -> Result<PathBuf> {
     let path = context.directory.join("statements.sql");
     let mut file = BufWriter::new(File::create(&path)?);
@@ -113,7 +117,7 @@ fn enqueue_one(context: &RunContext, database: &Database) -> Command {
     quiet(command)
 }
 
-/// That of the own cluster's server; else whichever is in PATH.
+/// Returns the psql of the private cluster's server, or else the one in PATH.
 async fn psql_program(context: &RunContext) -> Option<PathBuf> {
     let cluster = context.cluster()?;
     let same_directory = {
@@ -126,11 +130,12 @@ async fn psql_program(context: &RunContext) -> Option<PathBuf> {
     start_to_end(quiet(version)).await.is_ok().then_some(program)
 }
 
-/// `psql` gets the password of the own cluster through the environment, the rest as arguments.
+/// Builds the psql command; the password is passed through the environment, the rest as arguments.
 fn psql_one(program: &PathBuf, database: &Database) -> Result<Command> {
-    let (before, rest) = database.url().split_once("//").context("not a URL")?;
-    let (credentials, place) = rest.split_once('@').context("no user in the URL")?;
-    let (user, password) = credentials.split_once(':').context("no password in the URL")?;
+    let (before, rest) =
+        database.url().split_once("//").context("the connection string is not a URL")?;
+    let (credentials, place) = rest.split_once('@').context("the URL has no user")?;
+    let (user, password) = credentials.split_once(':').context("the URL has no password")?;
     let mut command = Command::new(program);
     command
         .args(["--no-psqlrc", "--quiet", "--no-password", "--command", PSQL_STATEMENT])
@@ -139,17 +144,17 @@ fn psql_one(program: &PathBuf, database: &Database) -> Result<Command> {
     Ok(quiet(command))
 }
 
-/// Milliseconds from the start of a program to its end.
+/// Returns the milliseconds from the start of a program to its end.
 async fn start_to_end(mut command: Command) -> Result<f64> {
     let begun = Instant::now();
     let output = command.spawn().context("could not run a program")?.wait_with_output().await?;
     let took = begun.elapsed();
-    let error_text = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "a program ended with {}: {error_text}", output.status);
+    let reported = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "a program ended with {}: {reported}", output.status);
     Ok(took.as_secs_f64() * 1000.0)
 }
 
-/// A long list, submitted.
+/// Result of submitting a long list.
 struct Long {
     seconds: f64,
     peak_mb: f64,
@@ -167,7 +172,7 @@ async fn submit_list(
     command.arg("--lines").arg("--file").arg(list).env("DATABASE_URL", database.url());
     let begun = Instant::now();
     let mut child = quiet(command).spawn()?;
-    let pid = child.id().context("a program without a pid")?;
+    let pid = child.id().context("the program has no pid")?;
     let mut points = Vec::new();
     let mut peak = 0;
     let status = loop {
@@ -183,7 +188,7 @@ async fn submit_list(
     let seconds = begun.elapsed().as_secs_f64();
     ensure!(status.success(), "enqueue --lines ended with {status}");
     let most = |points: &[(f64, f64)]| points.iter().map(|(_, mb)| *mb).fold(0.0, f64::max);
-    // The ids are kept until the commit, and printed after it.
+    // Ids are kept until the commit and printed afterwards.
     let fifth = (points.len() / 5).max(1).min(points.len());
     let (early, late) = (most(&points[..fifth]), most(&points[fifth..]));
     let flat = Check {

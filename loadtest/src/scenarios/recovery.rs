@@ -1,5 +1,5 @@
-//! How soon work goes on after something broke: a worker killed, a worker stopped as by a partition,
-//! the database restarted.
+//! Measures recovery times: a worker killed, a worker stopped as in a network partition, the
+//! database restarted.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,10 +21,10 @@ use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{Measured, alternate, case};
 use crate::session::Session;
 
-/// Served by the worker that is about to fail, and by no other: what comes back stays pending.
+/// Queue served only by the worker that is about to fail: reclaimed tasks stay pending.
 const VICTIM: &str = "victim";
 
-/// Tasks that the victim holds.
+/// Tasks held by the victim.
 const HELD: i64 = 8;
 
 const HOLDS: &str = "SELECT pg_sleep(600)";
@@ -35,7 +35,7 @@ SELECT count(*) FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'runnin
 const PENDING: &str = "/* loadtest.pending */
 SELECT count(*) FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'pending'";
 
-/// Claims after a moment, of tasks that still run and of those that are through.
+/// First claim after a point in time, of running and of finished tasks.
 const FIRST_CLAIM: &str = "/* loadtest.first_claim */
 SELECT extract(epoch FROM least(
     (SELECT min(t.claimed_at) FROM mill.tasks t WHERE t.claimed_at > pg_postmaster_start_time()),
@@ -44,7 +44,7 @@ SELECT extract(epoch FROM least(
 
 const NOW: &str = "/* loadtest.accepts */ SELECT clock_timestamp()";
 
-/// The drain before the restart.
+/// Duration of the drain before the restart.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -58,13 +58,13 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         seconds("SIGSTOP until its tasks are pending", f64::from(timeouts.orphan) + 5.0),
     ];
     let mut notes = vec![format!(
-        "{HELD} tasks held, the last one back counts; beat {} s, orphan timeout {} s",
+        "{HELD} tasks held, timed until the last is pending; heartbeat {} s, orphan timeout {} s",
         timeouts.heartbeat, timeouts.orphan
     )];
     if context.cluster().is_some() {
         cases.push(seconds("database accepts until the first claim", 2.0));
     } else {
-        notes.push("the user's server is not restarted: that case is left out".to_owned());
+        notes.push("restart case left out: a given server is not restarted".to_owned());
     }
     let mut checks = Vec::new();
     alternate(context, "recovery", &mut cases, async |n, round| {
@@ -81,23 +81,23 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     })
     .await?;
     context.drop_database(database).await?;
-    // What is promised of dead workers holds for each, not for the one in the middle.
+    // The promise about dead workers holds for every round, not only for the median.
     checks.extend(cases[..2].iter().map(within));
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// Whether each round met the goal.
+/// Checks that every round met the goal.
 fn within(case: &Case) -> Check {
     let longest = case.rounds.iter().copied().fold(0.0, f64::max);
     let bound = case.goal.unwrap_or(f64::INFINITY);
     Check {
-        what: format!("{}, every time in {bound} s", case.name),
+        what: format!("{}, every round within {bound} s", case.name),
         passed: longest <= bound,
         detail: format!("at most {longest:.1} s in {} rounds", case.rounds.len()),
     }
 }
 
-/// In seconds; the worker's defaults, but for a quick run.
+/// Timeouts in seconds: the worker's defaults, or shorter ones for a quick run.
 struct Timeouts {
     heartbeat: u32,
     orphan: u32,
@@ -121,7 +121,7 @@ impl Timeouts {
     }
 }
 
-/// Seconds from a signal to the worker until all of its tasks are pending again.
+/// Returns the seconds from a signal to the worker until all of its tasks are pending again.
 async fn loss(
     context: &RunContext,
     database: &Database,
@@ -139,7 +139,7 @@ async fn loss(
     enqueue_many(&**session, &vec![held; usize::try_from(HELD)?], &options).await?;
     notify(&**session).await?;
     until(session, RUNNING, HELD).await?;
-    // Somewhere between two beats.
+    // A point between two heartbeats.
     sleep(Duration::from_millis(700)).await;
     let begun = Instant::now();
     if signal == Signal::KILL {
@@ -157,17 +157,17 @@ async fn loss(
 async fn until(session: &Session, count: &str, wanted: i64) -> Result<()> {
     let begun = Instant::now();
     while session.query_typed(count, &[]).await?[0].get::<_, i64>(0) != wanted {
-        ensure!(begun.elapsed() < TIMEOUT, "the held tasks are not where they should be");
+        ensure!(begun.elapsed() < TIMEOUT, "the held tasks did not reach the expected state");
         sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
 
-/// Seconds from the first connection that a restarted server accepts until the first claim in it;
-/// and whether the drain that it broke into came to its right end.
+/// Returns the seconds from the first connection that a restarted server accepts until the first
+/// claim, and whether the interrupted drain completed correctly.
 async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, Check)> {
     let tasks = context.size(50_000, 10_000);
-    let cluster = Arc::clone(context.cluster().context("no cluster to restart")?);
+    let cluster = Arc::clone(context.cluster().context("there is no private cluster to restart")?);
     database.empty().await?;
     close_queue(database).await?;
     database.fill(context, (1, tasks), EFFECT).await?;
@@ -180,7 +180,7 @@ async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, 
         cluster.stop(Mode::Fast)?;
         cluster.start_again()
     });
-    // Still open: the server may not be down yet.
+    // The session is still open: the server may not be down yet.
     while !database.session.is_closed() {
         sleep(Duration::from_millis(1)).await;
     }
@@ -199,8 +199,8 @@ async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, 
     database.session = session;
     let first: Option<f64> = database.session.query_one(FIRST_CLAIM, &[&accepts_at]).await?.get(0);
     let first =
-        first.context("nothing was claimed after the restart: the drain was over before")?;
+        first.context("no task was claimed after the restart: the drain had already finished")?;
     let check = effects::all(&*database.session, 1, tasks).await?;
-    // The fleet may have been quicker than the probe.
+    // The fleet may have reconnected before the probe.
     Ok((first.max(0.0), Check { what: format!("{}, after a restart", check.what), ..check }))
 }

@@ -1,5 +1,5 @@
-//! Graphs of tasks: a wide one, the same tasks as many small ones, and a chain. Does a finish cost the
-//! same in a large run as in a small one, and in its last fifth as in its first?
+//! Measures task graphs: a wide run, the same tasks as many small runs, and a chain. Does a finish
+//! cost the same in a large run as in a small one, and in the last fifth as in the first?
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::result::{Better, Case, Check, Scenario};
 use crate::rounds::{against, alternate, case, rate};
 use crate::sample::Sampler;
 
-/// One task, $1 tasks that wait for it, and one that waits for all of these.
+/// One task, $1 tasks that depend on it, and one task that depends on all of these.
 const WIDE: &str = "/* loadtest.wide_job */
 WITH job AS (INSERT INTO mill.jobs (name) VALUES ('graph') RETURNING name),
 middle AS MATERIALIZED (
@@ -31,7 +31,7 @@ SELECT j.name, e.child, e.parent
 FROM job j, (SELECT m.name, 'first' FROM middle m UNION ALL SELECT 'last', m.name FROM middle m)
     AS e (child, parent)";
 
-/// $1 tasks, each of which waits for the one before it.
+/// $1 tasks, each of which depends on the previous one.
 const CHAIN: &str = "/* loadtest.chain_job */
 WITH job AS (INSERT INTO mill.jobs (name) VALUES ('graph') RETURNING name),
 link AS MATERIALIZED (
@@ -52,25 +52,26 @@ const START: &str =
 const LEFT: &str = "/* loadtest.runs_left */
 SELECT EXISTS (SELECT FROM mill.runs r WHERE r.state = 'running')";
 
-/// From here on the longest statement is one of this round.
+/// Resets the statistics: the longest statement is then one of this round.
 pub(super) const FORGET: &str = "/* loadtest.forget_statements */
 SELECT pg_stat_statements_reset(0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), 0)";
 
-/// Of those that workers send secondary the tasks' own. What a function runs inside is part of it.
+/// The longest of the statements that workers send, except the tasks' own; includes statements
+/// inside functions.
 const LONGEST: &str = r"/* loadtest.longest */
 SELECT s.max_exec_time, substring(s.query FROM '^/\* (\S+) \*/')
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query ~ '^/\* (queue|worker)\.'
 ORDER BY s.max_exec_time DESC LIMIT 1";
 
-/// In milliseconds, from the end of a task to the end of its child.
+/// Median milliseconds from the end of a task to the end of its child.
 const STEP: &str = "/* loadtest.step */
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY s.ms)::float8
 FROM (SELECT 1000 * extract(epoch FROM c.finished_at - p.finished_at) AS ms
     FROM mill.run_edges e JOIN mill.attempts p ON p.run_id = e.run_id AND p.node = e.parent
         JOIN mill.attempts c ON c.run_id = e.run_id AND c.node = e.child) AS s";
 
-/// What there had to be, and what there is of it; and children that began before the end of a parent.
+/// Expected and actual counts, and the children that started before a parent had finished.
 const OUTCOME: &str = "/* loadtest.runs_outcome */
 SELECT (SELECT count(*) FROM mill.run_status s WHERE s.state = 'succeeded' AND s.succeeded = s.tasks),
     (SELECT count(*) FROM mill.run_tasks), (SELECT count(*) FROM mill.attempts),
@@ -82,29 +83,29 @@ SELECT (SELECT count(*) FROM mill.run_status s WHERE s.state = 'succeeded' AND s
         JOIN mill.attempts c ON c.run_id = e.run_id AND c.node = e.child
         WHERE c.started_at >= p.finished_at)";
 
-/// With the task above and the one below them: a run of a hundred.
+/// With one task before and one task after: a run of a hundred.
 const SMALL: i64 = 98;
 
-/// In milliseconds: no statement of the fleet takes longer, whatever the size of the run.
+/// Maximum time of any fleet statement in milliseconds, whatever the size of the run.
 const BOUND: f64 = 1000.0;
 
-/// Of the rate of the first fifth, and of that of small runs.
+/// Minimum ratio to the rate of the first fifth, and to that of small runs.
 const FLAT: f64 = 0.8;
 
-/// What is less than this says nothing about a rate: a fifth of a quick run.
+/// Shorter times are not significant for a rate: a fifth of a quick run.
 const MIN_SIGNIFICANT_TIME: Duration = Duration::from_secs(2);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One job, and how often it is started.
+/// One job and its number of runs.
 struct Shape {
     name: String,
     /// [`WIDE`] or [`CHAIN`].
     job: &'static str,
-    /// In the middle, or in the chain.
+    /// Tasks in the middle layer, or in the chain.
     size: i64,
     runs: i64,
-    /// All in all.
+    /// Total number of tasks.
     tasks: i64,
     edges: i64,
 }
@@ -121,21 +122,21 @@ impl Shape {
     }
 }
 
-/// What one round tells secondary its rate.
+/// Results of a round in addition to its rate.
 struct Round {
     drained: Drained,
     /// Median of the starts, in milliseconds.
     start: f64,
-    /// Of the fleet's statements; `None`: the server does not count them.
+    /// Longest fleet statement; `None` if the server does not count statements.
     longest: Option<(f64, String)>,
-    /// Rates of the first fifth and of the last.
+    /// Rates of the first and the last fifth.
     fifths: (f64, f64),
-    /// In milliseconds.
+    /// Median step in milliseconds.
     step: f64,
     checks: Vec<Check>,
 }
 
-/// Numbers secondary the rates, one per round, of the cases by their place.
+/// Numbers in addition to the rates, one per round, indexed by case.
 #[derive(Default)]
 struct SecondaryMetrics {
     start: Vec<f64>,
@@ -179,20 +180,22 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     .await?;
     let mut notes = vec![
         format!(
-            "{tasks} tasks side by side, between one above them and one below; {}",
+            "{tasks} parallel tasks between one parent and one child; {}",
             fleet_spec.describe()
         ),
         "every round in a database of its own; a task is SELECT 1".to_owned(),
     ];
     if secondary[0].longest.is_empty() {
-        notes.push("no longest statement: the server has no pg_stat_statements".to_owned());
+        notes.push(
+            "longest statement not measured: the server has no pg_stat_statements".to_owned(),
+        );
     }
     cases.extend(secondary_cases(&shapes, secondary));
     checks.extend(flat(&cases, tasks));
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// The cases that are read secondary the rates.
+/// Returns the cases in addition to the rates.
 fn secondary_cases(
     [small, wide, chain]: &[Shape; 3],
     [few, many, steps]: [SecondaryMetrics; 3],
@@ -216,7 +219,7 @@ fn secondary_cases(
     cases
 }
 
-/// Whether the cost of a finish stays what it is, where that took long enough to say so.
+/// Checks that the cost of a finish stays constant, if the time is long enough to tell.
 fn flat(cases: &[Case], tasks: i64) -> Vec<Check> {
     let scenario = Scenario { cases: cases.to_vec(), ..Scenario::default() };
     #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
@@ -236,7 +239,8 @@ fn flat(cases: &[Case], tasks: i64) -> Vec<Check> {
     checks
 }
 
-/// The runs are started while the queue is paused; then it is opened, and the clock runs.
+/// Runs one round: starts the runs while the queue is paused, resumes the queue and starts the
+/// clock.
 async fn one(
     context: &RunContext,
     fleet_spec: &FleetSpec,
@@ -318,14 +322,14 @@ async fn outcome(database: &Database, shape: &Shape) -> Result<Vec<Check>> {
     let [runs, tasks, attempts, succeeded, edges, kept] = [0, 1, 2, 3, 4, 5].map(|n| row.get(n));
     let wanted = (shape.runs, shape.tasks, shape.tasks, shape.tasks);
     let once = Check {
-        what: "every run succeeded, every task once".to_owned(),
+        what: "every run succeeded and every task ran once".to_owned(),
         passed: (runs, tasks, attempts, succeeded) == wanted,
         detail: format!("{runs} runs, {tasks} tasks, {attempts} attempts, {succeeded} succeeded"),
     };
     let order = Check {
-        what: "every task after those that it waits for".to_owned(),
+        what: "every task started after its dependencies".to_owned(),
         passed: (edges, kept) == (shape.edges, shape.edges),
-        detail: format!("{edges} edges, {kept} kept"),
+        detail: format!("{edges} edges, {kept} respected"),
     };
     Ok(vec![once, order])
 }

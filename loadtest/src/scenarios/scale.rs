@@ -1,7 +1,7 @@
-//! What grows with the fleet, counted: the statements that each worker sends by itself, in fleets of up
-//! to 1,250 workers with 10,000 tasks running; and what one task costs, from which the rest is worked
-//! out. The fleets are rows and locks as the workers' own statements make them, and no processes: what
-//! is measured is what the server does for them.
+//! Measures the costs that grow with the fleet: the statements that each worker sends on its own,
+//! in fleets of up to 1,250 workers with 10,000 running tasks; and the cost of one task, from which
+//! other loads can be computed. The fleets are rows and locks created by the workers' own
+//! statements, without processes: the scenario measures the server's work for them.
 
 use anyhow::{Result, ensure};
 
@@ -14,21 +14,18 @@ mod task;
 
 use simulated_fleet::{MEASURED, SimulatedFleet};
 
-/// Of each worker.
+/// Readers per worker.
 const READERS: u32 = 8;
 
-/// Workers of the fleets.
+/// Fleet sizes.
 const SIZES: [u32; 3] = [10, 100, 1250];
 
-/// Tasks that wait behind those that run.
+/// Pending tasks behind the running ones.
 const BACKLOG: i64 = 100_000;
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let database = context.database("scale").await?;
-    ensure!(
-        database.counts_statements,
-        "the server has no pg_stat_statements, and this scenario counts by it"
-    );
+    ensure!(database.counts_statements, "this scenario needs pg_stat_statements on the server");
     let (mut times, mut buffers) = cases();
     let running = i64::from(SIZES[2] * READERS);
     for round in 1..=context.rounds() {
@@ -52,17 +49,16 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let (tasks, checks) = task::costs(context).await?;
     let notes = vec![
         format!(
-            "{} calls of each statement, {READERS} readers a worker, {BACKLOG} tasks pending",
+            "{} calls of each statement, {READERS} readers per worker, {BACKLOG} tasks pending",
             context.size(300, 50)
         ),
-        "ms: as the client sees it, one round trip, median; buffers: average, without planning"
-            .to_owned(),
+        "ms: median at the client, one round trip; buffers: average, without planning".to_owned(),
     ];
     let cases = times.into_iter().chain(buffers).chain(tasks).collect();
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// LatencyHistogram and buffers: each statement in each fleet, held against the smallest.
+/// Returns latencies and buffers of each statement in each fleet, compared with the smallest fleet.
 fn cases() -> (Vec<Case>, Vec<Case>) {
     let all = |unit: &str| {
         let unit = unit.to_owned();

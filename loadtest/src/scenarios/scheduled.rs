@@ -1,5 +1,5 @@
-//! Does it matter how much is due later? The same drain with nothing else in the table of live
-//! tasks, and with millions of tasks in it that are due from tomorrow on.
+//! Do scheduled tasks affect throughput? Compares a drain with the same drain among millions of
+//! live tasks that are due from tomorrow on.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! Many schedules: what a tick costs that finds nothing due, how long it takes until all have fired
-//! that were due at the same instant, and how late a single one fires.
+//! Measures many schedules: the cost of a tick that finds none due, the time until all have fired
+//! that are due at the same instant, and the delay of a single fire.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ mod burst;
 mod delay;
 mod tick;
 
-/// Once a day each, between two and twenty-two hours from now: none is due while this is measured.
+/// One fire per day each, between two and twenty-two hours from now: none is due during the
+/// measurement.
 const SET: &str = "/* loadtest.set_schedules */
 SELECT count(mill.set_schedule('schedule ' || lpad(n::text, 9, '0'), format('daily(%s)', to_char(
     now() AT TIME ZONE 'UTC' + interval '2 hours' + (n - 1) * interval '20 hours' / $1::float8, 'HH24:MI:SS')),
@@ -30,27 +31,27 @@ FROM generate_series(1, $1::bigint) AS n";
 const PLANNED: &str = "/* loadtest.planned */
 SELECT NOT EXISTS (SELECT FROM mill.schedules s WHERE s.next_fire_at IS NULL)";
 
-/// As [`Database::vacuum_and_checkpoint`], for what schedules are made of.
+/// Same as [`Database::vacuum_and_checkpoint`], for the tables of schedules.
 const SETTLE: &str = "/* loadtest.vacuum_schedules */
 VACUUM (ANALYZE) mill.schedules, mill.schedule_log, mill.jobs, mill.job_tasks, mill.job_edges, mill.runs,
     mill.run_tasks, mill.run_edges, mill.run_events";
 
-/// The others are held against so many.
+/// Number of schedules in the reference case.
 const FEW: i64 = 100;
 
-/// In milliseconds: a tick of many schedules, and a fire.
+/// Maximum milliseconds of a tick with many schedules, and of a fire's delay.
 const BOUND: f64 = 100.0;
 
-/// Of the time of a tick of few.
+/// Maximum ratio to the time of a tick with few schedules.
 const FLAT: f64 = 1.5;
 
-/// Buffers: a level or two of an index.
+/// Permitted additional buffers: one or two index levels.
 const DEEPER: f64 = 2.0;
 
-/// The longest that is waited for is that the first instants of many schedules are worked out.
+/// Time limit for computing the first instants of many schedules.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is told secondary the cases that take turns, one value per round.
+/// Numbers in addition to the alternating cases, one value per round.
 #[derive(Default)]
 struct SecondaryMetrics {
     longest_tick: [Vec<f64>; 2],
@@ -97,7 +98,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     }
     let mut notes = vec![
         format!(
-            "{} ticks and {} fires a round, {}",
+            "{} ticks and {} fires per round, {}",
             tick::ticks(context),
             delay::fires(context),
             fleet_spec.describe()
@@ -105,7 +106,8 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         "a schedule is daily(…) at a second of its own, of one task, SELECT 1".to_owned(),
     ];
     if secondary.buffers[0].is_empty() {
-        notes.push("no buffers of a tick: the server has no pg_stat_statements".to_owned());
+        notes
+            .push("buffers of a tick not counted: the server has no pg_stat_statements".to_owned());
     }
     let checks =
         secondary.flat().into_iter().chain(std::mem::take(&mut secondary.checks)).collect();
@@ -133,13 +135,13 @@ impl SecondaryMetrics {
         Ok(Measured { value, ..Measured::default() })
     }
 
-    /// Whether a tick reads no more pages of many schedules than of few, in each round.
+    /// Checks that in every round a tick reads no more pages with many schedules than with few.
     fn flat(&self) -> Option<Check> {
         let [few, many] = &self.buffers;
         let deeper = few.iter().zip(many).map(|(few, many)| many - few).fold(f64::NAN, f64::max);
         (!few.is_empty()).then(|| Check {
             what: format!(
-                "a tick of many schedules reads at most {DEEPER} buffers more than one of {FEW}"
+                "a tick with many schedules reads at most {DEEPER} buffers more than one with {FEW}"
             ),
             passed: deeper <= DEEPER,
             detail: format!("{deeper:.2} more"),
@@ -161,7 +163,7 @@ fn ms(name: &str) -> Case {
     case(name, "ms", Better::Lower)
 }
 
-/// The cases with what is read secondary them.
+/// Returns the cases together with their secondary numbers.
 fn secondary_cases(mut cases: Vec<Case>, secondary: SecondaryMetrics, words: &str) -> Vec<Case> {
     let sizes = [FEW.to_string(), words.to_owned()];
     let [.., delay] = &mut cases[..] else { return cases };
@@ -189,14 +191,14 @@ fn secondary_cases(mut cases: Vec<Case>, secondary: SecondaryMetrics, words: &st
     cases
 }
 
-/// A database with so many schedules, whose first instants the fleet has worked out.
+/// Returns a database with `schedules` schedules whose first instants the fleet has computed.
 async fn planned(
     context: &RunContext,
     label: &str,
     fleet_spec: &FleetSpec,
     schedules: i64,
 ) -> Result<Database> {
-    context.progress.stage(&format!("schedules: setting {schedules}"));
+    context.progress.stage(&format!("schedules: creating {schedules}"));
     let database = context.database(label).await?;
     database.session.query_typed(SET, &[(&schedules, Type::INT8)]).await?;
     let mut fleet = Fleet::start(context, &database, fleet_spec).await?;
@@ -211,7 +213,7 @@ async fn vacuum_and_checkpoint(database: &Database) -> Result<()> {
     database.vacuum_and_checkpoint().await
 }
 
-/// Returns once the question is answered with yes.
+/// Returns once the query returns true.
 async fn until(
     session: &Session,
     fleet: &mut Fleet<'_>,
@@ -221,7 +223,11 @@ async fn until(
     let begun = Instant::now();
     while !session.query_typed(question, values).await?[0].get::<_, bool>(0) {
         fleet.check()?;
-        ensure!(begun.elapsed() < TIMEOUT, "not after {TIMEOUT:?}: {question}{}", fleet.tails());
+        ensure!(
+            begun.elapsed() < TIMEOUT,
+            "condition not met after {TIMEOUT:?}: {question}{}",
+            fleet.tails()
+        );
         sleep(Duration::from_millis(100)).await;
     }
     Ok(())

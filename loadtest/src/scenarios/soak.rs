@@ -1,5 +1,5 @@
-//! A mixed load at a steady rate for as long as it is told: rates, memory and tables have to be as
-//! flat at the end as they were in the beginning.
+//! Runs a mixed load at a steady rate for the configured time: rates, memory and tables must be as
+//! flat at the end as at the beginning.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use crate::rounds::{against, case, rate};
 use crate::sample::Sampler;
 use crate::session::Session;
 
-/// Tasks per second; far below what a fleet can do, so that what grows does so by itself.
+/// Tasks per second; far below a fleet's capacity, so that any growth is not caused by the load.
 const RATE: f64 = 400.0;
 
 const TICK: Duration = Duration::from_millis(50);
 
-/// Autovacuum looks at a database once a minute: the sizes of a shorter run say nothing.
+/// Autovacuum checks a database once a minute: the sizes of a shorter run are not significant.
 const SIZES_FROM: Duration = Duration::from_secs(5 * 60);
 
 const OUTCOMES: &str = "/* loadtest.outcomes */
@@ -34,7 +34,7 @@ FROM mill.attempts a";
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What was submitted.
+/// Numbers of submitted tasks.
 #[derive(Debug, Default)]
 struct Sent {
     all: i64,
@@ -72,13 +72,13 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     )];
     let sizes = length >= SIZES_FROM;
     if !sizes {
-        notes.push("too short to judge the sizes of tables".to_owned());
+        notes.push("table sizes not judged: the run is too short".to_owned());
     }
     let cases = cases(&finished.rate(), series, sizes);
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// The second quarter and the last one of each curve.
+/// Compares the second and the last quarter of each curve.
 fn cases(rate_: &f64, series: Vec<Series>, sizes: bool) -> Vec<Case> {
     let criteria: &[(&str, Better, f64)] = &[
         ("throughput", Better::Higher, 0.95),
@@ -112,7 +112,7 @@ fn mean(points: &[(f64, f64)]) -> f64 {
     points.iter().map(|(_, value)| *value).sum::<f64>() / points.len() as f64
 }
 
-/// Submits at the steady rate for as long as it is told.
+/// Submits at the steady rate for the configured time.
 async fn submit(
     context: &RunContext,
     database: &Database,
@@ -138,7 +138,7 @@ async fn submit(
     Ok(sent)
 }
 
-/// The tasks up to this number, by the options that they need.
+/// Returns the tasks up to this number, grouped by the options that they need.
 fn mix(sent: &mut Sent, due: i64) -> [(TaskOptions, Vec<NewTask>); 4] {
     let plain = TaskOptions::default();
     let later = TaskOptions { due: Due::In(Duration::from_secs(2)), ..plain.clone() };
@@ -173,7 +173,7 @@ fn mix(sent: &mut Sent, due: i64) -> [(TaskOptions, Vec<NewTask>); 4] {
     batches
 }
 
-/// Retries and tasks that are due later need some seconds more.
+/// Waits for the last tasks; retries and scheduled tasks need some more seconds.
 async fn until_finished(database: &Database, fleet: &mut Fleet<'_>, all: i64) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < TIMEOUT {
@@ -191,11 +191,11 @@ async fn outcomes(session: &Session, sent: &Sent) -> Result<Check> {
     let row = session.query_typed(OUTCOMES, &[]).await?;
     let [succeeded, failed, retried, left]: [i64; 4] = [0, 1, 2, 3].map(|n| row[0].get(n));
     Ok(Check {
-        what: "every task ended as it had to".to_owned(),
+        what: "every task ended as expected".to_owned(),
         passed: (succeeded, failed, left) == (sent.all - sent.doomed, sent.doomed, 0)
             && retried >= sent.doomed,
         detail: format!(
-            "{} tasks, {} of them doomed: {succeeded} succeeded, {failed} failed, {retried} \
+            "{} tasks, {} of them must fail: {succeeded} succeeded, {failed} failed, {retried} \
              attempts before the last, {left} left",
             sent.all, sent.doomed
         ),

@@ -1,4 +1,4 @@
-//! `pgmill console`.
+//! Arguments of `pgmill console`.
 
 use std::net::SocketAddr;
 
@@ -13,14 +13,14 @@ Examples:
   pgmill console --listen 10.0.0.7:8787 --allow-host console.example --token-file /etc/pgmill/token \\
     --behind-proxy
 
-Whoever reaches it reads and acts with the rights of its login: give it one that is a member of
-mill_viewer, and of mill_operator if it is to act. It ends at SIGINT or SIGTERM.";
+Every user of the console reads and acts with the privileges of its database login: use a login that
+is a member of mill_viewer, and of mill_operator if users may act. SIGINT or SIGTERM ends it.";
 
-/// Where the console is served, and how.
+/// Listen address and options of the console.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConsoleArgs {
-    /// Where to listen; an address beyond this machine needs --token-file, and
-    /// --tls-cert or --behind-proxy
+    /// Listen address; an address other than loopback requires --token-file, and --tls-cert or
+    /// --behind-proxy
     #[arg(long, env = "PGMILL_CONSOLE_LISTEN", value_name = "ADDRESS")]
     #[arg(default_value = "127.0.0.1:8787")]
     pub(crate) listen: SocketAddr,

@@ -1,4 +1,4 @@
-//! `pgmill top`, `health`, `queue` and `worker`.
+//! Arguments of `pgmill top`, `health`, `queue` and `worker`.
 
 use std::time::Duration;
 
@@ -8,67 +8,67 @@ use terminal::queue_name;
 use super::{QueueSetArgs, duration};
 use crate::health::{HealthUrl, parse_url};
 
-/// Between two looks of `top`.
+/// Minimum interval between two refreshes of `top`.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
-    /// Time between two looks
+    /// Interval between two refreshes
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
     pub(crate) interval: Duration,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HealthArgs {
-    /// Where the worker was told to serve: its --http; and which page, /readyz if none is named
+    /// Address of the worker's --http, and the path: /readyz if none is given
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9187/readyz", value_parser = parse_url)]
     pub(crate) page: HealthUrl,
-    /// The longest wait for an answer
+    /// Maximum wait for the response
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueVerb {
-    /// List queues: those with live tasks, and those that were paused before
+    /// List queues that have live tasks or settings
     #[command(after_help = "Examples:\n  pgmill queue list")]
     List,
-    /// Stop claims from a queue; running tasks go on
+    /// Stop claiming from a queue; running tasks continue
     #[command(after_help = "Examples:\n  pgmill queue pause etl --dry-run")]
     Pause(QueueArgs),
-    /// Let claims from a paused queue go on
+    /// Resume claiming from a paused queue
     #[command(after_help = "Examples:\n  pgmill queue resume etl")]
     Resume(QueueArgs),
-    /// Change how a queue is served
+    /// Change the shared commit and the limits of a queue
     #[command(after_help = "\
 Examples:
   pgmill queue set etl --shared-commit 20ms
   pgmill queue set etl --shared-commit off
   pgmill queue set mail --max-running 10 --rate 100/1m
 
-With shared commits a reader takes short tasks one after another into one transaction, each behind a
-savepoint of its own, until the budget (1ms to 100ms) is used up. A task that fails is undone and run
-again alone. Workers see a change within two seconds. What that means for the tasks:
-docs/tasks.md. Limits hold for the whole fleet: docs/capacity.md.")]
+With a shared commit a reader runs short tasks one after another in one transaction, each behind its
+own savepoint, until the budget (1ms to 100ms) is used up. A task that fails is rolled back and run
+again alone. Workers apply a change within two seconds. Consequences for tasks: docs/tasks.md.
+Limits apply to the whole fleet: docs/capacity.md.")]
     Set(QueueSetArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct QueueArgs {
-    /// The queue
+    /// Queue name
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
-    /// List workers that have neither left nor been reclaimed
+    /// List registered workers
     #[command(after_help = "Examples:\n  pgmill worker list")]
     List,
-    /// Make workers stop claiming; what they run goes on
+    /// Make workers stop claiming; their running tasks continue
     #[command(after_help = "\
 Examples:
   pgmill worker drain 3f2a
@@ -80,24 +80,25 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["id", "host"]))]
 pub(crate) struct DrainArgs {
-    /// The worker's id, or so many of its first digits that no other has them
+    /// Worker id or unique prefix
     pub(crate) id: Option<String>,
-    /// Every worker of this host
+    /// Every worker on this host
     #[arg(long)]
     pub(crate) host: Option<String>,
-    /// Let them claim again
+    /// End the drain: make the workers claim again
     #[arg(long)]
     pub(crate) undo: bool,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// What a look costs has to stay little beside what the fleet does.
+/// Parses the interval of `top`. The lower bound keeps the cost of refreshing small compared with
+/// the work of the fleet.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
     if interval < SHORTEST_INTERVAL {
-        return Err("it is shorter than 200ms".to_owned());
+        return Err(format!("must be at least {}ms", SHORTEST_INTERVAL.as_millis()));
     }
     Ok(interval)
 }

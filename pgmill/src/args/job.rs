@@ -1,4 +1,4 @@
-//! The command line of jobs, their files, dependencies and lineage.
+//! Arguments of `pgmill apply`, `job`, `dependency` and `lineage`.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,11 @@ Examples:
   pgmill apply jobs --prune
   pgmill apply jobs/daily.toml jobs/dependencies.sql
 
-All files are one transaction: an error in one of them changes nothing. Of a folder every *.toml and
-*.sql is taken, by name and not below it, but for files that a task names as its statement. Tasks that
-a file leaves out are disabled, nothing is deleted; dependencies that it leaves out stay. A .sql file
-is run as it is, with --dry-run too, and then undone.";
+All files are applied in one transaction: if one file has an error, nothing changes. From a folder
+every *.toml and *.sql file is read, in name order and not recursively, except for files that a task
+uses as its statement_file. A task that its job no longer declares is disabled, not deleted; a
+dependency that is no longer declared stays. A .sql file is executed as it is; with --dry-run it is
+executed and rolled back.";
 
 pub(super) const LINEAGE_HELP: &str = "\
 Examples:
@@ -27,84 +28,85 @@ Examples:
   pgmill lineage raw_orders --downstream --format mermaid
   pgmill lineage raw_orders --format dot | dot -Tsvg > lineage.svg
 
-Edges of every enabled job, and dependencies that hold everywhere.";
+Reads the edges of every enabled job, and the dependencies that apply to every job.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// Files that end in .toml or .sql, or folders of such
+    /// Files that end in .toml or .sql, or folders of such files
     #[arg(value_name = "FILE|DIR", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Disable every job, and remove every schedule from files, that none of the files declares
+    /// Disable jobs, and remove schedules of earlier files, that these files do not declare
     #[arg(long)]
     pub(crate) prune: bool,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobVerb {
-    /// List jobs and their newest runs
+    /// List jobs with their latest runs
     #[command(after_help = "Examples:\n  pgmill job list\n  \
                             pgmill job list --json | jq '.[] | select(.enabled) | .name'")]
     List,
-    /// What a run of these jobs, merged, would do: its tasks in an order in which they could run
+    /// Show the tasks that one run of these jobs would have, in an order in which they could run
     #[command(after_help = "\
 Examples:
   pgmill job show daily
   pgmill job show daily,sunday --json
 
-A task that several jobs have is in once, as the one says that gives it the highest priority.")]
+A task that several jobs declare is included once, from the job that gives it the highest
+priority.")]
     Show {
-        /// Names of jobs, in any case
+        /// Job names, case-insensitive
         #[arg(value_name = "NAME[,NAME…]", required = true, value_delimiter = ',')]
         names: Vec<String>,
     },
-    /// Let a job start runs again
+    /// Enable a job: it can start runs again
     #[command(after_help = "Examples:\n  pgmill job enable daily")]
     Enable(JobName),
-    /// Let a job start no runs; those that go on are not touched
+    /// Disable a job: it starts no runs; runs in progress continue
     #[command(after_help = "Examples:\n  pgmill job disable daily --dry-run")]
     Disable(JobName),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct JobName {
-    /// The job, in any case
+    /// Job name, case-insensitive
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DependencyVerb {
-    /// List dependencies that hold in every job
+    /// List dependencies that apply to every job
     #[command(after_help = "Examples:\n  pgmill dependency list")]
     List,
-    /// In every run that has both tasks, let one wait for the other
+    /// Add a dependency: in every run that has both tasks, CHILD waits for PARENT
     #[command(after_help = "\
 Examples:
   pgmill dependency add mart_orders vault_orders
   pgmill dependency add alert_orders vault_orders --expected failed --dry-run
 
-Runs that have been started stay as they are.")]
+Runs that have already started do not change.")]
     Add(DependencyArgs),
-    /// Let it wait no longer; what a job says itself stays
+    /// Remove a dependency; edges that a job declares itself stay
     #[command(after_help = "Examples:\n  pgmill dependency remove mart_orders vault_orders")]
     Remove(DependencyPair),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DependencyPair {
-    /// The task that waits
+    /// Task that waits
     #[arg(value_parser = label)]
     pub(crate) child: String,
-    /// The task that it waits for
+    /// Task that CHILD waits for
     #[arg(value_parser = label)]
     pub(crate) parent: String,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -113,35 +115,41 @@ pub(crate) struct DependencyPair {
 pub(crate) struct DependencyArgs {
     #[command(flatten)]
     pub(crate) pair: DependencyPair,
-    /// How the parent is expected to end
+    /// Outcome of PARENT that starts CHILD
     #[arg(long, value_name = "OUTCOME", default_value = "succeeded")]
     #[arg(value_parser = enum_value::<Expected>(Expected::ALL.iter().map(|it| it.as_str())))]
     pub(crate) expected: Expected,
 }
 
-/// How a graph is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// Output format of a graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GraphFormat {
+    #[default]
     /// Indented lines
     Text,
-    /// A flowchart for Mermaid
+    /// Mermaid flowchart
     Mermaid,
-    /// A digraph for Graphviz
+    /// Graphviz digraph
     Dot,
+}
+
+/// The name of the default format. `lineage` keeps an option, to refuse `--json --format`.
+fn default_format() -> String {
+    let value = GraphFormat::default().to_possible_value();
+    value.map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LineageArgs {
-    /// The task's name
+    /// Task name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Only what leads to it
+    /// Upstream tasks only
     #[arg(long)]
     pub(crate) upstream: bool,
-    /// Only what follows from it
+    /// Downstream tasks only
     #[arg(long)]
     pub(crate) downstream: bool,
-    /// How to draw it [default: text]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help = format!("Output format [default: {}]", default_format()))]
     pub(crate) format: Option<GraphFormat>,
 }

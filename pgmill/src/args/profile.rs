@@ -1,4 +1,4 @@
-//! The command line of profiles.
+//! Arguments of `pgmill profile`.
 
 use clap::Subcommand;
 use terminal::label;
@@ -8,51 +8,51 @@ pub(crate) enum ProfileVerb {
     /// List profiles
     #[command(after_help = "Examples:\n  pgmill profile list")]
     List,
-    /// Make a profile, or change what is given of one
+    /// Create a profile, or change the given settings of an existing one
     #[command(after_help = "\
 Examples:
   pgmill profile set etl --allow loaders,nightly
-  pgmill profile set etl --allow ''                  nobody may enqueue tasks for it
+  pgmill profile set etl --allow ''                  no role may use it
 
-Members of these roles may then say `enqueue --run-as etl`. The connection stands in the configuration
-of workers, as [run_as.etl]. Only the owner of the queue (mill_owner, superusers) may do this.")]
+Members of the allowed roles may use `enqueue --run-as etl`. The connection of a profile is in the
+configuration of the workers, as [run_as.etl]. Requires membership in mill_owner, or a superuser.")]
     Set(ProfileArgs),
-    /// Remove a profile that no live task and no job uses
+    /// Remove a profile that neither a live task nor a job uses
     #[command(after_help = "Examples:\n  pgmill profile remove etl")]
     Remove(ProfileName),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProfileName {
-    /// The profile
+    /// Profile name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProfileArgs {
-    /// The profile
+    /// Profile name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Roles whose members may have tasks run as it, separated by commas
+    /// Roles whose members may run tasks as this profile, separated by commas
     #[arg(long, value_name = "ROLES", value_parser = roles)]
     pub(crate) allow: Option<Roles>,
-    /// For people
+    /// Free-text description
     #[arg(long)]
     pub(crate) description: Option<String>,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// Names of roles, maybe none.
+/// Names of roles; may be empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Roles(pub(crate) Vec<String>);
 
-#[expect(clippy::unnecessary_wraps, reason = "what clap takes")]
+#[expect(clippy::unnecessary_wraps, reason = "signature of a clap value parser")]
 fn roles(text: &str) -> Result<Roles, String> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     Ok(Roles(names.map(str::to_owned).collect()))

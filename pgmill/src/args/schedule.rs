@@ -1,4 +1,4 @@
-//! The command line of schedules.
+//! Arguments of `pgmill schedule`.
 
 use std::time::Duration;
 
@@ -8,17 +8,21 @@ use queue::run::RunState;
 use schedule::enums::{Event, Overlap};
 use terminal::label;
 
-use super::{DryRun, duration, enum_value, limit};
+use super::{DryRun, FILTERS, duration, enum_value, limit};
+
+const OVERRIDES: &str = "Overrides";
+const DEFINITION: &str = "Definition";
 
 const SYNC_HELP: &str = "\
 Examples:
   pgmill schedule sync --dry-run
   pgmill schedule sync
 
-Comments such as COMMENT ON PROCEDURE nightly() IS 'Cleans up. @daily(03:15) @retry(max_attempts: 3)' are
-all that a schedule takes: docs/schedules.md. Workers do the same when they start. An error is shown with
-its place and disables the schedule that it is in; exit code 1 if there is one. What is declared no more
-is disabled, nothing is deleted.";
+A comment on a procedure declares a schedule: docs/schedules.md. For example
+  COMMENT ON PROCEDURE nightly() IS 'Cleans up. @daily(03:15) @retry(max_attempts: 3)';
+Workers synchronize schedules when they start. An error in an annotation is reported with its
+position and disables its schedule; the exit code is then 1. A schedule that is no longer declared
+is disabled, not deleted.";
 
 const SET_HELP: &str = "\
 Examples:
@@ -29,85 +33,86 @@ Examples:
   pgmill schedule set orders --timing 'trigger(table: staging.orders, rows: 500)' --job orders
   pgmill schedule set orders --timing manual
 
---max-attempts, --retry-interval and --jitter are yours: no declaration changes them. The rest belongs to the
-declaration; here it can be changed only of schedules that are declared here.";
+The overrides --max-attempts, --retry-interval and --jitter take precedence over the declaration and
+stay when it changes; the value \"declared\" removes an override. The definition of a schedule can
+be changed here only if it was declared here, not in a file or a comment.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleVerb {
-    /// List schedules: when each fires next, and how its last run ended
+    /// List schedules with their next fire and the outcome of their last run
     #[command(after_help = "Examples:\n  pgmill schedule list\n  \
                             pgmill schedule list --json | jq '.schedules[] | select(.last_state == \"failed\") | .name'")]
     List,
-    /// Everything about one schedule: in words, its next fires, its last runs and events
+    /// Show one schedule: its timing in words, next fires, last runs and events
     #[command(after_help = "Examples:\n  pgmill schedule show nightly")]
     Show(ScheduleOf),
-    /// The next fires of a schedule, or of a timing that is none yet
+    /// Show the next fires of a schedule, or of a timing expression not yet in use
     #[command(after_help = "\
 Examples:
   pgmill schedule next nightly
   pgmill schedule next --timing 'nth(last, fri, 18:00, zone: America/New_York)' --count 12")]
     Next(ScheduleNext),
-    /// Let a schedule fire again, from now on
+    /// Enable a schedule: it fires again from now on
     #[command(after_help = "Examples:\n  pgmill schedule enable nightly")]
     Enable(ScheduleName),
-    /// Let a schedule fire no more; a run that goes on is not touched
+    /// Disable a schedule: it no longer fires; a run in progress continues
     #[command(after_help = "Examples:\n  pgmill schedule disable nightly --dry-run")]
     Disable(ScheduleName),
-    /// Set what is yours, or declare a schedule
+    /// Override settings, or define a schedule
     #[command(after_help = SET_HELP)]
     Set(ScheduleSet),
-    /// Remove a schedule that was declared here or in a file; its history stays
+    /// Remove a schedule that was declared here or in a file; its history is kept
     #[command(after_help = "Examples:\n  pgmill schedule remove purge --dry-run")]
     Remove(ScheduleName),
-    /// Synchronize schedules with the comments of procedures
+    /// Synchronize schedules with the annotations in the comments of procedures
     #[command(after_help = SYNC_HELP)]
     Sync(DryRun),
-    /// Start a run now; the timing goes on as if nothing had happened
+    /// Start a run now; the regular timing does not change
     #[command(after_help = "\
 Examples:
   pgmill schedule run-now nightly
-  pgmill schedule run-now nightly --force     beside a run that goes on
-  pgmill run cancel 12 --kill                 stops it, wherever it runs")]
+  pgmill schedule run-now nightly --force     even if a run is in progress
+  pgmill run cancel 12 --kill                 cancels the run and its running tasks")]
     RunNow(ScheduleRunNow),
-    /// Whether it would fire now, and why or why not; fires nothing
+    /// Show whether a schedule would fire now, and why or why not; fires nothing
     #[command(after_help = "\
 Examples:
   pgmill schedule test staging_orders
   pgmill schedule test staging_orders --json | jq .would_fire
 
-By the rules of the ticks, in a transaction that reads only. What triggers it is measured with your
-rights; workers measure with those of the login that tasks run as.")]
+Applies the rules of the scheduler in a read-only transaction. Triggers are probed with your
+privileges; workers probe with those of the login that tasks run as.")]
     Test(ScheduleOf),
-    /// Runs that schedules have fired, the newest first
+    /// List runs fired by schedules, newest first
     #[command(after_help = "\
 Examples:
   pgmill schedule history
   pgmill schedule history nightly --state failed --since '30 days'
   pgmill schedule history nightly --from 2026-11-01T00:00:00Z --to 2026-11-08T00:00:00Z
-  pgmill schedule history --limit 50 --before 4711     the next page")]
+  pgmill schedule history --limit 50 --before 4711     next page")]
     History(ScheduleHistory),
-    /// What happened to schedules, the newest first
+    /// List events of schedules, newest first
     #[command(after_help = "\
 Examples:
   pgmill schedule log
   pgmill schedule log nightly --event skipped
-  pgmill schedule log --limit 50 --before 4711         the next page")]
+  pgmill schedule log --limit 50 --before 4711         next page")]
     Log(ScheduleLog),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScheduleOf {
-    /// The schedule
+    /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScheduleName {
-    /// The schedule
+    /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -115,13 +120,13 @@ pub(crate) struct ScheduleName {
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["name", "timing"]))]
 pub(crate) struct ScheduleNext {
-    /// The schedule
+    /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
-    /// A cadence, as daily(03:15)
+    /// Cadence, for example daily(03:15)
     #[arg(long)]
     pub(crate) timing: Option<String>,
-    /// How many
+    /// Number of fires
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) count: u16,
@@ -133,103 +138,112 @@ pub(crate) struct ScheduleNext {
     "max_lateness", "description",
 ]))]
 pub(crate) struct ScheduleSet {
-    /// The schedule
+    /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Attempts of its tasks, in total; "declared": as they are declared
-    #[arg(long, alias = "attempts", value_name = "N", value_parser = or_declared(max_attempts))]
+    /// Maximum attempts of each task
+    #[arg(long, alias = "attempts", value_name = "N|declared", value_parser = or_declared(max_attempts))]
+    #[arg(help_heading = OVERRIDES)]
     pub(crate) max_attempts: Option<OrDeclared<u16>>,
     /// The same, without the first attempt
     #[arg(long, hide = true, value_name = "N", conflicts_with = "max_attempts")]
     #[arg(value_parser = or_declared(max_retries))]
     pub(crate) max_retries: Option<OrDeclared<u16>>,
-    /// Wait before another attempt; "declared": as it is declared
-    #[arg(long, value_name = "DURATION", value_parser = or_declared(duration))]
+    /// Wait before the second attempt
+    #[arg(long, value_name = "DURATION|declared", value_parser = or_declared(duration))]
+    #[arg(help_heading = OVERRIDES)]
     pub(crate) retry_interval: Option<OrDeclared<Duration>>,
-    /// Fire up to so much later; "declared": as it is declared
-    #[arg(long, value_name = "DURATION", value_parser = or_declared(jitter))]
+    /// Maximum random delay of a fire
+    #[arg(long, value_name = "DURATION|declared", value_parser = or_declared(jitter))]
+    #[arg(help_heading = OVERRIDES)]
     pub(crate) jitter: Option<OrDeclared<Duration>>,
-    /// When it fires: manual, a cadence as daily(03:15), or trigger(…)
-    #[arg(long)]
+    /// Timing: manual, a cadence such as daily(03:15), or trigger(…)
+    #[arg(long, help_heading = DEFINITION)]
     pub(crate) timing: Option<String>,
-    /// What it runs: one statement
-    #[arg(long, value_name = "SQL", conflicts_with = "jobs")]
+    /// Statement to run
+    #[arg(long, value_name = "SQL", conflicts_with = "jobs", help_heading = DEFINITION)]
     pub(crate) statement: Option<String>,
-    /// What it runs: jobs, separated by commas
-    #[arg(long = "job", value_name = "NAMES", value_delimiter = ',')]
+    /// Jobs to run, separated by commas
+    #[arg(long = "job", value_name = "NAMES", value_delimiter = ',', help_heading = DEFINITION)]
     pub(crate) jobs: Option<Vec<String>>,
-    /// What becomes of a fire while a run of it goes on
+    /// Policy for a fire while a run is in progress
     #[arg(long, value_parser = enum_value::<Overlap>(Overlap::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = DEFINITION)]
     pub(crate) overlap: Option<Overlap>,
-    /// Of fires that nobody made in time, how many are made late
+    /// Number of missed runs to catch up
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
+    #[arg(help_heading = DEFINITION)]
     pub(crate) catch_up: Option<u16>,
-    /// A fire that is later is not made
+    /// Skip a run that is later than this
     #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
+    #[arg(help_heading = DEFINITION)]
     pub(crate) max_lateness: Option<Duration>,
-    /// For people
-    #[arg(long)]
+    /// Free-text description
+    #[arg(long, help_heading = DEFINITION)]
     pub(crate) description: Option<String>,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScheduleRunNow {
-    /// The schedule
+    /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Beside a run that goes on
+    /// Start even if a run is in progress
     #[arg(long)]
     pub(crate) force: bool,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScheduleHistory {
-    /// Of this schedule
+    /// Schedule name [default: all schedules]
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
-    /// Runs in this state
+    /// Runs in this state only
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<RunState>,
-    /// Begun at most this long ago: 90s, "1h 30m", "2 days"
+    /// Runs that started within this duration only: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
+    #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
-    /// Begun from this instant on
-    #[arg(long, value_name = "TIMESTAMP")]
+    /// Runs that started at this time or later only
+    #[arg(long, value_name = "TIMESTAMP", help_heading = FILTERS)]
     pub(crate) from: Option<Timestamp>,
-    /// Begun before this instant
-    #[arg(long, value_name = "TIMESTAMP")]
+    /// Runs that started before this time only
+    #[arg(long, value_name = "TIMESTAMP", help_heading = FILTERS)]
     pub(crate) to: Option<Timestamp>,
-    /// Older than this run
-    #[arg(long, value_name = "RUN")]
+    /// Runs older than this run only
+    #[arg(long, value_name = "RUN", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = limit())]
     pub(crate) limit: i64,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScheduleLog {
-    /// Of this schedule
+    /// Schedule name [default: all schedules]
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
-    /// Of this kind
+    /// Events of this kind only
     #[arg(long, value_parser = enum_value::<Event>(Event::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = FILTERS)]
     pub(crate) event: Option<Event>,
-    /// Older than this event
-    #[arg(long, value_name = "ID")]
+    /// Events older than this event only
+    #[arg(long, value_name = "ID", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
     pub(crate) limit: i64,
 }
 
-/// A person's own value, or none.
+/// The value of an override, or its removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrDeclared<T> {
     Own(T),
@@ -237,7 +251,7 @@ pub(crate) enum OrDeclared<T> {
 }
 
 impl<T> OrDeclared<T> {
-    /// `None`: as it is declared.
+    /// The value of the override. `None`: the declared value applies.
     pub(crate) fn own(&self) -> Option<&T> {
         match self {
             Self::Own(value) => Some(value),
@@ -255,15 +269,15 @@ fn or_declared<T: Clone + Send + Sync + 'static>(
     }
 }
 
-/// By how much fires may be spread, as the schema has it.
+/// Parses the jitter of a schedule: at most one day, as in the schema.
 pub(crate) fn jitter(text: &str) -> Result<Duration, String> {
     let found = Some(duration(text)?).filter(|span| *span <= Duration::from_secs(86_400));
-    found.ok_or_else(|| "fires are spread over at most a day".to_owned())
+    found.ok_or_else(|| "must be at most 1 day".to_owned())
 }
 
 fn max_lateness(text: &str) -> Result<Duration, String> {
     let found = Some(duration(text)?).filter(|span| *span <= Duration::from_secs(365 * 86_400));
-    found.ok_or_else(|| "it is at most 365 days".to_owned())
+    found.ok_or_else(|| "must be at most 365 days".to_owned())
 }
 
 /// As attempts in all.
@@ -275,5 +289,5 @@ fn max_retries(text: &str) -> Result<u16, String> {
 
 fn max_attempts(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
-    number.ok_or_else(|| "write a number from 1 to 10000, or declared".to_owned())
+    number.ok_or_else(|| "expected a number from 1 to 10000, or \"declared\"".to_owned())
 }

@@ -1,15 +1,15 @@
-//! The command line of tasks.
+//! Arguments of `pgmill task`.
 
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
 use queue::{Outcome, State, TaskId};
 
-use super::{duration, enum_value, limit, task_id};
+use super::{FILTERS, duration, enum_value, limit, since_help, task_id};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskVerb {
-    /// List live tasks, or finished ones, the newest first
+    /// List live or finished tasks, newest first
     #[command(after_help = "\
 Examples:
   pgmill task list
@@ -17,27 +17,27 @@ Examples:
   pgmill task list --outcome failed --since 2h
   pgmill task list --finished --json | jq '.[].task_id'")]
     List(TaskList),
-    /// Everything about one task: options, state, attempts, errors, notices, first rows
+    /// Show one task: options, state, attempts, errors, notices, first rows
     #[command(
         after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json\n  \
                             pgmill task show 4711 --plan"
     )]
     Show {
-        /// The task's id
+        /// Task id
         #[arg(value_parser = task_id, allow_negative_numbers = true)]
         id: TaskId,
-        /// The plan of its last attempt that has one: of tasks enqueued with --explain
+        /// Show the latest saved plan of a task enqueued with --explain
         #[arg(long)]
         plan: bool,
     },
-    /// Cancel tasks: one that waits ends at once, one that runs is stopped by its worker
+    /// Cancel tasks: waiting tasks at once, running tasks through their workers
     #[command(after_help = "\
 Examples:
   pgmill task cancel 4711 4712
   pgmill task cancel --queue etl --state pending --dry-run
   pgmill task cancel --name 'load_*' --yes")]
     Cancel(CancelArgs),
-    /// Run finished tasks again under their ids, with all their attempts; scheduled ones at once
+    /// Run finished tasks again under their ids with all their attempts; run scheduled tasks now
     #[command(after_help = "\
 Examples:
   pgmill task retry 4711
@@ -49,38 +49,39 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskList {
-    /// Live tasks in this state
+    /// Live tasks in this state only
     #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<State>,
-    /// Finished tasks that ended so
+    /// Finished tasks with this outcome only
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
-    #[arg(conflicts_with = "state")]
+    #[arg(conflicts_with = "state", help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
-    /// Finished tasks, whatever their outcome
-    #[arg(long, conflicts_with = "state")]
+    /// Finished tasks of any outcome, instead of live tasks
+    #[arg(long, conflicts_with = "state", help_heading = FILTERS)]
     pub(crate) finished: bool,
-    /// Of this queue
-    #[arg(long)]
+    /// Tasks of this queue only
+    #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// With such a name: * stands for any characters, ? for one
-    #[arg(long, value_name = "PATTERN")]
+    /// Tasks with a matching name only: * matches any characters, ? a single one
+    #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
-    /// Enqueued, or finished, at most this long ago: 90s, "1h 30m", "2 days" [default for finished
-    /// ones: 1 day]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
+    #[arg(help = since_help("Tasks enqueued, or finished, within this duration only",
+        " for finished tasks"))]
     pub(crate) since: Option<Duration>,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
     pub(crate) limit: i64,
 }
 
-/// How to do something to many tasks.
+/// Options of actions on many tasks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BulkFlags {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Say what would happen, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -89,21 +90,22 @@ pub(crate) struct BulkFlags {
 #[command(group = ArgGroup::new("which").required(true).multiple(true)
     .args(["ids", "state", "queue", "name", "since"]))]
 pub(crate) struct CancelArgs {
-    /// Ids of tasks
+    /// Task ids
     #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
     #[arg(conflicts_with_all = ["state", "queue", "name", "since"])]
     pub(crate) ids: Vec<TaskId>,
-    /// Every live task in this state
+    /// Live tasks in this state
     #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<State>,
-    /// Every live task of this queue
-    #[arg(long)]
+    /// Live tasks of this queue
+    #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Every live task with such a name: * stands for any characters, ? for one
-    #[arg(long, value_name = "PATTERN")]
+    /// Live tasks with a matching name: * matches any characters, ? a single one
+    #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
-    /// Every live task enqueued at most this long ago
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// Live tasks enqueued within this duration: 90s, "1h 30m", "2 days"
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
     pub(crate) flags: BulkFlags,
@@ -113,27 +115,29 @@ pub(crate) struct CancelArgs {
 #[command(group = ArgGroup::new("which").required(true).multiple(true)
     .args(["ids", "outcome", "sqlstate"]))]
 pub(crate) struct RetryArgs {
-    /// Ids of tasks
+    /// Task ids
     #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
     #[arg(conflicts_with_all = ["outcome", "sqlstate", "queue", "name", "since"])]
     pub(crate) ids: Vec<TaskId>,
-    /// Every finished task that ended so
+    /// Finished tasks with this outcome
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
-    /// Every task that failed with this code; with --outcome, of these only those with it
-    #[arg(long, value_name = "CODE")]
+    /// Tasks whose final attempt has this SQLSTATE [default outcome: failed]
+    #[arg(long, value_name = "CODE", help_heading = FILTERS)]
     pub(crate) sqlstate: Option<String>,
-    /// Of these, only those with such a message, as pgmill failures tells it
-    #[arg(long, value_name = "TEXT", requires = "sqlstate")]
+    /// Tasks with this message only, as printed by pgmill failures
+    #[arg(long, value_name = "TEXT", requires = "sqlstate", help_heading = FILTERS)]
     pub(crate) message: Option<String>,
-    /// Of these, only those of this queue
-    #[arg(long, conflicts_with = "ids")]
+    /// Tasks of this queue only
+    #[arg(long, conflicts_with = "ids", help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Of these, only those with such a name: * stands for any characters, ? for one
-    #[arg(long, value_name = "PATTERN", conflicts_with = "ids")]
+    /// Tasks with a matching name only: * matches any characters, ? a single one
+    #[arg(long, value_name = "PATTERN", conflicts_with = "ids", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
-    /// Of these, only those that ended at most this long ago [default: 1 day]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ids")]
+    #[arg(help = since_help("Tasks that ended within this duration only", ""))]
+    #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
     pub(crate) flags: BulkFlags,

@@ -1,4 +1,4 @@
-//! What all files together must be: one job and one schedule of a name, known parents, no circles.
+//! Checks all files together: unique jobs and schedules, known parents, no dependency cycles.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,16 @@ use crate::failure::Failure;
 use crate::source::{Source, ValidationError};
 use crate::topology;
 
-/// Looks for what the files alone show to be wrong; the database sees the rest.
+/// Checks the files without the database, which does the remaining checks.
 ///
 /// # Errors
-/// The first mistake, with its place.
+/// Returns the first error with its location.
 pub(crate) fn check(files: &[(&Source, &JobFile)]) -> Result<(), Failure> {
     let mut places: BTreeMap<String, String> = BTreeMap::new();
     for (source, file) in files {
         for job in &file.jobs {
             if let Some(first) = places.insert(job.name.to_lowercase(), source.location(job.at)) {
-                let message =
-                    format!("job \"{}\" is declared twice: the first time at {first}", job.name);
+                let message = format!("job \"{}\" is already declared at {first}", job.name);
                 return Err(source.to_failure(ValidationError::new(job.at, message)));
             }
             check_parents(job).map_err(|error| source.to_failure(error))?;
@@ -37,7 +36,7 @@ pub(crate) fn check(files: &[(&Source, &JobFile)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `jobs`: places of jobs by their names in lower case.
+/// Checks that schedules are unique. `jobs` has the locations of jobs by lower-case name.
 fn check_unique_schedules(
     files: &[(&Source, &JobFile)],
     jobs: &BTreeMap<String, String>,
@@ -47,13 +46,13 @@ fn check_unique_schedules(
         for it in &file.schedules {
             let wrong = |message| Err(source.to_failure(ValidationError::new(it.at, message)));
             if let Some(first) = places.insert(&it.name, source.location(it.at)) {
-                let message = "is declared twice: the first time at";
+                let message = "is already declared at";
                 return wrong(format!("schedule \"{}\" {message} {first}", it.name));
             }
-            // A schedule of a statement has a job of its own name.
+            // A schedule with a statement owns a job with its own name.
             let job = jobs.get(&it.name.to_lowercase());
             if let Some(job) = job.filter(|_| it.document.get("statement").is_some()) {
-                let message = "has a statement, and there is a job of that name at";
+                let message = "has a statement, and a job has the same name at";
                 return wrong(format!("schedule \"{}\" {message} {job}", it.name));
             }
         }
@@ -66,18 +65,18 @@ fn check_parents(job: &Job) -> Result<(), ValidationError> {
         for parent in &task.parents {
             if !job.tasks.iter().any(|known| known.name == parent.name) {
                 let message = format!(
-                    "task \"{}\" of job \"{}\" waits for \"{}\", which is no task of it",
+                    "task \"{}\" of job \"{}\" waits for \"{}\", which is not a task of this job",
                     task.name, job.name, parent.name
                 );
                 return Err(ValidationError::new(parent.at, message)
-                    .hint("Between tasks of different jobs: a [[dependency]]."));
+                    .hint("For tasks of different jobs, use a [[dependency]]."));
             }
         }
     }
     Ok(())
 }
 
-/// The dependency with which a circle closes is told.
+/// Reports the dependency that completes a cycle.
 fn check_dependency_cycles(everywhere: &[(&Source, &Dependency)]) -> Result<(), Failure> {
     let mut edges: Vec<(&str, &str)> = Vec::new();
     let all: Vec<(&str, &str)> = everywhere.iter().map(|(_, it)| edge(it)).collect();
@@ -87,7 +86,7 @@ fn check_dependency_cycles(everywhere: &[(&Source, &Dependency)]) -> Result<(), 
     for (source, dependency) in everywhere {
         edges.push(edge(dependency));
         if let Err(path) = topology::levels(ends(&edges), &edges) {
-            let message = format!("the tasks would wait for each other: {path}");
+            let message = format!("dependency cycle: {path}");
             return Err(source.to_failure(ValidationError::new(dependency.at, message)));
         }
     }
@@ -114,7 +113,7 @@ fn check_job_cycle(
     let names = job.tasks.iter().map(|task| task.name.as_str());
     topology::levels(names, &edges).map(|_| ()).map_err(|path| {
         let first = path.split(" > ").next();
-        let message = format!("tasks of job \"{}\" wait for each other: {path}", job.name);
+        let message = format!("dependency cycle in job \"{}\": {path}", job.name);
         ValidationError::new(job.offset_of_task(first), message)
     })
 }

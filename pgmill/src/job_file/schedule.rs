@@ -1,4 +1,4 @@
-//! A schedule as a TOML file declares it.
+//! Parses schedules from TOML files.
 
 use std::path::PathBuf;
 
@@ -28,19 +28,19 @@ const SCHEDULE_KEYS: [&str; 13] = [
     "jitter",
 ];
 
-/// What a job says itself, like [`TASK_OPTION_KEYS`].
+/// Keys of a statement that a schedule of jobs cannot have, in addition to [`TASK_OPTION_KEYS`].
 const STATEMENT_KEYS: [&str; 4] = ["statement", "statement_file", "description", "category"];
 
-/// A schedule, and where it stands.
+/// A schedule, and its offset in the file.
 pub(crate) struct Schedule {
     pub(crate) name: String,
     pub(crate) at: usize,
-    /// For `schedule::declare::put`.
+    /// The argument of `schedule::declare::put`.
     pub(crate) document: Value,
 }
 
 impl Reader<'_> {
-    /// The schedule, and the file that its statement comes from if that is another one.
+    /// Parses a schedule; returns also its `statement_file` if it has one.
     pub(super) fn schedule(
         &self,
         key: &Key<'_>,
@@ -68,7 +68,7 @@ impl Reader<'_> {
                 let options = TASK_OPTION_KEYS.into_iter().chain(MAX_ATTEMPTS_ALIASES);
                 let stray = STATEMENT_KEYS.into_iter().chain(options);
                 if let Some(key) = stray.into_iter().find(|key| section.get(key).is_some()) {
-                    let wrong = format!("{key} is of a statement, and it runs a job");
+                    let wrong = format!("{key} is an option of a statement, not of jobs");
                     return Err(section.error_at(section.offset_of(key), wrong));
                 }
                 document.insert("jobs".to_owned(), jobs);
@@ -92,9 +92,9 @@ impl Reader<'_> {
 fn timing(file: &str, section: &Section<'_>) -> Result<String, ValidationError> {
     let at = section.offset_of("timing");
     let Some(text) = section.text("timing")? else {
-        return Err(section
-            .error_at(at, "no timing")
-            .hint("As timing = \"daily(03:15)\"; manual, to start it by hand only."));
+        return Err(section.error_at(at, "missing timing").hint(
+            "For example timing = \"daily(03:15)\", or \"manual\" to start it manually only.",
+        ));
     };
     match Timing::parse(&text) {
         Ok(timing) => Ok(timing.to_string()),
@@ -106,7 +106,7 @@ fn timing(file: &str, section: &Section<'_>) -> Result<String, ValidationError> 
     }
 }
 
-/// The byte of the file where a character of a string stands, by the string's first quote.
+/// Returns the byte offset in the file of a character of a string that starts at byte `start`.
 fn offset_in_string(file: &str, start: usize, character: usize) -> usize {
     let written = file.get(start..).unwrap_or_default();
     let long = ["\"\"\"", "'''"].into_iter().find(|quotes| written.starts_with(quotes));
@@ -125,7 +125,7 @@ fn offset_in_string(file: &str, start: usize, character: usize) -> usize {
     start + at
 }
 
-/// The bytes of an escape, backslash included.
+/// Returns the length of an escape sequence in bytes, including the backslash.
 fn escape_length(written: &str) -> usize {
     let long = match written.as_bytes().get(1) {
         Some(b'x') => 4,
@@ -140,7 +140,9 @@ fn jobs(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
     if let Some(job) = section.label("job")? {
         return match section.get("jobs") {
             None => Ok(Some(json!([job]))),
-            Some(_) => Err(section.error_at(section.offset_of("jobs"), "both job and jobs")),
+            Some(_) => {
+                Err(section.error_at(section.offset_of("jobs"), "job and jobs exclude each other"))
+            }
         };
     }
     if section.get("jobs").is_none() {
@@ -148,20 +150,20 @@ fn jobs(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
     }
     let name = |value: &Spanned<DeValue<'_>>| match value.get_ref().as_str() {
         Some(name) => Ok(json!(name)),
-        None => Err(section.error_at(value.span().start, "jobs are named by strings")),
+        None => Err(section.error_at(value.span().start, "jobs must be strings")),
     };
     let names = section.array("jobs")?.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
     if names.is_empty() {
-        return Err(section.error_at(section.offset_of("jobs"), "jobs is empty"));
+        return Err(section.error_at(section.offset_of("jobs"), "jobs must not be empty"));
     }
     Ok(Some(Value::Array(names)))
 }
 
-/// Values of `{ param = "…" }` of the jobs' tasks.
+/// Parses the values for `{ param = "…" }` in the tasks of the jobs.
 fn named_params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
     let Some(value) = section.get("params") else { return Ok(None) };
     if value.get_ref().as_table().is_none() {
-        let wrong = "params of a job are a table: params = { day = \"2026-12-01\" }";
+        let wrong = "params of a job must be a table, for example { day = \"2026-12-01\" }";
         return Err(section.error_at(value.span().start, wrong));
     }
     json_value(section, value).map(Some)
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_character_of_a_string_is_found_where_it_is_written() {
+    fn the_offset_of_a_character_of_a_string_is_found() {
         for file in [
             r#"x = "a ä?""#,
             r#"x = 'a ä?'"#,

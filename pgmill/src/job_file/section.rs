@@ -1,4 +1,4 @@
-//! A table of a TOML file, read key by key; whatever is wrong is told with its place.
+//! Reads a table of a TOML file key by key, and reports errors with their location.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -13,12 +13,12 @@ use toml::de::{DeTable, DeValue};
 use crate::args::{duration, jitter};
 use crate::source::ValidationError;
 
-/// The longest interval or timeout.
+/// The longest interval or timeout, as in the schema.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
 
-/// A table, whose it is, and where.
+/// A table with its context for messages and its offset.
 pub(super) struct Section<'a> {
     pub(super) context: String,
     at: usize,
@@ -30,8 +30,10 @@ impl<'a> Section<'a> {
         Self { context: context.into(), at, table }
     }
 
+    /// Returns the section of a value.
+    ///
     /// # Errors
-    /// The value is no table.
+    /// Fails if the value is not a table.
     pub(super) fn of(
         context: String,
         at: usize,
@@ -50,13 +52,15 @@ impl<'a> Section<'a> {
         ValidationError::new(at, format!("{}: {}", self.context, message.as_ref()))
     }
 
-    /// The same mistake, of this table and at this place.
+    /// Returns the error with the context of this table, at the given offset.
     pub(super) fn wrap_error(&self, at: usize, error: ValidationError) -> ValidationError {
         ValidationError { hint: error.hint, ..self.error_at(at, error.message) }
     }
 
+    /// Checks that the table has only known keys.
+    ///
     /// # Errors
-    /// It has another key; the first in the file is told.
+    /// Returns the first unknown key in the file.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
         self.only_with_aliases(known, &[])
     }
@@ -73,7 +77,7 @@ impl<'a> Section<'a> {
             None => Ok(()),
             Some(key) => Err(self
                 .error_at(key.span().start, format!("unknown key \"{}\"", key.get_ref()))
-                .hint(format!("It can have {}.", known.join(", ")))),
+                .hint(format!("Known keys: {}.", known.join(", ")))),
         }
     }
 
@@ -81,7 +85,7 @@ impl<'a> Section<'a> {
         self.table.get(key)
     }
 
-    /// Where the value of a key stands; without it, where the table does.
+    /// Returns the offset of the value of a key, or of the table if the key is missing.
     pub(super) fn offset_of(&self, key: &str) -> usize {
         self.get(key).map_or(self.at, |value| value.span().start)
     }
@@ -116,7 +120,7 @@ impl<'a> Section<'a> {
         let text = self.value(key, "a string", |value| value.as_str().map(str::to_owned))?;
         match text {
             Some(text) if text.contains('\0') => {
-                Err(self.error_at(self.offset_of(key), format!("{key} holds a zero byte")))
+                Err(self.error_at(self.offset_of(key), format!("{key} contains a NUL byte")))
             }
             text => Ok(text),
         }
@@ -146,7 +150,7 @@ impl<'a> Section<'a> {
         key: &str,
         range: RangeInclusive<i64>,
     ) -> Result<Option<i64>, ValidationError> {
-        let Some(number) = self.value(key, "a whole number", DeValue::as_integer)? else {
+        let Some(number) = self.value(key, "an integer", DeValue::as_integer)? else {
             return Ok(None);
         };
         let number = i64::from_str_radix(number.as_str(), number.radix()).ok();
@@ -154,31 +158,31 @@ impl<'a> Section<'a> {
             Some(number) => Ok(Some(number)),
             None => Err(self.error_at(
                 self.offset_of(key),
-                format!("{key} is not between {} and {}", range.start(), range.end()),
+                format!("{key} must be from {} to {}", range.start(), range.end()),
             )),
         }
     }
 
-    /// A span of time as the server reads it.
+    /// Reads a duration, as text for the server.
     pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, ValidationError> {
         self.parsed(key, |text| {
             let span = duration(text)?;
             if span > LONGEST {
-                return Err("it is longer than 365 days".to_owned());
+                return Err("must be at most 365 days".to_owned());
             }
             if span.is_zero() && !zero {
-                return Err("it has no length".to_owned());
+                return Err("must be greater than zero".to_owned());
             }
             Ok(seconds(span))
         })
     }
 
-    /// By how much fires are spread.
+    /// Reads the jitter of a schedule.
     pub(super) fn jitter(&self, key: &str) -> Result<Option<String>, ValidationError> {
         self.parsed(key, |text| jitter(text).map(seconds))
     }
 
-    /// The elements of an array; none without the key.
+    /// Returns the elements of an array; empty if the key is missing.
     pub(super) fn array(
         &self,
         key: &str,
@@ -187,7 +191,8 @@ impl<'a> Section<'a> {
         Ok(array.map_or_else(Vec::new, |array| array.iter().collect()))
     }
 
-    /// The entries of a table of tables, in the order of the file; none without the key.
+    /// Returns the entries of a table of tables, in the order of the file; empty if the key is
+    /// missing.
     pub(super) fn tables(
         &self,
         key: &str,
@@ -199,8 +204,8 @@ impl<'a> Section<'a> {
         Ok(entries)
     }
 
-    /// Puts into a document what is there.
-    #[expect(clippy::unused_self, reason = "reads as part of the sentence")]
+    /// Adds a value to a document, if present.
+    #[expect(clippy::unused_self, reason = "consistent with the other methods")]
     pub(super) fn put(
         &self,
         document: &mut Map<String, Value>,
@@ -217,13 +222,13 @@ fn seconds(span: Duration) -> String {
     format!("{}.{:06} seconds", span.as_secs(), span.subsec_micros())
 }
 
-/// What a value is, with its article.
+/// Returns the type of a value with its article: `an integer`.
 pub(super) fn kind(value: &DeValue<'_>) -> String {
     let article = if value.is_integer() || value.is_array() { "an" } else { "a" };
     format!("{article} {}", value.type_str())
 }
 
-/// Where a key stands: the header, if it stands in one.
+/// Returns the offset of a key, or of the header that contains it.
 pub(super) fn start(text: &str, key: &Key<'_>) -> usize {
     let at = key.span().start;
     let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
@@ -231,18 +236,18 @@ pub(super) fn start(text: &str, key: &Key<'_>) -> usize {
     if text[line + indent..at].starts_with('[') { line + indent } else { at }
 }
 
-/// What the schema takes as the name of a job.
+/// Checks a job name by the rules of the schema.
 pub(super) fn job_name(name: &str) -> Result<String, String> {
-    terminal::label(name).map_err(|reason| format!("a job's name: {reason}"))?;
+    terminal::label(name).map_err(|reason| format!("job name: {reason}"))?;
     if name.contains(|c: char| c == ',' || c.is_control()) || name.trim() != name {
         return Err(format!(
-            "a job's name has no comma, no control characters and no blanks around it: {name:?}"
+            "job name {name:?} must have no comma, control characters or surrounding blanks"
         ));
     }
     Ok(name.to_owned())
 }
 
-/// A value of a parameter: dates and times become strings.
+/// Converts a parameter value to JSON; dates and times become strings.
 pub(super) fn json_value(
     section: &Section<'_>,
     value: &Spanned<DeValue<'_>>,
@@ -250,16 +255,16 @@ pub(super) fn json_value(
     let wrong = |what: &str| section.error_at(value.span().start, format!("params: {what}"));
     let number = |text: &str| text.parse::<Number>().map(Value::Number).ok();
     match value.get_ref() {
-        DeValue::String(text) if text.contains('\0') => Err(wrong("a string holds a zero byte")),
+        DeValue::String(text) if text.contains('\0') => Err(wrong("a string contains a NUL byte")),
         DeValue::String(text) => Ok(Value::String(text.to_string())),
         DeValue::Boolean(truth) => Ok(Value::Bool(*truth)),
         DeValue::Datetime(time) => Ok(Value::String(time.to_string())),
         DeValue::Integer(whole) => i128::from_str_radix(whole.as_str(), whole.radix())
             .ok()
             .and_then(|whole| number(&whole.to_string()))
-            .ok_or_else(|| wrong("a whole number is too large")),
+            .ok_or_else(|| wrong("an integer is too large")),
         DeValue::Float(float) => number(float.as_str().trim_start_matches('+'))
-            .ok_or_else(|| wrong("JSON has no infinity and no NaN: write it as a string")),
+            .ok_or_else(|| wrong("JSON has no infinity and no NaN; use a string")),
         DeValue::Array(array) => {
             let values = array.iter().map(|value| json_value(section, value));
             values.collect::<Result<_, _>>().map(Value::Array)

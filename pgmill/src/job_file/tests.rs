@@ -4,7 +4,7 @@ fn file(text: &str) -> Source {
     Source { path: "jobs/daily.toml".into(), text: text.to_owned() }
 }
 
-/// What is told about a file that is wrong, on its own.
+/// Returns the error message of a single file.
 fn error_of(text: &str) -> String {
     let source = file(text);
     match read(&source) {
@@ -55,7 +55,7 @@ expected = "failed"
 "#;
 
 #[test]
-fn every_key_gets_into_the_document() {
+fn every_key_is_in_the_document() {
     let source = file(WHOLE);
     let read = read(&source).map_err(|error| source.to_failure(error).to_string()).unwrap();
     check(&[(&source, &read)]).unwrap();
@@ -92,19 +92,22 @@ fn each_error_is_reported_with_its_location() {
     for (text, expected) in [
         ("[job.x", "jobs/daily.toml:1:7: "),
         ("[jobs.x]", "jobs/daily.toml:1:2: the file: unknown key \"jobs\""),
-        ("[job.\"a,b\"]", "jobs/daily.toml:1:1: a job's name has no comma"),
+        ("[job.\"a,b\"]", "jobs/daily.toml:1:1: job name \"a,b\" must have no comma"),
         ("job = 3", "jobs/daily.toml:1:7: the file: job is an integer, not a table"),
         ("[job.x]\npriorty = \"low\"", "jobs/daily.toml:2:1: job \"x\": unknown key \"priorty\""),
         (
             "[job.x]\npriority = \"urgent\"",
-            "jobs/daily.toml:2:12: job \"x\": priority: \"urgent\" is none of low,",
+            "jobs/daily.toml:2:12: job \"x\": priority: \"urgent\" is not one of low,",
         ),
-        ("[job.x.task.a]\n", "jobs/daily.toml:1:1: task \"a\" of job \"x\": no statement"),
-        ("[job.x.task]\n  a = {}\n", "jobs/daily.toml:2:3: task \"a\" of job \"x\": no statement"),
+        ("[job.x.task.a]\n", "jobs/daily.toml:1:1: task \"a\" of job \"x\": missing statement"),
+        (
+            "[job.x.task]\n  a = {}\n",
+            "jobs/daily.toml:2:3: task \"a\" of job \"x\": missing statement",
+        ),
         ("[job.x.task]\n  a = 1\n", "jobs/daily.toml:2:7: task \"a\" of job \"x\" is an integer"),
         (
             "[job.x.task.a]\nstatement = \"-- x\"\n",
-            "jobs/daily.toml:2:13: task \"a\" of job \"x\": the statement holds no SQL",
+            "jobs/daily.toml:2:13: task \"a\" of job \"x\": the statement has no SQL",
         ),
         (
             "[job.x.task.a]\nstatement = \"COMMIT\"\n",
@@ -124,47 +127,44 @@ fn each_error_is_reported_with_its_location() {
 fn each_error_in_a_task_is_reported_with_its_location() {
     const TASK: &str = "[job.x.task.a]\nstatement = \"SELECT 1\"\n";
     for (line, expected) in [
-        ("statement_file = \"b.sql\"", "3:18: task \"a\" of job \"x\": both a statement and"),
+        ("statement_file = \"b.sql\"", "3:18: task \"a\" of job \"x\": statement and"),
         ("statement = \"SELECT 2\"", "3:1: duplicate key"),
-        ("queue = \"a b\"", "3:9: task \"a\" of job \"x\": queue: a queue's name"),
+        ("queue = \"a b\"", "3:9: task \"a\" of job \"x\": queue: a queue name"),
         ("queue = 7", "3:9: task \"a\" of job \"x\": queue is an integer, not a string"),
-        ("mode = \"fast\"", "3:8: task \"a\" of job \"x\": mode: \"fast\" is none of"),
-        ("join = \"most\"", "3:8: task \"a\" of job \"x\": join: \"most\" is none of"),
-        ("backoff = \"x\"", "3:11: task \"a\" of job \"x\": backoff: \"x\" is none of"),
-        ("max_attempts = 0", "3:16: task \"a\" of job \"x\": max_attempts is not between"),
-        ("attempts = 0", "3:12: task \"a\" of job \"x\": attempts is not between"),
-        ("max_retries = 10000", "3:15: task \"a\" of job \"x\": max_retries is not between"),
+        ("mode = \"fast\"", "3:8: task \"a\" of job \"x\": mode: \"fast\" is not one of"),
+        ("join = \"most\"", "3:8: task \"a\" of job \"x\": join: \"most\" is not one of"),
+        ("backoff = \"x\"", "3:11: task \"a\" of job \"x\": backoff: \"x\" is not one of"),
+        ("max_attempts = 0", "3:16: task \"a\" of job \"x\": max_attempts must be from"),
+        ("attempts = 0", "3:12: task \"a\" of job \"x\": attempts must be from 1"),
+        ("max_retries = 10000", "3:15: task \"a\" of job \"x\": max_retries must be from 0"),
         (
             "attempts = 3\nmax_retries = 2",
             "4:15: task \"a\" of job \"x\": attempts and max_retries are the same setting",
         ),
-        ("timeout = \"10\"", "3:11: task \"a\" of job \"x\": timeout: it is not a duration"),
-        ("timeout = \"0s\"", "3:11: task \"a\" of job \"x\": timeout: it has no length"),
+        ("timeout = \"10\"", "3:11: task \"a\" of job \"x\": timeout: not a duration"),
+        ("timeout = \"0s\"", "3:11: task \"a\" of job \"x\": timeout: must be greater than zero"),
         ("jitter = \"no\"", "3:10: task \"a\" of job \"x\": jitter is a string, not true or false"),
         ("params = \"x\"", "3:10: task \"a\" of job \"x\": params is a string, not an array"),
         ("params = [1, nan]", "3:14: task \"a\" of job \"x\": params: JSON has no infinity"),
-        (
-            "params = [{ result = \"b\" }]",
-            "3:11: task \"a\" of job \"x\": a result without a column",
-        ),
+        ("params = [{ result = \"b\" }]", "3:11: task \"a\" of job \"x\": result requires column"),
         (
             "after = [\"b\"]",
-            "3:10: task \"a\" of job \"x\" waits for \"b\", which is no task of it",
+            "3:10: task \"a\" of job \"x\" waits for \"b\", which is not a task of this job",
         ),
-        ("after = [\"a\"]", "1:1: tasks of job \"x\" wait for each other: a > a"),
-        ("after = [\"b\", \"b\"]", "3:15: task \"a\" of job \"x\": waits for \"b\" twice"),
-        ("after = [7]", "3:10: task \"a\" of job \"x\": waits for a task, not for an integer"),
+        ("after = [\"a\"]", "1:1: dependency cycle in job \"x\": a > a"),
+        ("after = [\"b\", \"b\"]", "3:15: task \"a\" of job \"x\": after names \"b\" twice"),
+        ("after = [7]", "3:10: task \"a\" of job \"x\": after takes task names, not an integer"),
         (
             "after = [{ task = \"a\", expected = \"ok\" }]",
             "3:35: task \"a\" of job \"x\": an edge: expected: \"ok\" is",
         ),
-        ("after = [{ expected = \"failed\" }]", "3:10: task \"a\" of job \"x\": an edge: no task"),
-        ("at_most_once = true", "3:16: task \"a\" of job \"x\": at_most_once needs mode"),
-        ("[[dependency]]\nchild = \"a\"", "3:1: a dependency: no parent"),
         (
-            "[[dependency]]\nchild = \"a\"\nparent = \"a\"",
-            "3:1: the tasks would wait for each other: a > a",
+            "after = [{ expected = \"failed\" }]",
+            "3:10: task \"a\" of job \"x\": an edge: missing task",
         ),
+        ("at_most_once = true", "3:16: task \"a\" of job \"x\": at_most_once requires mode"),
+        ("[[dependency]]\nchild = \"a\"", "3:1: a dependency: missing parent"),
+        ("[[dependency]]\nchild = \"a\"\nparent = \"a\"", "3:1: dependency cycle: a > a"),
     ] {
         let found = error_of(&format!("{TASK}{line}\n"));
         let expected = format!("jobs/daily.toml:{expected}");
@@ -180,7 +180,7 @@ fn a_cycle_across_files_is_found() {
     let other = file("[[dependency]]\nchild = \"a\"\nparent = \"b\"\n");
     let (read_one, read_other) = (read(&one).unwrap(), read(&other).unwrap());
     let found = check(&[(&one, &read_one), (&other, &read_other)]).unwrap_err().to_string();
-    assert_eq!(found, "jobs/daily.toml:1:1: tasks of job \"x\" wait for each other: a > b > a");
+    assert_eq!(found, "jobs/daily.toml:1:1: dependency cycle in job \"x\": a > b > a");
     let twice = check(&[(&one, &read_one), (&one, &read_one)]).unwrap_err().to_string();
-    assert!(twice.contains("declared twice"), "{twice}");
+    assert!(twice.contains("is already declared"), "{twice}");
 }

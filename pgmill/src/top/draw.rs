@@ -1,4 +1,4 @@
-//! The screen: a head, the worst problems, three lists or one task, and what can be typed.
+//! Draws the screen: header, oldest problems, three lists or one task, and a footer with the keys.
 
 use jiff::tz::TimeZone;
 use ratatui::Frame;
@@ -17,28 +17,28 @@ use super::panes;
 use super::snapshot::Snapshot;
 use super::state::{Pane, State};
 
-/// Problems that are shown at most, the oldest of them.
+/// Maximum number of problems shown, oldest first.
 const MAX_PROBLEMS: usize = 4;
-/// A list that is not selected has at least so many lines, if it needs them.
+/// Lines granted at least to a list that is not selected.
 const MIN_PANE_ROWS: u16 = 5;
 
 const KEYS: &str =
-    "tab list  ↑↓ row  ⏎ task  c cancel  p pause  d drain  r refresh  ? help  q leave";
+    "tab list  ↑↓ row  ⏎ task  c cancel  p pause  d drain  r refresh  ? help  q quit";
 const KEYS_IN_TASK: &str = "↑↓ scroll  c cancel  r refresh  ? help  esc back";
 
 const HELP: &str = "\
-tab, ← →        the next list, the one before
-↑ ↓, j k        the next row, the one before; page up, page down, home, end
-enter           everything about the selected task
+tab, ← →        next or previous list
+↑ ↓, j k        previous or next row; also page up, page down, home, end
+enter           show the selected task
 c               cancel the selected task
-p               pause the selected queue, or resume it
-d               stop the claims of the selected worker, or let it claim again
-r               look now, and not when the interval is over
-?               this
-q, esc          leave; in a task: back
+p               pause or resume the selected queue
+d               drain the selected worker, or end its drain
+r               refresh now
+?               show this help
+q, esc          quit; in a task: back
 
-Each act asks first: y does it, any other key does not. Acting takes the role
-mill_operator. OLDEST is how long the task has waited that has waited longest.";
+Every action asks for confirmation: y confirms, any other key aborts. Actions
+require the role mill_operator. OLDEST: longest wait of a pending task.";
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, state: &State, colour: bool) {
@@ -73,7 +73,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, state: &State, colour: bo
     }
 }
 
-/// What a tone looks like.
+/// Maps tones to styles.
 #[derive(Clone, Copy)]
 pub(super) struct Paint {
     colour: bool,
@@ -106,7 +106,7 @@ fn heading(snapshot: &Snapshot) -> Text<'static> {
 
 fn top_problems(snapshot: &Snapshot, paint: Paint) -> Text<'static> {
     if snapshot.problems.is_empty() {
-        return Line::styled("no problem", paint.style(Tone::Success)).into();
+        return Line::styled("no problems", paint.style(Tone::Success)).into();
     }
     let more = snapshot.problems.len().saturating_sub(MAX_PROBLEMS);
     let line = |(at, problem): (usize, &crate::status::Problem)| {
@@ -120,7 +120,7 @@ fn top_problems(snapshot: &Snapshot, paint: Paint) -> Text<'static> {
     snapshot.problems.iter().take(MAX_PROBLEMS).enumerate().map(line).collect::<Vec<_>>().into()
 }
 
-/// The selected list has what the others leave.
+/// Draws the three lists; the selected list gets the remaining space.
 fn lists(frame: &mut Frame<'_>, area: Rect, (snapshot, state): (&Snapshot, &State), paint: Paint) {
     let share = MIN_PANE_ROWS.max(area.height / 4);
     let height = |pane: Pane| {
@@ -129,7 +129,7 @@ fn lists(frame: &mut Frame<'_>, area: Rect, (snapshot, state): (&Snapshot, &Stat
             Pane::Running => snapshot.running.len(),
             Pane::Workers => snapshot.workers.len(),
         };
-        // With its title and its headings.
+        // Plus title and headings.
         let wanted = u16::try_from(rows + 2).unwrap_or(u16::MAX);
         if pane == state.pane { Constraint::Fill(1) } else { Constraint::Length(wanted.min(share)) }
     };
@@ -150,14 +150,15 @@ fn task(frame: &mut Frame<'_>, area: Rect, text: &str, scrolled: u16) {
     frame.render_widget(shown, area);
 }
 
-/// A question before anything else, then trouble, then what came of the last act.
+/// Draws the footer: the open question, else the error, else the result of the last action, else
+/// the keys.
 fn footer(view: &View, state: &State, paint: Paint) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     if let Some((question, _)) = &state.question {
         return Line::styled(format!("{} [y/N]", visible(question)), bold);
     }
-    if let Some(problem_area) = &view.error {
-        let text = format!("trying again: {}", visible(problem_area).replace('\n', " "));
+    if let Some(error) = &view.error {
+        let text = format!("retrying: {}", visible(error).replace('\n', " "));
         return Line::styled(text, paint.style(Tone::Error).add_modifier(Modifier::BOLD));
     }
     if let Some((_, answer)) = view.answer.as_ref().filter(|(number, _)| *number != state.read) {

@@ -1,4 +1,4 @@
-//! The session behind the screen: it looks, it does what was ordered, and it connects again.
+//! The session behind the screen: refreshes the snapshot, executes actions, and reconnects.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -16,36 +16,36 @@ use crate::task_actions;
 
 use super::snapshot::{self, Snapshot};
 
-/// What somebody wants done.
+/// A request of the user.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
-    /// Look again at once.
+    /// Refresh now.
     Refresh,
-    /// Show this task until told otherwise.
+    /// Show this task until [`Self::Close`].
     Open(TaskId),
-    /// Show the fleet.
+    /// Show the fleet again.
     Close,
     Cancel(TaskId),
     Pause(String),
     Resume(String),
-    /// Stop its claims, or let it claim again.
+    /// Start (`true`) or end (`false`) the drain of a worker.
     Drain(WorkerId, bool),
 }
 
-/// What is known now.
+/// The data to show.
 #[derive(Default)]
 pub(super) struct View {
-    /// The last look; none before the first.
+    /// The last snapshot; `None` before the first refresh.
     pub(super) snapshot: Option<Rc<Snapshot>>,
-    /// The task that is looked at, and what is known of it.
+    /// The open task and its text.
     pub(super) task: Option<(TaskId, String)>,
-    /// Why there is nothing newer.
+    /// The error of the last refresh.
     pub(super) error: Option<String>,
-    /// What came of the last act, and its number.
+    /// The number and the result of the last action.
     pub(super) answer: Option<(u64, String)>,
 }
 
-/// Looks at each interval and after each action, for ever: whoever shows it ends it.
+/// Refreshes at each interval and after each action. Never returns: the caller drops the future.
 pub(super) async fn serve(
     session: Session,
     global: &Global,
@@ -78,7 +78,7 @@ pub(super) async fn serve(
                 views.send_modify(|view| view.task = None);
             }
             Some(act) => {
-                // Without a session the line below the screen says so already.
+                // Without a session the footer already shows the error.
                 let Some(session) = &session else { continue };
                 let done = execute(&session.client, &act).await;
                 let message = done.unwrap_or_else(|failure| {
@@ -106,7 +106,7 @@ async fn refresh(
     Ok(())
 }
 
-/// Does it, and says what came of it.
+/// Executes an action, and returns its result as text.
 async fn execute(client: &Client, action: &Action) -> Result<String, Failure> {
     Ok(match action {
         Action::Refresh | Action::Open(_) | Action::Close => String::new(),
@@ -116,17 +116,17 @@ async fn execute(client: &Client, action: &Action) -> Result<String, Failure> {
         }
         Action::Pause(queue) => {
             operate::pause(client, queue).await?;
-            format!("queue {queue} is paused; running tasks go on")
+            format!("queue {queue} paused; running tasks continue")
         }
         Action::Resume(queue) => {
             operate::resume(client, queue).await?;
-            format!("queue {queue} is served again")
+            format!("queue {queue} resumed")
         }
         Action::Drain(id, draining) => {
             let found = operate::drain(client, *id, *draining).await?;
             let what = match (found, draining) {
-                (false, _) => "has left meanwhile",
-                (true, true) => "claims no more; it runs its tasks to the end",
+                (false, _) => "is no longer registered",
+                (true, true) => "is draining; its running tasks continue",
                 (true, false) => "claims again",
             };
             format!("worker {} {what}", &id.to_string()[..8])

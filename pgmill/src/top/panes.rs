@@ -1,4 +1,4 @@
-//! The three lists.
+//! Draws the three lists: queues, running tasks, workers.
 
 use jiff::Timestamp;
 use queue::queue_status::QueueStatus;
@@ -18,7 +18,7 @@ use super::draw::Paint;
 use super::snapshot::Snapshot;
 use super::state::Pane;
 
-/// Draws one list, with this row of it selected.
+/// Draws one list, with the selected row highlighted.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -106,20 +106,21 @@ fn running(it: &Running, now: Timestamp, paint: Paint) -> Row<'static> {
     ])
 }
 
-/// What its backend does; the worst first, then how far it is.
+/// Describes the activity of a running task: blockers first, then cancellation, progress, and the
+/// state of its backend.
 fn activity(it: &Running) -> (String, Tone) {
     if !it.blocked_by.is_empty() {
         let pids: Vec<String> = it.blocked_by.iter().map(ToString::to_string).collect();
         return (format!("blocked by {}", pids.join(", ")), Tone::Error);
     }
     if it.cancel_requested_at.is_some() {
-        return ("is to be cancelled".to_owned(), Tone::Warning);
+        return ("cancel requested".to_owned(), Tone::Warning);
     }
     if let Some(progress) = &it.progress {
         return (progress.clone(), Tone::Success);
     }
     match (&it.backend_state, &it.wait_event_type, &it.wait_event) {
-        (None, ..) => ("backend not seen".to_owned(), Tone::Warning),
+        (None, ..) => ("backend not visible".to_owned(), Tone::Warning),
         (Some(_), Some(kind), Some(event)) => (format!("{kind}: {event}"), Tone::Plain),
         (Some(state), ..) => (state.clone(), Tone::Plain),
     }

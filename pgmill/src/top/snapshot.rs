@@ -1,4 +1,4 @@
-//! What one look at the fleet found.
+//! The data of one refresh.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use crate::output::Output;
 use crate::status::ProblemSources;
 use crate::status::{FleetStatus, Problem, problems};
 
-/// Of this much time the ends of tasks are counted for the rate.
+/// Period over which the rate of ended tasks is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
-/// Counting the last hour may take this part of the time.
+/// Counting the outcomes of the last hour may take one part in this many of the time.
 const MAX_COUNT_SHARE: u32 = 20;
 
 /// The fleet at one moment.
@@ -27,20 +27,18 @@ pub(super) struct Snapshot {
     pub(super) queues: Vec<QueueStatus>,
     pub(super) workers: Vec<Worker>,
     pub(super) running: Vec<Running>,
-    /// Of the last hour.
+    /// Outcomes of the last hour.
     pub(super) ended: Vec<OutcomeCount>,
     /// Tasks that ended per second.
     pub(super) rate: f64,
-    /// Not made before each: over a long history it takes a while.
+    /// Time of the last count of outcomes. Counting a long history is slow, and not every refresh
+    /// does it.
     counted_at: Instant,
     count_duration: Duration,
 }
 
 impl Snapshot {
-    /// Looks.
-    ///
-    /// # Errors
-    /// Database trouble.
+    /// Queries the fleet.
     pub(super) async fn take(client: &Client, last: Option<&Self>) -> Result<Self, QueueError> {
         let fresh =
             |last: &&Self| last.counted_at.elapsed() < last.count_duration * MAX_COUNT_SHARE;
@@ -73,15 +71,12 @@ impl Snapshot {
     }
 }
 
-/// Everything about one task, as `pgmill task show` has it.
-///
-/// # Errors
-/// Database trouble.
+/// Returns everything about one task, as `pgmill task show` prints it.
 pub(super) async fn task(client: &Client, id: TaskId) -> Result<String, QueueError> {
     let plain = Output::plain();
     Ok(crate::task_show::text(client, &plain, id)
         .await?
-        .unwrap_or_else(|| format!("no task {id}, live or in the history")))
+        .unwrap_or_else(|| format!("no live or finished task {id}")))
 }
 
 #[cfg(test)]

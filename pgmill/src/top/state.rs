@@ -1,4 +1,4 @@
-//! What the keys mean, and what is selected: no terminal and no database.
+//! Key bindings and selection, without a terminal and a database.
 
 use crossterm::event::KeyCode;
 use queue::{TaskId, WorkerId};
@@ -9,7 +9,7 @@ use super::snapshot::Snapshot;
 /// A list on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pane {
-    /// Where an operator looks first.
+    /// Running tasks, the default.
     #[default]
     Running,
     Queues,
@@ -33,7 +33,7 @@ impl Pane {
     }
 }
 
-/// Which row is selected: by what it is about, for rows come and go.
+/// The selected row, identified by its subject because rows come and go.
 #[derive(Clone, Debug, PartialEq)]
 enum Row {
     Queue(String),
@@ -41,7 +41,7 @@ enum Row {
     Worker(WorkerId),
 }
 
-/// What follows from a key.
+/// The effect of a key.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     Stay,
@@ -49,24 +49,24 @@ pub(super) enum Step {
     Action(Action),
 }
 
-/// What the screen shows beside what was found.
+/// State of the screen in addition to the data.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) pane: Pane,
     /// The selected row of the pane.
     pub(super) at: usize,
     row: Option<Row>,
-    /// A question that waits for a yes.
+    /// An action that waits for confirmation, with its question.
     pub(super) question: Option<(String, Action)>,
     pub(super) help: bool,
-    /// Number of the last answer that was there when a key was pressed.
+    /// Number of the last result that was shown when a key was pressed.
     pub(super) read: u64,
-    /// Lines of the open task that have been scrolled away.
+    /// Number of lines of the open task that are scrolled off the top.
     pub(super) scrolled: u16,
 }
 
 impl State {
-    /// The selection stays with its row, or else with its place, when there is a new look.
+    /// Restores the selection after a refresh: to the same row, or else to the same position.
     pub(super) fn restore_selection(&mut self, view: &View) {
         let Some(snapshot) = &view.snapshot else { return };
         let rows = self.pane.rows(snapshot);
@@ -75,11 +75,11 @@ impl State {
         self.row = row(self.pane, self.at, snapshot);
     }
 
-    /// Takes a key.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyCode, view: &View) -> Step {
         self.read = view.answer.as_ref().map_or(0, |(number, _)| *number);
         if let Some((_, action)) = self.question.take() {
-            // Anything but a yes is a no.
+            // Any key other than y aborts.
             return if key == KeyCode::Char('y') { Step::Action(action) } else { Step::Stay };
         }
         if self.help {
@@ -142,7 +142,7 @@ impl State {
         self.row = row(self.pane, self.at, snapshot);
     }
 
-    /// Of the open task, or of the selected one.
+    /// Asks to cancel the open task, or the selected one.
     fn cancel(&self, view: &View) -> Option<(String, Action)> {
         let id = match (&view.task, &self.row) {
             (Some((id, _)), _) | (None, Some(Row::Task(id))) => *id,
@@ -164,8 +164,8 @@ impl State {
     fn drain(&self, view: &View) -> Option<(String, Action)> {
         let Some(Row::Worker(id)) = &self.row else { return None };
         let worker = view.snapshot.as_ref()?.workers.iter().find(|worker| worker.id == *id)?;
-        let what = if worker.draining { "let it claim again" } else { "stop its claims" };
-        let question = format!("worker {}: {what}?", worker.label());
+        let what = if worker.draining { "end the drain of worker" } else { "drain worker" };
+        let question = format!("{what} {}?", worker.label());
         Some((question, Action::Drain(*id, !worker.draining)))
     }
 }

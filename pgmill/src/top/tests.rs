@@ -1,4 +1,4 @@
-//! Keys and pictures, without a terminal and without a database.
+//! Tests of keys and drawing, without a terminal and a database.
 
 use std::rc::Rc;
 
@@ -47,7 +47,7 @@ fn an_action_is_confirmed_first() {
             assert!(state.question.is_none());
         }
     }
-    // Where there is nothing of that kind, nothing is asked.
+    // Without a matching selection there is no question.
     let mut state = State::default();
     typed(&mut state, &view, &[KeyCode::Char('p')]);
     assert!(state.question.is_none());
@@ -84,7 +84,7 @@ fn screen(view: &View, state: &State, colour: bool) -> TestBackend {
 }
 
 #[test]
-fn eighty_columns_hold_it_all_and_the_database_does_not_drive_the_terminal() {
+fn the_screen_fits_80_columns_and_control_characters_are_escaped() {
     let view = view();
     let mut state = State::default();
     state.restore_selection(&view);
@@ -98,14 +98,14 @@ fn eighty_columns_hold_it_all_and_the_database_does_not_drive_the_terminal() {
         "blocked by 99",
         "node\\u{1b}:42",
         " workers: 1 ",
-        "? help  q leave",
+        "? help  q quit",
     ] {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");
     }
 }
 
 #[test]
-fn colours_only_add() {
+fn colours_do_not_change_the_text() {
     let view = view();
     let mut state = State::default();
     state.restore_selection(&view);
@@ -127,7 +127,7 @@ fn an_error_is_shown_over_the_last_snapshot_and_an_answer_until_the_next_key() {
     assert!(screen(&view, &state, false).to_string().contains("task 7: cancelled"));
     typed(&mut state, &view, &[KeyCode::Up]);
     assert!(!screen(&view, &state, false).to_string().contains("task 7: cancelled"));
-    view.error = Some("the server is gone".to_owned());
+    view.error = Some("connection lost".to_owned());
     let shown = screen(&view, &state, false).to_string();
-    assert!(shown.contains("trying again: the server is gone") && shown.contains("blocked by 99"));
+    assert!(shown.contains("retrying: connection lost") && shown.contains("blocked by 99"));
 }

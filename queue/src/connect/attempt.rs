@@ -22,22 +22,22 @@ pub(super) type Opened = (Client, Connection);
 /// notifications.
 pub type Connection = tokio_postgres::Connection<Socket, Stream>;
 
-/// An endpoint with its name looked up.
+/// An endpoint with its name resolved.
 pub(super) struct Dial {
     pub(super) endpoint: Endpoint,
-    /// As messages name it.
+    /// The server's name in messages.
     pub(super) server: String,
 }
 
 pub(super) struct Failure {
     pub(super) error: ConnectError,
-    /// The server had offered TLS.
+    /// Whether the server offered TLS.
     pub(super) tls_begun: bool,
 }
 
 impl Failure {
-    /// The more telling one of two attempts: that the second way is not open to us says less than
-    /// why the first one failed.
+    /// Returns the more informative of two errors: the first error matters more than a
+    /// `pg_hba.conf` rejection of the second attempt.
     pub(super) fn or(self, second: Self) -> Self {
         match &second.error {
             ConnectError::Refused { sqlstate, .. }
@@ -50,7 +50,7 @@ impl Failure {
     }
 }
 
-/// One socket, with or without TLS, up to the end of authentication.
+/// Opens one socket, with or without TLS, up to the end of authentication.
 pub(super) async fn attempt(
     target: &Target,
     dial: &Dial,
@@ -75,7 +75,8 @@ pub(super) async fn attempt(
     opened.map_err(|error| Failure { error, tls_begun: begun.load(Ordering::Relaxed) })
 }
 
-/// The driver's own limit covers only the first packet; a stopped server accepts and says nothing.
+/// Limits the whole start-up: the driver's own limit covers only the first packet, and a stopped
+/// server accepts the connection but sends nothing.
 pub(super) async fn within<T>(
     target: &Target,
     server: &str,
@@ -122,7 +123,7 @@ fn set_timeouts(config: &mut Config, target: &Target) {
     if let Some(limit) = timeouts.connect_timeout {
         config.connect_timeout(limit);
     }
-    // Zero means the operating system's default: leave it alone.
+    // Zero means the operating system's default: do not set it.
     if !timeouts.tcp_user_timeout.is_zero() {
         config.tcp_user_timeout(timeouts.tcp_user_timeout);
     }
@@ -137,7 +138,8 @@ fn set_timeouts(config: &mut Config, target: &Target) {
     }
 }
 
-/// The driver's error as ours. Its kinds are private; only their texts tell them apart.
+/// Converts a driver error. The driver's error kinds are private; only their texts distinguish
+/// them.
 pub(super) fn from_driver(server: &str, error: tokio_postgres::Error) -> ConnectError {
     let server = server.to_owned();
     if let Some(db) = error.as_db_error() {
@@ -162,7 +164,7 @@ pub(super) fn from_driver(server: &str, error: tokio_postgres::Error) -> Connect
     }
 }
 
-/// The TLS connector, with a note whether the server offered TLS.
+/// A TLS connector that records whether the server offered TLS.
 #[derive(Clone)]
 struct Connector {
     inner: MakeRustlsConnect,

@@ -1,15 +1,15 @@
-//! Connection strings of the form `key=value`, and the choice among the three forms.
+//! Parses connection strings of the form `key=value`, and chooses among the three forms.
 //!
-//! The grammar is libpq's `conninfo_parse`: spaces around `=` are allowed, values with spaces stand
-//! in single quotes, a backslash takes the next character as it is, and the last of several equal
-//! keywords wins.
+//! The grammar is libpq's `conninfo_parse`: spaces around `=` are allowed, values with spaces are
+//! single-quoted, a backslash escapes the next character, and the last of several equal keywords
+//! wins.
 
 use super::{ConnectError, keyword, uri};
 
-/// Keyword and value as written, in order.
+/// Keywords and values as written, in order.
 pub(super) type Pairs = Vec<(&'static str, String)>;
 
-/// Text → settings. A text without `=` and without a URI's scheme is a database name.
+/// Parses a connection string. A text without `=` and without a URI scheme is a database name.
 pub(super) fn parse(text: &str) -> Result<Pairs, ConnectError> {
     if let Some(rest) = uri::after_scheme(text) {
         uri::parse(rest)
@@ -22,7 +22,7 @@ pub(super) fn parse(text: &str) -> Result<Pairs, ConnectError> {
     }
 }
 
-/// The keyword of that name, or the error that names it.
+/// Returns the keyword of that name, or an error that names it.
 pub(super) fn known(name: &str) -> Result<&'static str, ConnectError> {
     keyword::find(name).map(|keyword| keyword.name).ok_or_else(|| {
         if presentable(name) {
@@ -36,7 +36,7 @@ pub(super) fn known(name: &str) -> Result<&'static str, ConnectError> {
     })
 }
 
-/// Whether a name can be shown: anything else may be a piece of an unquoted password.
+/// Whether a name may be shown: any other text may be a piece of an unquoted password.
 fn presentable(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
 }
@@ -44,11 +44,11 @@ fn presentable(name: &str) -> bool {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
-    /// The last value was an unquoted password: what follows may be the rest of it.
+    /// Whether the last value was an unquoted password: the text after it may be the rest of it.
     secret_before: bool,
 }
 
-/// What C calls `isspace`.
+/// Whether C's `isspace` accepts the character.
 fn blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')
 }
@@ -87,7 +87,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The keyword that begins at `start`, and its `=`.
+    /// Parses the keyword that begins at `start`, and its `=`.
     fn keyword(&mut self, start: usize) -> Result<&'static str, ConnectError> {
         while self.peek().is_some_and(|c| c != '=' && !blank(c)) {
             self.next();
@@ -107,7 +107,7 @@ impl Parser<'_> {
         let position = self.text[..at].chars().count() + 1;
         ConnectError::usage_with_hint(
             format!("{problem} in connection string, character {position}"),
-            "values with spaces stand in single quotes, with \\' and \\\\ inside",
+            "enclose values with spaces in single quotes, and write \\' and \\\\ inside",
         )
     }
 
@@ -203,7 +203,7 @@ mod tests {
         }
 
         #[test]
-        fn a_quoted_value_comes_back_as_it_was(user in ".*", password in ".*") {
+        fn quoted_values_round_trip(user in ".*", password in ".*") {
             let quote = |value: &str| value.replace('\\', r"\\").replace('\'', r"\'");
             let text = format!("user='{}' password = '{}'", quote(&user), quote(&password));
             prop_assert_eq!(pairs(&text), [pair("user", &user), pair("password", &password)]);

@@ -1,4 +1,4 @@
-//! The hosts of a connection: the comma-separated lists of `host`, `hostaddr` and `port` as one list.
+//! The hosts of a connection: the comma-separated lists `host`, `hostaddr` and `port` as one list.
 
 use super::ConnectError;
 use super::environment::SOCKET_DIRECTORIES;
@@ -7,12 +7,12 @@ use super::target::Secret;
 use std::fmt;
 use std::net::IpAddr;
 
-/// One place to try.
+/// One server to try.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
-    /// A host name, an address in text or a socket directory; `None` with a bare `hostaddr`.
+    /// A host name, an address as text or a socket directory; `None` with a bare `hostaddr`.
     pub(super) host: Option<String>,
-    /// The address to dial instead of looking up `host`.
+    /// The address to dial instead of resolving `host`.
     pub(super) address: Option<IpAddr>,
     pub(super) port: u16,
     pub(super) password: Option<Secret>,
@@ -21,7 +21,7 @@ pub(super) struct Endpoint {
 const DEFAULT_PORT: u16 = 5432;
 
 impl Endpoint {
-    /// The directory of the socket, if this is one.
+    /// The socket directory, if the endpoint is a Unix socket.
     pub(super) fn socket_directory(&self) -> Option<&str> {
         let host = self.host.as_deref().filter(|host| host.starts_with('/'))?;
         self.address.is_none().then_some(host)
@@ -40,7 +40,7 @@ impl Endpoint {
 }
 
 impl fmt::Display for Endpoint {
-    /// As libpq names a server in its messages.
+    /// Formats the server as libpq does in its messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.host, self.address) {
             (Some(host), None) if self.socket_directory().is_some() => {
@@ -56,8 +56,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The lists as one, without passwords. `hostaddr` decides the length, else `host`; one port serves
-/// all hosts; an empty host is the default one.
+/// Combines the lists, without passwords. `hostaddr` decides the length, else `host`; one port
+/// serves all hosts; an empty host is the default host.
 pub(super) fn endpoints<'a>(
     settings: &'a Settings,
     default_host: &str,
@@ -107,7 +107,8 @@ fn address(settings: &Settings, text: &str) -> Result<IpAddr, ConnectError> {
     text.parse().map_err(|_| settings.invalid("hostaddr", "must be a numeric IP address"))
 }
 
-/// The text is not repeated: in a URI with a badly encoded password it is a piece of that.
+/// The error does not repeat the text: in a URI with a badly encoded password the text is a piece
+/// of the password.
 fn port(settings: &Settings, text: &str) -> Result<u16, ConnectError> {
     if text.is_empty() {
         return Ok(DEFAULT_PORT);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_meet() {
+    fn lists_of_equal_length_are_combined() {
         let ok = |text: &str| shown(text).unwrap();
         assert_eq!(ok("host=a,b port=1"), "\"a\", port 1 | \"b\", port 1");
         assert_eq!(ok("host=a,,b port=1,,3").matches("/sock/.s.PGSQL.5432").count(), 1);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_do_not_meet_are_refused() {
+    fn lists_of_different_length_are_refused() {
         let refused = |text: &str| shown(text).unwrap_err();
         assert!(refused("host=a,b hostaddr=::1").contains("2 host names to 1 hostaddr"));
         assert!(refused("host=a port=1,2").contains("2 port numbers to 1 hosts"));

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a connection string is completed from: variables, the OS user, the socket directories.
+/// The defaults for connection strings: variables, the OS user, the socket directories.
 ///
-/// Built once by the caller; tests build their own with [`Environment::from_variables`].
+/// The caller builds it once; tests build their own with [`Environment::from_variables`].
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -15,14 +15,14 @@ pub struct Environment {
     socket_directories: Vec<PathBuf>,
 }
 
-/// Where the servers of distributions and of PostgreSQL's own build put their sockets.
+/// Directories where distributions and PostgreSQL's own build put the server's socket.
 pub(super) const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// The compiled-in directory of `pg_service.conf` on Debian and Ubuntu.
 const SYSTEM_SERVICE_DIRECTORY: &str = "/etc/postgresql-common";
 
 impl Environment {
-    /// The environment of this process. The only place where this module looks at it.
+    /// Reads the environment of this process. The only place in this module that does.
     pub fn from_process() -> Self {
         let mut environment = Self {
             os_user: whoami::username().ok(),
@@ -39,8 +39,8 @@ impl Environment {
         environment
     }
 
-    /// An environment of exactly these variables (`PG*` and `HOME`), with `os_user` as the user's
-    /// name and no socket directories, so that the default host is `localhost`.
+    /// Builds an environment of exactly these variables (`PG*` and `HOME`), with `os_user` as the
+    /// user's name and no socket directories, so that the default host is `localhost`.
     pub fn from_variables<N, V>(
         variables: impl IntoIterator<Item = (N, V)>,
         os_user: Option<&str>,
@@ -57,12 +57,12 @@ impl Environment {
         }
     }
 
-    /// The value of a variable; set but empty is `Some("")`, as for libpq.
+    /// The value of a variable; a variable that is set but empty is `Some("")`, as for libpq.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Variables that were left out because they are not valid UTF-8.
+    /// Variables that were ignored because they are not valid UTF-8.
     pub(super) fn not_utf8(&self) -> &[String] {
         &self.not_utf8
     }
@@ -77,13 +77,13 @@ impl Environment {
         Some(PathBuf::from(home).join(path))
     }
 
-    /// The machine-wide service file.
+    /// The system-wide service file.
     pub(super) fn system_service_file(&self) -> PathBuf {
         PathBuf::from(self.variable("PGSYSCONFDIR").unwrap_or(SYSTEM_SERVICE_DIRECTORY))
             .join("pg_service.conf")
     }
 
-    /// The host when none is named: the first socket directory there is, else `localhost`.
+    /// The default host: the first socket directory that exists, else `localhost`.
     pub(super) fn default_host(&self) -> String {
         self.socket_directories
             .iter()
@@ -97,7 +97,7 @@ fn wanted(name: &str) -> bool {
 }
 
 impl fmt::Debug for Environment {
-    /// Names only: PGPASSWORD and PGOPTIONS are among the variables.
+    /// Shows names only: PGPASSWORD and PGOPTIONS are among the variables.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Environment")
             .field("variables", &self.variables.keys().collect::<Vec<_>>())

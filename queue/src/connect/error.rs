@@ -1,48 +1,49 @@
-//! What can go wrong between a connection string and an open connection.
+//! Errors between a connection string and an open connection.
 
 use super::settings::Origin;
 use tokio_postgres::error::SqlState;
 
-/// Why no connection came about.
+/// Reason why no connection was opened.
 ///
-/// Messages are lower-case fragments; none of them holds a password or the text of `options`.
+/// Messages are lower-case fragments; none of them contains a password or the text of `options`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The connection string, the service file or a variable is malformed or contradicts itself.
     #[error("{message}")]
     Usage {
-        /// What is wrong, and where.
+        /// The problem and its place.
         message: String,
-        /// What to do about it, where there is something to say.
+        /// Suggested fix, if known.
         hint: Option<String>,
     },
     /// A keyword that libpq does not know either.
     #[error("unknown connection option \"{keyword}\"")]
     UnknownKeyword {
-        /// As written.
+        /// The keyword as written.
         keyword: String,
-        /// The known keyword with the fewest letters' difference, if one is near.
+        /// The most similar known keyword, if one is similar enough.
         closest: Option<&'static str>,
     },
-    /// A keyword that libpq honours and this program cannot, where ignoring it would be unsafe.
+    /// A keyword that libpq honours and this program does not support, and that is unsafe to
+    /// ignore.
     #[error("connection option \"{keyword}\" ({origin}) is not supported")]
     UnsupportedKeyword {
         /// The keyword.
         keyword: &'static str,
-        /// Where it was set.
+        /// Source of the option.
         origin: Origin,
-        /// What would be lost by ignoring it.
+        /// Reason why ignoring the option would be unsafe.
         reason: &'static str,
     },
-    /// A known keyword with a value out of its range.
+    /// A known keyword with an invalid value.
     #[error("invalid value for connection option \"{keyword}\" ({origin}): {problem}")]
     InvalidValue {
         /// The keyword.
         keyword: &'static str,
-        /// Where it was set.
+        /// Source of the option.
         origin: Origin,
-        /// What was expected.
+        /// The expected value.
         problem: String,
     },
     /// A certificate or key file is missing, unreadable or too readable.
@@ -52,15 +53,15 @@ pub enum ConnectError {
         what: &'static str,
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The problem with the file.
         problem: String,
     },
-    /// Nobody answered at that address, or the connection broke before the session began.
+    /// No server answered at that address, or the connection broke before the session began.
     #[error("connection to server at {server} failed: {reason}")]
     Unreachable {
         /// `"host" (address), port n` or the socket's path.
         server: String,
-        /// The operating system's or the protocol's complaint.
+        /// The operating system's or the protocol's error message.
         reason: String,
     },
     /// The server did not finish the start-up within `connect_timeout`.
@@ -76,15 +77,15 @@ pub enum ConnectError {
     Tls {
         /// As in [`ConnectError::Unreachable`].
         server: String,
-        /// What the handshake or the certificate check complained of.
+        /// The error of the handshake or the certificate check.
         reason: String,
     },
-    /// This side ended the authentication: no password, no channel binding, unknown method.
+    /// The client ended the authentication: no password, no channel binding, unknown method.
     #[error("connection to server at {server} failed: {reason}")]
     Authentication {
         /// As in [`ConnectError::Unreachable`].
         server: String,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
     /// The server answered with an error.
@@ -94,22 +95,22 @@ pub enum ConnectError {
         server: String,
         /// The server's primary message.
         message: String,
-        /// The server's SQLSTATE.
+        /// The error's SQLSTATE.
         sqlstate: SqlState,
         /// The server's own hint.
         server_hint: Option<String>,
-        /// The error as the driver gave it.
+        /// The driver's error.
         source: Box<tokio_postgres::Error>,
     },
-    /// The server is of another kind than `target_session_attrs` asks for.
+    /// The server's kind does not match `target_session_attrs`.
     #[error("connection to server at {server} failed: {problem}")]
     WrongSession {
         /// As in [`ConnectError::Unreachable`].
         server: String,
-        /// As in `server is in hot standby mode`.
+        /// The mismatch, such as `server is in hot standby mode`.
         problem: &'static str,
     },
-    /// Several addresses were tried and none would do.
+    /// Several addresses were tried and all of them failed.
     #[error("{}", join(.failures))]
     NoneOf {
         /// One error per address, in the order of the attempts.
@@ -130,8 +131,8 @@ impl ConnectError {
         Self::Usage { message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// True for the operator's mistakes: the same string fails again until somebody changes the
-    /// string, the files or the variables. False for servers that are away or refuse.
+    /// True for configuration errors: the same string fails again until the string, the files or
+    /// the variables change. False for servers that are unreachable or refuse the connection.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -152,16 +153,16 @@ impl ConnectError {
         }
     }
 
-    /// What the reader may do about it, as a lower-case fragment.
+    /// Suggested fix, as a lower-case fragment.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Usage { hint, .. } => hint.clone(),
             Self::UnknownKeyword { closest, .. } => Some(match closest {
                 Some(closest) => format!("did you mean \"{closest}\"?"),
-                None => "the options are those of libpq's connection strings".to_owned(),
+                None => "options are those of libpq connection strings".to_owned(),
             }),
             Self::UnsupportedKeyword { reason, .. } => {
-                Some(format!("{reason}: remove the option to connect without"))
+                Some(format!("{reason}; remove the option to connect without it"))
             }
             Self::Authentication { reason, .. } if reason.contains("none was given") => {
                 hint_for(&SqlState::INVALID_PASSWORD).map(str::to_owned)
@@ -198,13 +199,13 @@ fn hint_for(sqlstate: &SqlState) -> Option<&'static str> {
 
 fn tls_hint(reason: &str) -> Option<&'static str> {
     if reason.contains("UnknownIssuer") {
-        Some("name the certificate authority's file in sslrootcert, or use sslrootcert=system")
+        Some("set sslrootcert to the certificate authority's file, or to system")
     } else if reason.contains("not valid for") {
         Some(
             "the host must be listed in the certificate's subjectAltName; its common name does not count",
         )
     } else if reason.contains("UnsupportedCertVersion") {
-        Some("the certificate is of X.509 version 1: make one with extensions (version 3)")
+        Some("the certificate is X.509 version 1; create one with extensions (version 3)")
     } else if reason.contains("does not support TLS") {
         Some("set ssl = on in the server's configuration, or use sslmode=prefer")
     } else {

@@ -1,24 +1,24 @@
-//! The keywords of a connection string: which exist, from which variable they are filled, and what
-//! becomes of those this program has no use for.
+//! The keywords of a connection string: their names, the variables that set them, and how this
+//! program treats those it does not use.
 
-/// What becomes of a keyword.
+/// Treatment of a keyword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// Decides something in `resolve`.
+    /// Used by `resolve`.
     Used,
-    /// Makes no difference here.
+    /// Accepted without effect.
     Ignored,
-    /// Makes no difference here, but whoever wrote it may think otherwise.
+    /// Accepted without effect; a warning says so, because the user may expect one.
     IgnoredWithWarning,
     /// Refused unless empty or one of these values, because ignoring it would be unsafe.
     Refused { unless: &'static [&'static str], reason: &'static str },
 }
 
-/// One keyword.
+/// A keyword.
 #[derive(Debug)]
 pub(super) struct Keyword {
     pub(super) name: &'static str,
-    /// The variable that fills the gap, in libpq's list.
+    /// The environment variable that sets it, as in libpq's list.
     pub(super) variable: Option<&'static str>,
     pub(super) treatment: Treatment,
 }
@@ -44,9 +44,9 @@ const fn refused(
     Keyword { name, variable, treatment: Treatment::Refused { unless, reason } }
 }
 
-const NO_CRL: &str = "certificate revocation lists are not checked here";
-const NO_OAUTH: &str = "OAuth authentication is not available here";
-const NO_SCRAM_KEY: &str = "only passwords are used for SCRAM here";
+const NO_CRL: &str = "certificate revocation lists are not supported";
+const NO_OAUTH: &str = "OAuth authentication is not supported";
+const NO_SCRAM_KEY: &str = "SCRAM authentication supports passwords only";
 const FALSE: &[&str] = &["false", "off", "no", "0"];
 const UTF8: &[&str] = &["auto", "UTF8", "utf8", "UTF-8", "utf-8", "unicode", "UNICODE"];
 
@@ -63,7 +63,7 @@ pub(super) const KEYWORDS: &[Keyword] = &[
         "gssencmode",
         Some("PGGSSENCMODE"),
         &["disable", "prefer"],
-        "GSSAPI encryption is not available here",
+        "GSSAPI encryption is not supported",
     ),
     ignored("gsslib"),
     used("host", "PGHOST"),
@@ -79,7 +79,7 @@ pub(super) const KEYWORDS: &[Keyword] = &[
         "min_protocol_version",
         Some("PGMINPROTOCOLVERSION"),
         &["3.0"],
-        "only protocol version 3.0 is spoken here",
+        "only protocol version 3.0 is supported",
     ),
     refused("oauth_ca_file", None, &[], NO_OAUTH),
     refused("oauth_client_id", None, &[], NO_OAUTH),
@@ -96,13 +96,13 @@ pub(super) const KEYWORDS: &[Keyword] = &[
         "require_auth",
         Some("PGREQUIREAUTH"),
         &[],
-        "the authentication method cannot be limited here",
+        "limiting the authentication method is not supported",
     ),
     refused(
         "requirepeer",
         Some("PGREQUIREPEER"),
         &[],
-        "the owner of the server process is not checked here",
+        "checking the owner of the server process is not supported",
     ),
     refused("scram_client_key", None, &[], NO_SCRAM_KEY),
     refused("scram_server_key", None, &[], NO_SCRAM_KEY),
@@ -119,7 +119,7 @@ pub(super) const KEYWORDS: &[Keyword] = &[
     Keyword { name: "sslkeylogfile", variable: None, treatment: Treatment::IgnoredWithWarning },
     used("sslmode", "PGSSLMODE"),
     used("sslnegotiation", "PGSSLNEGOTIATION"),
-    refused("sslpassword", None, &[], "encrypted private keys cannot be read here"),
+    refused("sslpassword", None, &[], "encrypted private keys are not supported"),
     used("sslrootcert", "PGSSLROOTCERT"),
     used("sslsni", "PGSSLSNI"),
     used("target_session_attrs", "PGTARGETSESSIONATTRS"),
@@ -127,12 +127,12 @@ pub(super) const KEYWORDS: &[Keyword] = &[
     used("user", "PGUSER"),
 ];
 
-/// The keyword of that name.
+/// Returns the keyword of that name.
 pub(super) fn find(name: &str) -> Option<&'static Keyword> {
     KEYWORDS.iter().find(|keyword| keyword.name == name)
 }
 
-/// The known keyword that differs least, if it differs by a third of its letters or less.
+/// Returns the most similar known keyword, if at most a third of its letters differ.
 pub(super) fn closest(name: &str) -> Option<&'static str> {
     KEYWORDS
         .iter()
@@ -142,7 +142,7 @@ pub(super) fn closest(name: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-/// Levenshtein's distance, in letters.
+/// The Levenshtein distance, in letters.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

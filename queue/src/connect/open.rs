@@ -1,4 +1,4 @@
-//! Host by host, address by address, with and without TLS, until one answers.
+//! Tries hosts and addresses, with and without TLS, until one accepts a connection.
 
 use super::ConnectError;
 use super::attempt::{Connection, Dial, Opened, attempt, from_driver, within};
@@ -17,22 +17,22 @@ use tokio_postgres::config::SslMode as DriverSslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client};
 
-/// How long a silent host is waited for before the next one is tried beside it.
+/// Time to wait for a silent host before trying the next one concurrently.
 const STAGGER: Duration = Duration::from_secs(1);
 
-/// How long until a host that was away or of the wrong kind is asked again, while another one is
-/// still silent: a standby may have become the primary meanwhile.
+/// Time after which a host that was unreachable or of the wrong kind is tried again, while another
+/// one is still silent: a standby may have become the primary meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Opens a connection to the first host that answers and is of the kind asked for.
+/// Opens a connection to the first host that answers and is of the requested kind.
 ///
-/// A host that is away, starts up or is of the wrong kind gives way to the next one; a refusal ends
-/// the search, as in libpq. Each address has `connect_timeout` to complete. Unlike libpq, a host that
-/// says nothing does not hold up the others: after a second the next one is tried beside it, so that
-/// a frozen or cut-off machine costs a failover a second and not `connect_timeout`.
+/// If a host is unreachable, starting up or of the wrong kind, the next one is tried; a refusal
+/// ends the search, as in libpq. Each address has `connect_timeout` to complete. Unlike libpq, a
+/// silent host does not delay the others: after a second the next one is tried concurrently, so
+/// that a frozen or unreachable machine delays a failover by a second instead of `connect_timeout`.
 ///
 /// # Errors
-/// Usage errors for certificate files; otherwise what the server or the network said.
+/// Usage errors for certificate files; otherwise the error of the server or the network.
 pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError> {
     let mut failures = Vec::new();
     for session_attrs in target.session_attrs.passes() {
@@ -53,8 +53,8 @@ pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError>
     Err(combined(failures))
 }
 
-/// One pass over the hosts. Ends with the first that answers, with a refusal, or when none is left
-/// that may still answer.
+/// Makes one pass over the hosts. Ends at the first that answers, at a refusal, or when no host is
+/// left that may still answer.
 async fn open_any(
     target: &Target,
     endpoints: &[&Endpoint],
@@ -111,14 +111,14 @@ fn combined(mut failures: Vec<ConnectError>) -> ConnectError {
     }
 }
 
-/// Asks the server to cancel what the connection of `token` is doing, under the TLS rules that
-/// connection was opened with.
+/// Asks the server to cancel the current query of the connection of `token`, under the TLS rules
+/// with which that connection was opened.
 ///
-/// `Ok` means that the request was sent. Whether it arrived in time nobody says: the query itself
-/// ends with SQLSTATE 57014 if it did.
+/// `Ok` means that the request was sent. The server does not report whether the request arrived in
+/// time: if it did, the query ends with SQLSTATE 57014.
 ///
 /// # Errors
-/// The server could not be reached, or the certificate files could not be read.
+/// The server is unreachable, or the certificate files are unreadable.
 pub async fn cancel(token: &CancelToken, target: &Target) -> Result<(), ConnectError> {
     let without_tls = target.tls.mode == SslMode::Disable
         || target.endpoints.iter().all(|endpoint| endpoint.socket_directory().is_some());
@@ -197,7 +197,7 @@ async fn dials(target: &Target, endpoint: &Endpoint) -> Result<Vec<Dial>, Connec
     Ok(addresses.into_iter().map(dial).collect())
 }
 
-/// The ladder of `sslmode` at one address.
+/// Tries TLS and plain text at one address in the order of `sslmode`.
 async fn open_dial(
     target: &Target,
     dial: &Dial,
@@ -238,15 +238,15 @@ async fn open_dial(
     }
 }
 
-/// The server may think otherwise with or without TLS: pg_hba.conf tells the two apart.
+/// The server may accept the other mode, because `pg_hba.conf` distinguishes TLS from plain text.
 fn denied(error: &ConnectError) -> bool {
     matches!(error, ConnectError::Refused { sqlstate, .. }
         if *sqlstate == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
             || *sqlstate == SqlState::INVALID_PASSWORD)
 }
 
-/// A failed handshake lets `prefer` go on without TLS, but not if only this program's TLS library
-/// cannot read the certificate: libpq would have stayed with TLS.
+/// A failed handshake lets `prefer` continue without TLS, unless the only problem is that this
+/// program's TLS library cannot read the certificate: libpq would have stayed with TLS.
 fn downgrades(error: &ConnectError) -> bool {
     matches!(error, ConnectError::Tls { reason, .. }
         if !["Unsupported", "BadEncoding", "BadDer"].iter().any(|word| reason.contains(word)))

@@ -4,12 +4,12 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A password file that may be used.
+/// A password file that passed the permission checks.
 pub(super) struct Passfile {
     text: String,
 }
 
-/// What a line is compared with.
+/// The fields to compare with each line.
 pub(super) struct PasswordLookup<'a> {
     /// The names under which the host may be listed.
     pub(super) hosts: &'a [&'a str],
@@ -19,8 +19,8 @@ pub(super) struct PasswordLookup<'a> {
 }
 
 impl Passfile {
-    /// Reads the file. `None` if there is none; with a warning if it must not be used: readable by
-    /// others, or not a plain file.
+    /// Reads the file. Returns `None` if it does not exist, and `None` with a warning if it must
+    /// not be used: readable by other users, or not a plain file.
     pub(super) fn read(path: &Path, warnings: &mut Vec<String>) -> Option<Self> {
         let shown = path.display();
         let metadata = std::fs::metadata(path).ok()?;
@@ -47,7 +47,7 @@ impl Passfile {
         Some(Self { text })
     }
 
-    /// The password on the first line that fits.
+    /// Returns the password of the first matching line.
     pub(super) fn find(&self, lookup: &PasswordLookup<'_>) -> Option<String> {
         let port = lookup.port.to_string();
         self.text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
@@ -59,8 +59,8 @@ impl Passfile {
     }
 }
 
-/// The rest of the line after a field that is `*` or `token`; a backslash takes the next character
-/// as it is.
+/// Returns the rest of the line after a field that is `*` or `token`; a backslash escapes the next
+/// character.
 fn after_match<'a>(line: &'a str, token: &str) -> Option<&'a str> {
     if let Some(rest) = line.strip_prefix("*:") {
         return Some(rest);
@@ -79,7 +79,7 @@ fn after_match<'a>(line: &'a str, token: &str) -> Option<&'a str> {
     }
 }
 
-/// The password field, up to the next unescaped colon.
+/// Returns the unescaped password field, up to the next unescaped colon.
 fn unescape(field: &str) -> String {
     let mut password = String::new();
     let mut rest = field.chars();
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_escaped_line_gives_its_password(host in "[^\n\r#][^\n\r]*", password in "[^\n\r]*") {
+        fn escaped_passwords_round_trip(host in "[^\n\r#][^\n\r]*", password in "[^\n\r]*") {
             let escape = |text: &str| text.replace('\\', r"\\").replace(':', r"\:");
             let line = format!("{}:*:*:*:{}", escape(&host), escape(&password));
             prop_assert_eq!(find(&line, &host), Some(password));

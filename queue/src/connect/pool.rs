@@ -1,4 +1,4 @@
-//! A deadpool pool under the same rules.
+//! A deadpool pool whose connections follow the same rules.
 
 use super::attempt::{Connection, from_driver};
 use super::open::open;
@@ -15,27 +15,27 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 use tokio_util::sync::CancellationToken;
 
-/// The manager of a pool whose connections go to `target`.
+/// Returns the manager of a pool whose connections go to `target`.
 ///
-/// The pool itself is built by the caller, who also chooses its size and its time limits
-/// (`.runtime(Runtime::Tokio1)` is needed for the latter).
+/// The caller builds the pool and chooses its size and its time limits (the latter need
+/// `.runtime(Runtime::Tokio1)`).
 pub fn pool_manager(target: &Target, recycling_method: RecyclingMethod) -> Manager {
     pool_manager_until(target, recycling_method, CancellationToken::new)
 }
 
-/// As [`pool_manager`]. Each connection is closed, even while it is in use, when the token that `end`
-/// returned for it is cancelled.
+/// Same as [`pool_manager`]. Calls `end` for each connection, and closes the connection, even while
+/// it is in use, when the returned token is cancelled.
 pub fn pool_manager_until(
     target: &Target,
     recycling_method: RecyclingMethod,
     end: impl Fn() -> CancellationToken + Send + Sync + 'static,
 ) -> Manager {
     let connect = PoolConnect { target: target.clone(), end: Arc::new(end) };
-    // The configuration is deadpool's to carry about and ours to ignore.
+    // Deadpool requires the configuration; `PoolConnect` ignores it.
     Manager::from_connect(Config::new(), connect, ManagerConfig { recycling_method })
 }
 
-/// Opens a pool's connections by [`open`] and drives each in a task of its own.
+/// Opens a pool's connections with [`open`] and drives each in a spawned task.
 #[derive(Clone)]
 pub struct PoolConnect {
     target: Target,
@@ -47,7 +47,7 @@ type Connected = Result<(Client, JoinHandle<()>), tokio_postgres::Error>;
 impl deadpool_postgres::Connect for PoolConnect {
     fn connect(&self, _: &Config) -> Pin<Box<dyn Future<Output = Connected> + Send + '_>> {
         Box::pin(async {
-            // Before it is opened: what happens meanwhile counts.
+            // Taken before the connection opens, so that a cancellation meanwhile counts.
             let end = (self.end)();
             match open(&self.target).await {
                 Ok((client, connection)) => Ok((client, drive(connection, end))),
@@ -80,7 +80,7 @@ async fn messages(mut connection: Connection) {
     }
 }
 
-/// What happened, without the driver's bare "db error".
+/// The error message, instead of the driver's bare "db error".
 fn reason(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(db), _) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
@@ -89,7 +89,7 @@ fn reason(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// The error behind a pool's error, as [`open`] gave it.
+/// Returns the error behind a pool's error, as [`open`] returned it.
 pub fn pool_error(error: PoolError) -> ConnectError {
     let unreachable = |reason: String| ConnectError::Unreachable {
         server: "the pool's target".to_owned(),
@@ -110,8 +110,8 @@ pub fn pool_error(error: PoolError) -> ConnectError {
     }
 }
 
-/// Our error inside the driver's type, which is the only one a pool takes and which nobody else can
-/// make: a start-up over a stream that fails with it.
+/// Wraps a [`ConnectError`] in the driver's error type, which is the only type that a pool accepts
+/// and which only the driver can create: a start-up over a stream that fails with it.
 async fn into_driver_error(error: ConnectError) -> tokio_postgres::Error {
     let stream = FailingStream { error: Some(error) };
     match Config::new().user("nobody").ssl_mode(SslMode::Disable).connect_raw(stream, NoTls).await {

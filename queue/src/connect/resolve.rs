@@ -1,4 +1,5 @@
-//! Settings → target: defaults, typed values, and the contradictions that libpq refuses too.
+//! Turns settings into a target: applies defaults, parses values, and refuses the contradictions
+//! that libpq refuses.
 
 use super::endpoint::{Endpoint, endpoints};
 use super::passfile::{Passfile, PasswordLookup};
@@ -13,10 +14,10 @@ use tokio_postgres::config::ChannelBinding;
 
 impl Target {
     /// Completes a connection string as libpq does: a URI, `key=value` pairs, a bare database name,
-    /// or nothing at all. What it lacks comes from the service file, then from the `PG*` variables,
-    /// then from the defaults.
+    /// or nothing at all. Missing settings come from the service file, then from the `PG*`
+    /// variables, then from the defaults.
     ///
-    /// Reads the service file and the password file, and connects to nothing.
+    /// Reads the service file and the password file; opens no connection.
     ///
     /// # Errors
     /// Only errors with [`ConnectError::is_usage`].
@@ -63,14 +64,14 @@ fn user(settings: &Settings, env: &Environment) -> Result<String, ConnectError> 
     let user = settings.get("user").or_else(|| env.os_user()).unwrap_or_default();
     if user.is_empty() {
         return Err(ConnectError::usage_with_hint(
-            "no user name given, and the operating system has none for this process",
+            "no user name given, and the operating system reports none for this process",
             "set user in the connection string, or PGUSER",
         ));
     }
     Ok(user.to_owned())
 }
 
-/// Each host has its own line in the password file.
+/// Each host may have its own line in the password file.
 fn look_up_passwords(
     settings: &Settings,
     env: &Environment,
@@ -102,8 +103,8 @@ fn channel_binding(settings: &Settings) -> Result<ChannelBinding, ConnectError> 
     )
 }
 
-/// Ten seconds after a network cable is pulled a reader must know: its claim lives on. libpq's own
-/// defaults notice after two hours.
+/// A reader must notice a pulled network cable within ten seconds, because its claim stays in
+/// force. libpq's own defaults take two hours.
 fn timeouts(settings: &Settings) -> Result<Timeouts, ConnectError> {
     let seconds = |keyword, default| {
         let value = settings.integer(keyword)?.unwrap_or(default);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_a_target() {
+    fn an_empty_string_resolves_to_the_defaults() {
         let target = resolve("", &[]).unwrap();
         assert_eq!(target.to_string(), "host=localhost port=5432 dbname=osuser user=osuser");
         assert_eq!(target.timeouts.connect_timeout, Some(Duration::from_secs(10)));
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_printed_shows_a_secret() {
+    fn no_output_shows_a_secret() {
         let target = resolve("password=hunter2 options='-c a.b=hunter2'", &[]).unwrap();
         let target = target.with_option("app.key", "hunter2");
         assert!(!format!("{target:?} {target:#?} {target}").contains("hunter2"));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused_by_name() {
+    fn unsupported_options_are_refused_by_name() {
         for text in [
             "requirepeer=postgres",
             "require_auth=scram-sha-256",
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_difference_is_accepted() {
+    fn options_without_effect_are_accepted() {
         let target = resolve(
             "gssencmode=disable sslcompression=1 krbsrvname=x client_encoding=UTF8 requirepeer='' \
              replication=false pgbouncer=true",

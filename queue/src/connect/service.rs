@@ -1,13 +1,13 @@
-//! The connection service file: named groups of settings, as in `[reporting]`.
+//! The connection service file: named sections of settings, such as `[reporting]`.
 
 use super::conninfo::{Pairs, known};
 use super::{ConnectError, Environment};
 use std::path::{Path, PathBuf};
 
-/// The settings of a service, the first of several equal keywords winning.
+/// Loads the settings of a service; the first of several equal keywords wins.
 ///
-/// `file` is the file named by `servicefile` or PGSERVICEFILE; it replaces `~/.pg_service.conf`, and
-/// the machine-wide file is asked if the user's does not define the service.
+/// `file` is the file named by `servicefile` or PGSERVICEFILE; it replaces `~/.pg_service.conf`.
+/// The system-wide file is read if the user's file does not define the service.
 pub(super) fn load(
     service: &str,
     file: Option<&str>,
@@ -52,7 +52,7 @@ struct ParseError {
     hint: Option<String>,
 }
 
-/// Text → the settings of one group. Values are taken as they are: no quotes, no escapes.
+/// Parses the settings of one section. Values are taken verbatim: no quotes, no escapes.
 fn group(text: &str, service: &str) -> Result<Option<Pairs>, ParseError> {
     let mut found: Option<Pairs> = None;
     for (index, line) in text.lines().enumerate() {
@@ -130,7 +130,7 @@ port=1
     }
 
     #[test]
-    fn errors_are_located() {
+    fn syntax_errors_name_the_line() {
         for (line, message) in [
             ("service=x", "nested"),
             ("hots=x", "unknown connection option \"hots\""),

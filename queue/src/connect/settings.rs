@@ -1,19 +1,19 @@
 //! All settings of a connection, each from the first source that has it: the connection string, the
-//! service file, the `PG*` variables. That is libpq's order (`conninfo_add_defaults`).
+//! service file, the `PG*` variables. libpq uses the same order (`conninfo_add_defaults`).
 
 use super::keyword::{KEYWORDS, Treatment};
 use super::{ConnectError, Environment, conninfo, service};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Where a setting was made.
+/// The source of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// In the connection string.
+    /// The connection string.
     ConnectionString,
-    /// In the service file.
+    /// The service file.
     ServiceFile,
-    /// In this environment variable.
+    /// This environment variable.
     Variable(&'static str),
 }
 
@@ -32,7 +32,7 @@ struct Setting {
     origin: Origin,
 }
 
-/// Keyword → value. A keyword that no source has is absent; an empty value counts as set.
+/// Keyword → value. A keyword that no source sets is absent; an empty value counts as set.
 #[derive(Default)]
 pub(super) struct Settings {
     values: BTreeMap<&'static str, Setting>,
@@ -79,7 +79,7 @@ impl Settings {
         }
     }
 
-    /// Refuses what cannot be honoured, and mentions what is left out.
+    /// Refuses unsupported options, and warns about ignored ones.
     fn validate(&mut self) -> Result<(), ConnectError> {
         for keyword in KEYWORDS {
             let Some(Setting { value, origin }) = self.values.get(keyword.name) else { continue };
@@ -112,12 +112,12 @@ impl Settings {
         self.get(keyword).filter(|value| !value.is_empty())
     }
 
-    /// Whether the connection string itself made this setting.
+    /// Whether the connection string itself sets this keyword.
     pub(super) fn inline(&self, keyword: &str) -> bool {
         self.values.get(keyword).is_some_and(|s| s.origin == Origin::ConnectionString)
     }
 
-    /// The error that the value of `keyword`, which is set, is wrong.
+    /// Returns the error for an invalid value of `keyword`, which must be set.
     pub(super) fn invalid(
         &self,
         keyword: &'static str,
@@ -127,7 +127,7 @@ impl Settings {
         ConnectError::InvalidValue { keyword, origin, problem: problem.into() }
     }
 
-    /// One of a few words; the first of them if the keyword is not set.
+    /// Parses one of the given words; returns the first one if the keyword is not set.
     pub(super) fn choice<T: Copy>(
         &self,
         keyword: &'static str,
@@ -142,7 +142,7 @@ impl Settings {
         )
     }
 
-    /// A whole number.
+    /// Parses an integer.
     pub(super) fn integer(&self, keyword: &'static str) -> Result<Option<i32>, ConnectError> {
         self.get(keyword)
             .map(|value| {

@@ -1,4 +1,4 @@
-//! Where a connection string was given: itself, or as the name of the file that holds it.
+//! The place of a connection string: given directly, or in a file.
 
 use std::fmt;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::ConnectError;
 
-/// A place for settings. The first in this order wins.
+/// Source of a setting. Earlier variants take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layer {
     /// The command line.
@@ -17,26 +17,27 @@ pub enum Layer {
     File,
 }
 
-/// What a connection string and its file are called in the places where they may be given.
+/// The names under which a connection string and its file are given.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceNames {
-    /// The key in a configuration file; the flag is the same with hyphens. The file's has `_file` at its end.
+    /// Key in the configuration file; the flag is the same with hyphens. The file's key ends in
+    /// `_file`.
     pub key: &'static str,
-    /// The variable with the string.
+    /// Environment variable for the string.
     pub variable: &'static str,
-    /// The variable with the file's name.
+    /// Environment variable for the file's path.
     pub file_variable: &'static str,
 }
 
 impl SourceNames {
-    /// Of the queue's own database.
+    /// The queue's database.
     pub const DATABASE: Self = Self {
         key: "database_url",
         variable: "DATABASE_URL",
         file_variable: "PGMILL_DATABASE_URL_FILE",
     };
 
-    /// Of the login of tasks.
+    /// The task login.
     pub const TASK: Self = Self {
         key: "task_url",
         variable: "PGMILL_TASK_URL",
@@ -55,16 +56,16 @@ impl SourceNames {
     }
 }
 
-/// A connection string, or where it is.
+/// A connection string, or the file that contains it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ConnectionSource {
     /// The string itself.
     Text(String),
-    /// The file that holds it and nothing else.
+    /// A file that contains only the string.
     File(PathBuf),
 }
 
-/// Shows no string: there may be a password in it.
+/// Shows no string, because it may contain a password.
 impl fmt::Debug for ConnectionSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,11 +76,11 @@ impl fmt::Debug for ConnectionSource {
 }
 
 impl ConnectionSource {
-    /// What counts of the strings and files, each given in the order of the places: the one from the
-    /// earliest place. An empty variable is none.
+    /// Returns the string or file from the source with the highest precedence; `texts` and `files`
+    /// are in order of precedence. An empty variable counts as not set.
     ///
     /// # Errors
-    /// A string and a file come from that place, and nobody could say which was meant.
+    /// Fails if that source gives both a string and a file.
     pub fn choose(
         names: SourceNames,
         texts: impl IntoIterator<Item = (String, Layer)>,
@@ -93,8 +94,8 @@ impl ConnectionSource {
             (Some((_, layer)), Some((_, other))) if layer == other => {
                 let (text, file) = names.pair(layer);
                 return Err(ConnectError::usage_with_hint(
-                    format!("{text} and {file} exclude each other"),
-                    format!("leave {text} out to read the connection string from the file"),
+                    format!("{text} and {file} cannot be combined"),
+                    format!("omit {text} to read the connection string from the file"),
                 ));
             }
             (Some((text, layer)), file)
@@ -107,14 +108,15 @@ impl ConnectionSource {
         })
     }
 
-    /// The string itself; white space around the contents of a file does not count.
+    /// Returns the string, without surrounding white space if read from a file.
     ///
-    /// Who else may read the file is not looked at, unlike with `~/.pgpass`: secrets that Kubernetes mounts
-    /// are links to files with mode 0644 in a folder that only the pod sees, and a service manager's
-    /// credentials lie in a folder that only the service sees. A refusal would hit these and no others.
+    /// Does not check who else may read the file, unlike `~/.pgpass`: secrets that Kubernetes
+    /// mounts are links to files with mode 0644 in a directory that only the pod sees, and a
+    /// service manager's credentials are in a directory that only the service sees. A check would
+    /// refuse exactly these.
     ///
     /// # Errors
-    /// The file cannot be read, or holds something else than a connection string.
+    /// The file is unreadable or does not contain a connection string.
     pub fn read(self) -> Result<String, ConnectError> {
         match self {
             Self::Text(text) => Ok(text),
@@ -130,30 +132,31 @@ fn from_file(path: &Path) -> Result<String, ConnectError> {
             hint,
         )
     };
-    const WHAT: &str = "it holds one connection string, a URI or key=value pairs, and nothing else";
+    const WHAT: &str =
+        "the file must contain one connection string, a URI or key=value pairs, and nothing else";
     let bytes = fs::read(path).map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::NotFound => {
-                "it is looked for where the program was started, unless its name begins with /"
+                "a relative path is resolved against the working directory"
             }
             std::io::ErrorKind::PermissionDenied => {
-                "the user of this process has to be able to read it"
+                "the user of this process must be able to read the file"
             }
             _ => WHAT,
         };
         wrong(&error.to_string(), hint)
     })?;
-    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not valid UTF-8", WHAT))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("not valid UTF-8", WHAT))?;
     let text = text.trim();
     if text.is_empty() {
-        return Err(wrong("it is empty", WHAT));
+        return Err(wrong("empty file", WHAT));
     }
-    // A bare word would be a database's name. In a file it is rather a password, and database names are
-    // logged.
+    // A bare word would be a database name. In a file it is more likely a password, and database
+    // names are logged.
     if !text.contains('=') && !text.contains("://") {
         return Err(wrong(
-            "it holds no connection string",
-            "write a URI or key=value pairs; a password alone goes into a file that PGPASSFILE names",
+            "not a connection string",
+            "write a URI or key=value pairs; put a bare password into the file that PGPASSFILE names",
         ));
     }
     Ok(text.to_owned())
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earlier_place_wins_and_one_place_says_it_once() {
+    fn the_first_source_wins_and_a_source_gives_one_of_both() {
         use Layer::{Arguments, Environment, File};
         let (text, file) = (
             || ConnectionSource::Text(TEXT.to_owned()),
@@ -192,16 +195,16 @@ mod tests {
             assert_eq!(choose(Some(second), Some(first)), Ok(Some((file(), first))));
         }
         for (layer, names) in [
-            (Arguments, "--database-url and --database-url-file exclude each other"),
-            (Environment, "DATABASE_URL and PGMILL_DATABASE_URL_FILE exclude each other"),
-            (File, "database_url and database_url_file exclude each other"),
+            (Arguments, "--database-url and --database-url-file cannot be combined"),
+            (Environment, "DATABASE_URL and PGMILL_DATABASE_URL_FILE cannot be combined"),
+            (File, "database_url and database_url_file cannot be combined"),
         ] {
             assert_eq!(choose(Some(layer), Some(layer)), Err(names.to_owned()));
         }
     }
 
     #[test]
-    fn an_empty_variable_is_none() {
+    fn an_empty_variable_counts_as_unset() {
         let text = Some((String::new(), Layer::Environment));
         let file = Some((PathBuf::from("f"), Layer::Environment));
         let chosen = ConnectionSource::choose(SourceNames::TASK, text, file).unwrap();
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_holds_a_connection_string_and_nothing_else() {
+    fn a_file_contains_only_a_connection_string() {
         let path = std::env::temp_dir().join(format!("pgmill-given-{}", std::process::id()));
         let read = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();

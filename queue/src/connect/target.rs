@@ -1,4 +1,4 @@
-//! Where to connect and how, with everything decided. Safe to print and to log.
+//! A resolved connection target. Safe to print and to log.
 
 use super::endpoint::Endpoint;
 use super::target_session_attrs::TargetSessionAttrs;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 use tokio_postgres::config::ChannelBinding;
 
-/// A text that is never shown.
+/// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Secret(String);
 
@@ -27,12 +27,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How a dead peer is noticed.
+/// Timeouts that detect a dead peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts {
     /// For one address, from the first packet to the end of authentication; `None` waits forever.
     pub(super) connect_timeout: Option<Duration>,
-    /// How long sent data may stay unacknowledged; zero leaves it to the operating system.
+    /// Maximum time that sent data may stay unacknowledged; zero means the system's default.
     pub(super) tcp_user_timeout: Duration,
     pub(super) keepalives: bool,
     pub(super) keepalives_idle: Duration,
@@ -61,12 +61,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// The role to log in as.
+    /// The login role.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The database to connect to.
+    /// The database name.
     pub fn dbname(&self) -> &str {
         &self.dbname
     }
@@ -77,28 +77,28 @@ impl Target {
         self.application_name.as_deref()
     }
 
-    /// True if the connection string itself held a password. In a command line every user of the
-    /// machine can read it.
+    /// True if the connection string itself contained a password. In a command line every user of
+    /// the machine can read it.
     pub fn password_given_inline(&self) -> bool {
         self.password_given_inline
     }
 
-    /// What was ignored and why, for the log. Never contains a secret.
+    /// Warnings about ignored options, for the log. Never contains a secret.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The same target under another `application_name`, whatever the user set.
+    /// Returns the same target under another `application_name`, regardless of the user's setting.
     #[must_use]
     pub fn with_application_name(&self, name: &str) -> Self {
         Self { application_name: Some(name.to_owned()), ..self.clone() }
     }
 
-    /// The same target with a server setting in force from the start of the session.
+    /// Returns the same target with a server setting that applies from the start of the session.
     ///
-    /// Goes into the start-up packet behind the user's own `options`, so that it wins over them and
-    /// survives `RESET ALL` and `DISCARD ALL`. An unknown `name` makes the server refuse the
-    /// connection.
+    /// The setting goes into the start-up packet after the user's own `options`, so that it
+    /// overrides them and survives `RESET ALL` and `DISCARD ALL`. An unknown `name` makes the
+    /// server refuse the connection.
     #[must_use]
     pub fn with_option(&self, name: &str, value: &str) -> Self {
         let earlier = self.options.as_ref().map_or("", Secret::reveal);
@@ -108,7 +108,8 @@ impl Target {
     }
 }
 
-/// The server splits `options` at white space; a backslash takes the next character as it is.
+/// Escapes white space and backslashes: the server splits `options` at white space, and a backslash
+/// escapes the next character.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! `target_session_attrs`: whether the server that answered is of the kind asked for.
+//! `target_session_attrs`: checks whether the server is of the requested kind.
 
 use super::ConnectError;
 use super::attempt::Connection;
@@ -7,7 +7,7 @@ use futures_util::future::{Either, select};
 use std::pin::pin;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-/// The kind of server asked for.
+/// The requested kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TargetSessionAttrs {
     Any,
@@ -15,7 +15,7 @@ pub(super) enum TargetSessionAttrs {
     ReadOnly,
     Primary,
     Standby,
-    /// A standby in a first pass over all hosts, anything in a second.
+    /// A standby in the first pass over all hosts, any server in the second.
     PreferStandby,
 }
 
@@ -38,7 +38,7 @@ impl TargetSessionAttrs {
         )
     }
 
-    /// What is asked for in each pass over the hosts.
+    /// The kinds to accept, one per pass over the hosts.
     pub(super) fn passes(self) -> &'static [Self] {
         match self {
             Self::Any => &[Self::Any],
@@ -50,7 +50,7 @@ impl TargetSessionAttrs {
         }
     }
 
-    /// The question, and the complaint about the answer `on` or `off`.
+    /// The query, the unwanted answer (`on` or `off`), and the error text for it.
     fn check_query(self) -> Option<(&'static str, &'static str, &'static str)> {
         match self {
             Self::Any | Self::PreferStandby => None,
@@ -61,9 +61,9 @@ impl TargetSessionAttrs {
         }
     }
 
-    /// What is wrong with the server, if anything.
+    /// Returns why the server does not match, or `None` if it matches.
     ///
-    /// Asks in SQL, not by the reported `in_hot_standby`: poolers do not pass that on.
+    /// Uses SQL instead of the reported parameter `in_hot_standby`, which poolers do not pass on.
     pub(super) async fn mismatch(
         self,
         client: &Client,
@@ -73,7 +73,7 @@ impl TargetSessionAttrs {
         let query = pin!(client.simple_query(sql));
         let messages = match select(query, connection).await {
             Either::Left((messages, _)) => messages?,
-            // The connection ended first; the query's own error then says so.
+            // The connection ended first; the query's own error then reports it.
             Either::Right((ended, query)) => {
                 ended?;
                 query.await?

@@ -1,6 +1,6 @@
-//! The TLS rules of a target, and the connector they make.
+//! The TLS rules of a target, and the connector built from them.
 //!
-//! Certificate files are read anew for each connection, as libpq does: a renewed certificate needs
+//! Certificate files are read again for each connection, as libpq does: a renewed certificate needs
 //! no restart.
 
 use super::endpoint::Endpoint;
@@ -38,24 +38,24 @@ const MODES: [(&str, SslMode); 6] = [
     ("verify-full", SslMode::VerifyFull),
 ];
 
-/// Where trusted roots come from.
+/// Source of the trusted root certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Roots {
-    /// The operating system's.
+    /// The operating system's store.
     System,
-    /// A file, which need not exist unless the mode verifies.
+    /// A file, which may be missing unless the mode verifies certificates.
     File(PathBuf),
-    /// No file named, and no home directory to look in.
+    /// No file given, and no home directory to search.
     None,
 }
 
-/// Everything that decides on TLS.
+/// All settings that affect TLS.
 #[derive(Debug, Clone)]
 pub(super) struct TlsRules {
     pub(super) mode: SslMode,
     pub(super) negotiation: SslNegotiation,
     roots: Roots,
-    /// Certificate and key of this side; used if the certificate exists.
+    /// Certificate and key of the client; used if the certificate exists.
     certificate: Option<(PathBuf, PathBuf)>,
     versions: Vec<&'static SupportedProtocolVersion>,
     name_indication: bool,
@@ -107,12 +107,12 @@ impl TlsRules {
         })
     }
 
-    /// With `verify-full` each host needs a name to be verified.
+    /// `verify-full` requires a host name for each host.
     pub(super) fn accept(&self, endpoints: &[Endpoint]) -> Result<(), ConnectError> {
         if self.mode == SslMode::VerifyFull && endpoints.iter().any(|e| e.host.is_none()) {
             return Err(ConnectError::usage_with_hint(
                 "host name must be specified for a verified TLS connection",
-                "give host beside hostaddr",
+                "set host in addition to hostaddr",
             ));
         }
         Ok(())
@@ -138,7 +138,7 @@ impl TlsRules {
         Ok(MakeRustlsConnect::new(config))
     }
 
-    /// As in libpq, a root file that exists is used in every mode; `verify-*` insist on it.
+    /// As in libpq, an existing root file is used in every mode; `verify-*` require one.
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -149,8 +149,8 @@ impl TlsRules {
             Roots::File(path) if insists || path.exists() => (certificates(path, ROOT)?, &**path),
             Roots::None if insists => {
                 return Err(ConnectError::usage_with_hint(
-                    "no root certificate file to verify the server with",
-                    "set sslrootcert to a file or to system",
+                    "no root certificate file for verifying the server",
+                    "set sslrootcert to a file, or to system",
                 ));
             }
             Roots::File(_) | Roots::None => {
@@ -164,7 +164,7 @@ impl TlsRules {
     }
 }
 
-/// A connector for attempts without TLS: the type wants one, nobody calls it.
+/// A connector for attempts without TLS: the driver's types require one, but nothing calls it.
 pub(super) fn idle_connector() -> Result<MakeRustlsConnect, ConnectError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -180,7 +180,7 @@ const ROOT: &str = "root certificate file";
 const CERTIFICATE: &str = "certificate file";
 const KEY: &str = "private key file";
 
-/// libpq would honour this file without being told.
+/// Refuses to ignore the default revocation list, which libpq would check.
 fn refuse_default_crl(env: &Environment) -> Result<(), ConnectError> {
     match env.below_home(".postgresql/root.crl").filter(|path| path.exists()) {
         Some(path) => Err(file_error(
@@ -214,7 +214,7 @@ fn own_certificate(
     Ok(certificate.zip(key).filter(|_| enabled))
 }
 
-/// TLS 1.2 is libpq's own default minimum; older versions are not spoken here.
+/// TLS 1.2 is libpq's own default minimum; older versions are not supported.
 fn versions(settings: &Settings) -> Result<Vec<&'static SupportedProtocolVersion>, ConnectError> {
     let with_12 = settings.choice(
         "ssl_min_protocol_version",
@@ -242,7 +242,7 @@ fn certificates(
         .map_err(|error| file_error(what, path, error.to_string()))
 }
 
-/// The key must not be readable by others: group access only if it belongs to root.
+/// The key must not be readable by other users; group access is allowed only if root owns the file.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConnectError> {
     let metadata =
         std::fs::metadata(path).map_err(|error| file_error(KEY, path, error.to_string()))?;
@@ -259,7 +259,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConnectError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| {
         let problem = match error {
             rustls::pki_types::pem::Error::NoItemsFound => {
-                "holds no unencrypted private key".to_owned()
+                "does not contain an unencrypted private key".to_owned()
             }
             error => error.to_string(),
         };

@@ -1,4 +1,5 @@
-//! Connection strings of the form `postgresql://user:password@host:port,host:port/dbname?key=value`.
+//! Parses connection strings of the form
+//! `postgresql://user:password@host:port,host:port/dbname?key=value`.
 //!
 //! The grammar is libpq's `conninfo_uri_parse`, which is laxer than RFC 3986: several hosts, empty
 //! parts, and percent-encoding decoded after the split.
@@ -6,12 +7,12 @@
 use super::ConnectError;
 use super::conninfo::{Pairs, known};
 
-/// The text after `postgresql://` or `postgres://`.
+/// Returns the text after `postgresql://` or `postgres://`.
 pub(super) fn after_scheme(text: &str) -> Option<&str> {
     text.strip_prefix("postgresql://").or_else(|| text.strip_prefix("postgres://"))
 }
 
-/// The parts of a URI, without its scheme.
+/// Parses a URI without its scheme.
 pub(super) fn parse(rest: &str) -> Result<Pairs, ConnectError> {
     let mut pairs = Pairs::new();
     let credentials_end = rest.find(['@', '/']).filter(|at| rest.as_bytes()[*at] == b'@');
@@ -37,8 +38,8 @@ pub(super) fn parse(rest: &str) -> Result<Pairs, ConnectError> {
     Ok(pairs)
 }
 
-/// A password with an unencoded `@` or `/` would be taken apart, and a piece of it tried as a host
-/// or as a database: shown in messages, and sent to the name server.
+/// A password with an unencoded `@` or `/` would be split, and a piece of it used as a host or a
+/// database: shown in messages, and sent to the name server.
 fn refuse_stray_at(authority: &str, path: &str, credentials: bool) -> Result<(), ConnectError> {
     if authority.contains('@') || (!credentials && path.contains('@') && authority.contains(':')) {
         return Err(ConnectError::usage_with_hint(
@@ -55,7 +56,7 @@ fn credentials(text: &str, pairs: &mut Pairs) -> Result<(), ConnectError> {
     push(pairs, "password", password)
 }
 
-/// `host:port,[::1]:port,…` → the comma-separated lists `host` and `port`.
+/// Parses `host:port,[::1]:port,…` into the comma-separated lists `host` and `port`.
 fn hosts(authority: &str, pairs: &mut Pairs) -> Result<(), ConnectError> {
     let mut hosts = Vec::new();
     let mut ports = Vec::new();
@@ -104,7 +105,7 @@ fn parameters(query: &str, pairs: &mut Pairs) -> Result<(), ConnectError> {
         }
         let keyword = decode(keyword, "parameter name")?;
         let value = decode(value, "parameter value")?;
-        // For the sake of JDBC's URLs.
+        // JDBC URLs use this spelling.
         if keyword == "ssl" && value == "true" {
             pairs.push(("sslmode", "require".to_owned()));
         } else {
@@ -122,7 +123,7 @@ fn push(pairs: &mut Pairs, keyword: &'static str, raw: &str) -> Result<(), Conne
     Ok(())
 }
 
-/// Percent-decoding. Errors name the part, never its text.
+/// Decodes percent-encoding. Errors name the part, never its text.
 fn decode(raw: &str, part: &str) -> Result<String, ConnectError> {
     let invalid = |problem: &str| {
         ConnectError::usage_with_hint(

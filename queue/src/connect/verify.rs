@@ -1,4 +1,4 @@
-//! What `sslmode` demands of the server's certificate.
+//! Verifies the server's certificate as `sslmode` requires.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -15,10 +15,10 @@ use x509_cert::Certificate;
 use x509_cert::der::{Decode, Encode};
 use x509_cert::time::Time;
 
-/// `require` without root certificates, `prefer` and `allow`: any certificate will do.
+/// `require` without root certificates, `prefer` and `allow`: accepts any certificate.
 ///
-/// The signature of the handshake is checked all the same: without it anybody could present the
-/// real server's certificate, and channel binding would prove nothing.
+/// The signature of the handshake is still checked: otherwise anyone could present the real
+/// server's certificate, and channel binding would prove nothing.
 #[derive(Debug)]
 pub(super) struct AnyCertificate(pub(super) Arc<CryptoProvider>);
 
@@ -65,19 +65,19 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// The key in a certificate of X.509 version 1, as `openssl x509 -req` makes it without further
-/// words. webpki reads version 3 only; without this, `prefer` could not use such a server's TLS.
+/// Returns the key of an X.509 version 1 certificate, as `openssl x509 -req` makes by default.
+/// webpki reads version 3 only; without this function, `prefer` could not use such a server's TLS.
 fn public_key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let certificate = Certificate::from_der(certificate).ok()?;
     let key = certificate.tbs_certificate.subject_public_key_info.to_der().ok()?;
     Some(SubjectPublicKeyInfoDer::from(key))
 }
 
-/// `verify-ca` and `verify-full`: the certificate must lead to a trusted root, and with
-/// `check_name` be made out to the host.
+/// `verify-ca` and `verify-full`: the certificate must chain to a trusted root and, with
+/// `check_name`, be issued for the host.
 ///
-/// What is a root, and for how long, libpq (OpenSSL) says more strictly than webpki: its own issuer, and
-/// valid by its own dates. Other certificates of the file help to find the way to one.
+/// libpq (OpenSSL) is stricter than webpki about roots: a root must be its own issuer, and be valid
+/// by its own dates. Other certificates in the file only help to build a chain to a root.
 #[derive(Debug)]
 pub(super) struct TrustedCertificate {
     provider: Arc<CryptoProvider>,
@@ -86,7 +86,7 @@ pub(super) struct TrustedCertificate {
     check_name: bool,
 }
 
-/// A certificate that is its own issuer; times since 1970.
+/// A certificate that is its own issuer; times in seconds since 1970.
 #[derive(Debug)]
 struct Root {
     certificate: CertificateDer<'static>,
@@ -113,12 +113,12 @@ impl TrustedCertificate {
             }
         }
         if roots.is_empty() && helping.is_empty() {
-            return Err("holds no usable certificate".to_owned());
+            return Err("does not contain a usable certificate".to_owned());
         }
         Ok(Self { provider, roots, helping, check_name })
     }
 
-    /// The builder of chains, with the roots that are valid now.
+    /// Returns a chain builder with the roots that are valid now.
     fn chain(&self, now: UnixTime) -> Result<Arc<WebPkiServerVerifier>, Error> {
         let now = Duration::from_secs(now.as_secs());
         let valid = |root: &&Root| (root.from..=root.until).contains(&now);
@@ -137,8 +137,9 @@ impl TrustedCertificate {
     }
 
     /// A self-signed server certificate that is itself the root file, as `openssl req -x509` makes
-    /// it and libpq accepts it. The chain builder refuses it as "CA used as end entity", after it
-    /// has checked the dates and before anything else: identity with the pinned one does the rest.
+    /// it and libpq accepts it. The chain builder refuses it as "CA used as end entity" after
+    /// checking the dates and before anything else: comparing it with the pinned certificate does
+    /// the rest.
     fn pinned(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
         matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string() == "CaUsedAsEndEntity")

@@ -1,16 +1,18 @@
-//! How many tasks waited, minute by minute, as changes that add up.
+//! Number of waiting tasks per minute, as changes that add up.
 //!
-//! A task waits from when an attempt of it became due until it was claimed, or cancelled if it never
-//! was; whatever its state is called meanwhile: pending, blocked, or scheduled behind its time. Each
-//! wait is +1 in the minute in which it began and −1 in the minute in which it ended; what all changes
-//! up to and in a minute add up to is how many waited at its end. A wait that begins and ends in one minute leaves
-//! nothing. The changes of attempts that ended in some minutes are added to those of other minutes; all
-//! of a wait lies before the attempt's end, so attempts that ended before a minute say nothing of it.
+//! A task waits from the time its attempt became due until the attempt is claimed, or until the
+//! task is cancelled if it never was. The state in between (pending, blocked, or scheduled and
+//! overdue) makes no difference. Each wait is +1 in the minute in which it began and −1 in the
+//! minute in which it ended; the sum of all changes up to and including a minute is the number of
+//! tasks that waited at the end of that minute. A wait that begins and ends in one minute leaves no
+//! change. The changes of attempts that ended in some minutes are added to those of other minutes;
+//! a wait lies entirely before the attempt's end, so attempts that ended before a minute do not
+//! affect it.
 //!
-//! Limits. An attempt that was given back leaves no row: its task seems to have waited on, unless it
-//! came back with a later due time. Of what waits now, each lane is read up to as many tasks as
-//! [`lanes`](super::lanes) counts, those claimed next first, and of scheduled and blocked ones 10,000:
-//! behind that there are more, which mostly became due later (`cut`).
+//! Limits. A released attempt leaves no row: its task seems to have waited on, unless it returned
+//! to the queue with a later due time. Of the tasks that wait now, each lane is read up to the
+//! number of tasks that [`lanes`](super::lanes) counts, those claimed next first, and of scheduled
+//! and blocked tasks 10,000: beyond that are more tasks, which mostly became due later (`cut`).
 
 use std::collections::BTreeMap;
 
@@ -21,8 +23,8 @@ use tokio_postgres::{GenericClient, Row};
 use super::lanes::lane_scan;
 use crate::error::QueueError;
 
-/// As in `throughput`, the cost is in proportion to the attempts of the span. Most waits are shorter than a
-/// minute and gone before anything is added up.
+/// As in `throughput`, the cost is proportional to the number of attempts in the span. Most waits
+/// are shorter than a minute and are dropped before the aggregation.
 const ENDED_CHANGES: &str = "/* queue.insight_backlog_changes */
 SELECT e.queue, m.at, sum(m.change)::int8
 FROM (SELECT a.queue, date_trunc('minute', greatest(a.due_at, $3)) AS due,
@@ -32,7 +34,8 @@ CROSS JOIN LATERAL (VALUES (e.due, 1), (e.begun, -1)) AS m (at, change)
 WHERE e.due < e.begun
 GROUP BY e.queue, m.at HAVING sum(m.change) <> 0";
 
-/// The last column: of a lane (its queue), or of all queues (null), no more was read.
+/// The last two columns report that reading stopped at a limit: for a lane (its queue), or for all
+/// queues.
 const LIVE_CHANGES: &str = concat!(
     "/* queue.insight_live_changes */",
     lane_scan!(),
@@ -62,33 +65,32 @@ WHERE m.at IS NOT NULL AND (w.begun IS NULL OR w.begun >= $1)
 GROUP BY w.queue, m.at"
 );
 
-/// A queue, a minute, and by how many more tasks waited at its end than at the end of the one before.
+/// A queue, a minute, and the difference between the tasks waiting at its end and at the end of the
+/// previous minute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BacklogChange {
-    /// Whose.
+    /// The queue.
     pub queue: String,
-    /// When the minute began.
+    /// Start of the minute.
     pub at: Timestamp,
-    /// By how many.
+    /// The difference.
     pub change: i64,
 }
 
 /// The changes by tasks that are live now.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    /// All that were read.
+    /// All changes that were read.
     pub changes: Vec<BacklogChange>,
-    /// By queue: there are more, the last one that was read became due in this minute.
+    /// Queues of which only a part was read, with the minute in which the last task read became
+    /// due.
     pub cut: BTreeMap<String, Timestamp>,
-    /// Of any queue there may be more.
+    /// Whether any queue may have more tasks than were read.
     pub cut_everywhere: bool,
 }
 
-/// The changes by attempts that ended in a span. A wait that began before `oldest`, the beginning of a
-/// minute, counts as if it had begun then.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the changes by attempts that ended in a span. A wait that began before `oldest`, which
+/// must be the start of a minute, counts as if it had begun then.
 pub async fn ended_changes(
     client: &impl GenericClient,
     (from, to): (Timestamp, Timestamp),
@@ -102,10 +104,7 @@ pub async fn ended_changes(
     client.query_typed(ENDED_CHANGES, &values).await?.iter().map(change_from_row).collect()
 }
 
-/// The changes by tasks that wait or run; `oldest` as in [`ended_changes`].
-///
-/// # Errors
-/// Database trouble.
+/// Returns the changes by tasks that wait or run; `oldest` as in [`ended_changes`].
 pub async fn live_changes(
     client: &impl GenericClient,
     oldest: Timestamp,

@@ -1,7 +1,7 @@
-//! A WHERE of those conditions that were asked for, and the values that they bind.
+//! Builds a WHERE clause from the requested conditions, and the values they bind.
 //!
-//! A condition that is not asked for leaves no trace in the text, so that the planner can use a
-//! partial index; values never become text.
+//! A condition that is not requested is not in the text, so that the planner can use a partial
+//! index; values never become text.
 
 use std::fmt::Write;
 
@@ -23,12 +23,12 @@ impl Conditions {
         Self { text: "true".to_owned(), values: Vec::new() }
     }
 
-    /// Words of the program itself.
+    /// Adds a condition from the program text.
     pub(super) fn literal(&mut self, condition: &str) {
         let _ = write!(self.text, "\n    AND {condition}");
     }
 
-    /// `?` in the condition stands for the value; `None`: not asked for.
+    /// Adds a condition with the value in place of `?`; does nothing for `None`.
     pub(super) fn bind<T: ToSql + Sync + Send + 'static>(
         &mut self,
         condition: &str,
@@ -41,7 +41,7 @@ impl Conditions {
         }
     }
 
-    /// Takes a value in, and returns how the statement names it.
+    /// Adds a value, and returns its placeholder.
     pub(super) fn placeholder(
         &mut self,
         value: impl ToSql + Sync + Send + 'static,
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_asked_for_leaves_no_trace() {
+    fn conditions_that_are_not_requested_are_omitted() {
         let mut conditions = Conditions::new();
         conditions.bind("queue = ?", Some("etl"), Type::TEXT);
         conditions.bind("name LIKE ?", None::<String>, Type::TEXT);

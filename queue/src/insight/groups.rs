@@ -1,12 +1,12 @@
-//! Groups and what they have, without counting to the end.
+//! Groups and their task counts, with bounded counting.
 
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::group::{self, Group};
 
-/// Pending ones stand in the index `tasks_group`; blocked ones in `tasks_blocked`, by the limit that
-/// they wait for. `mill.group_status` reads every live task.
+/// Counts pending tasks through the index `tasks_group`, and blocked tasks through `tasks_blocked`,
+/// by the limit they wait for. `mill.group_status` reads every live task.
 const GROUPS: &str = "/* queue.insight_groups */
 SELECT g.name, g.description, g.priority::text, g.max_running, g.opens, g.closes, g.zone, a.open,
     a.until,
@@ -19,10 +19,8 @@ FROM (SELECT * FROM mill.groups ORDER BY name LIMIT 500) g
     CROSS JOIN LATERAL mill.active_period(g.opens, g.closes, g.zone, now()) AS a
 ORDER BY g.name";
 
-/// The first 500 groups by name; counts of waiting tasks end at [`COUNT_LIMIT`](super::lanes::COUNT_LIMIT).
-///
-/// # Errors
-/// Database trouble.
+/// Returns the first 500 groups by name; counts of waiting tasks stop at
+/// [`COUNT_LIMIT`](super::lanes::COUNT_LIMIT).
 pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
     client.query_typed(GROUPS, &[]).await?.iter().map(group::group).collect()
 }

@@ -7,10 +7,10 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::job::{Dependency, Job, dependency};
 
-/// The newest run of a job is looked for among the newest so many runs of all.
+/// The newest run of a job is searched among this number of newest runs.
 pub const RUNS_SCANNED: i64 = 5000;
 
-/// Runs are read once for the whole page, and no index knows their jobs.
+/// Runs are read once for the whole page, because no index covers their jobs.
 const JOBS: &str = "/* queue.insight_jobs */
 WITH page AS MATERIALIZED (
     SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at, j.changed_by
@@ -25,19 +25,16 @@ SELECT p.name, p.description, p.frequency, p.enabled, p.version, p.changed_at, p
     (SELECT count(*) FROM mill.job_tasks t WHERE t.job = p.name AND t.disabled_at IS NULL), n.id, n.state::text, n.started_at
 FROM page p LEFT JOIN newest n ON n.job = p.name ORDER BY lower(p.name)";
 
-/// A page, by name.
+/// A page of jobs, by name.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct JobPage {
-    /// The jobs, but for those that schedules made of a statement.
+    /// The jobs, without those that schedules created from a statement.
     pub jobs: Vec<Job>,
-    /// The name behind which the next page begins; `None`: this was the last.
+    /// The name after which the next page begins; `None` on the last page.
     pub next: Option<String>,
 }
 
-/// A page of jobs behind this name.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the page of jobs after this name.
 pub async fn page(
     client: &impl GenericClient,
     behind: &str,
@@ -75,48 +72,46 @@ SELECT l.child, l.parent, l.expected::text, l.job FROM (
     UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d WHERE d.disabled_at IS NULL) AS l
 WHERE l.child = ANY ($2) AND l.parent = ANY ($2) ORDER BY l.parent, l.child LIMIT $3";
 
-/// A job as far as a page shows it.
+/// A job, as far as a page shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobDetail {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// For people.
+    /// Free-text description.
     pub description: Option<String>,
-    /// For people.
+    /// Free-text category.
     pub category: Option<String>,
-    /// How often people mean to run it.
+    /// Free-text frequency.
     pub frequency: Option<String>,
-    /// Of its tasks that name none.
+    /// Default priority of its tasks.
     pub priority: Option<String>,
-    /// Whether it may be run.
+    /// Whether the job may be run.
     pub enabled: bool,
-    /// How many tasks it has.
+    /// Number of its tasks.
     pub task_count: i64,
-    /// The first ones, by name.
+    /// The first tasks, by name.
     pub tasks: Vec<JobTask>,
-    /// Parameters of a run of it; none to who is not shown statements.
+    /// Parameters of a run of the job; empty if the role may not see statements.
     pub params: Vec<String>,
 }
 
 /// A task of a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobTask {
-    /// Its name.
+    /// Name of the task.
     pub name: String,
-    /// For people.
+    /// Free-text description.
     pub description: Option<String>,
-    /// `None`: hidden.
+    /// `None` if the role may not see statements.
     pub statement: Option<String>,
-    /// Where it waits.
+    /// The task's queue.
     pub queue: String,
-    /// `None`: that of the job.
+    /// `None` means the job's priority.
     pub priority: Option<String>,
 }
 
-/// One job, its name in any case of letters, with its first tasks, so many; `None`: there is none.
-///
-/// # Errors
-/// Database trouble.
+/// Returns a job, with its name in any letter case, and up to the given number of tasks; `None` if
+/// it does not exist.
 pub async fn job_detail(
     client: &impl GenericClient,
     name: &str,
@@ -149,10 +144,7 @@ pub async fn job_detail(
     }))
 }
 
-/// What waits for what among these tasks, in runs of this job, at most so many.
-///
-/// # Errors
-/// Database trouble.
+/// Returns dependencies among these tasks in runs of this job, up to the given number.
 pub async fn edges(
     client: &impl GenericClient,
     job: &str,

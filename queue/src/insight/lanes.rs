@@ -1,8 +1,8 @@
-//! What waits and runs, by queue and priority, without counting to the end.
+//! Waiting and running tasks by queue and priority, with bounded counting.
 //!
 //! A lane is a queue, a priority and a profile: one range of the index `tasks_pending`. Lanes are
-//! found by a loose walk over it. `mill.queue_status` reads every live task, which takes a second at
-//! a million; this takes some index pages a lane.
+//! found by a loose index scan. `mill.queue_status` reads every live task, which takes a second
+//! with a million tasks; this statement reads a few index pages per lane.
 
 use serde::Serialize;
 use tokio_postgres::{GenericClient, Row};
@@ -12,11 +12,11 @@ use crate::limit::Rate;
 use crate::pg_enum::enum_column;
 use crate::task::Priority;
 
-/// Beyond it, a count says only that there are more. With many lanes it is less, so that all of them
-/// together cost the same.
+/// Maximum of a count; beyond it a count only reports that there are more. With many lanes the
+/// maximum is lower, so that the total cost stays the same.
 pub const COUNT_LIMIT: i64 = 10_000;
 
-/// Every lane of pending tasks up to 1,000 (`known`), and how many tasks of each are counted (`ends`).
+/// Lanes of pending tasks, up to 1,000 (`known`), and the number of tasks counted in each (`ends`).
 macro_rules! lane_scan {
     () => {
         "
@@ -35,9 +35,9 @@ WITH RECURSIVE lane (queue, priority, run_as) AS (
 }
 pub(super) use lane_scan;
 
-/// ORDER BY makes the planner walk the index: it would else fetch a whole lane before it counts. The
-/// head of a lane is the task that is claimed next; its age is that of the oldest one but for tasks
-/// that were enqueued with an earlier due time or came back.
+/// ORDER BY makes the planner walk the index; otherwise it fetches a whole lane before counting.
+/// The head of a lane is the task that is claimed next; its age is that of the oldest task, except
+/// for tasks that were enqueued with an earlier due time or returned to the queue.
 const LANES: &str = concat!(
     "/* queue.insight_lanes */",
     lane_scan!(),
@@ -52,8 +52,8 @@ SELECT l.queue, l.priority::text,
 FROM known l"
 );
 
-/// Running ones are as many as there are readers; of the others the next 10,000 due and any 10,000
-/// that wait for a permit.
+/// Running tasks are bounded by the number of readers; of the others, reads the next 10,000 due and
+/// any 10,000 that wait for a permit.
 const OTHERS: &str = "/* queue.insight_other_states */
 SELECT t.queue, t.priority::text, 'running', count(*),
     extract(epoch FROM now() - min(t.claimed_at))::float8
@@ -73,57 +73,56 @@ SELECT name, coalesce(q.paused, false), extract(epoch FROM q.shared_commit)::flo
 FROM mill.queues q FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name)
 ORDER BY name";
 
-/// What tasks of a lane are.
+/// State of the tasks of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneState {
     /// May be claimed.
     Pending,
-    /// Run.
+    /// Running.
     Running,
-    /// Are not due.
+    /// Not due yet.
     Scheduled,
     /// Wait for a permit.
     Blocked,
 }
 
-/// Tasks of one queue, priority and state; a queue and priority have several with profiles.
+/// Tasks of one queue, priority and state; with profiles, a queue and priority have several
+/// entries.
 #[derive(Clone, Debug)]
 pub struct LaneCount {
-    /// Whose.
+    /// The queue.
     pub queue: String,
-    /// Whose.
+    /// The priority.
     pub priority: Priority,
-    /// What they are.
+    /// The state.
     pub state: LaneState,
-    /// How many.
+    /// Number of tasks.
     pub count: i64,
-    /// There may be more: the counting ended there.
+    /// Whether counting stopped at the limit, so that there may be more.
     pub more: bool,
-    /// Pending: seconds since the one claimed next was due. Running: since the first was claimed.
+    /// Pending: seconds since the task that is claimed next was due. Running: seconds since the
+    /// oldest claim.
     pub age_seconds: Option<f64>,
 }
 
-/// What somebody has set on a queue.
+/// Settings of a queue.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueSetting {
-    /// Its name.
+    /// Name of the queue.
     pub queue: String,
-    /// No task of it is claimed.
+    /// Whether the queue is paused.
     pub paused: bool,
-    /// Budget of its shared commits; `None`: each task commits alone.
+    /// Budget of shared commits, in seconds; `None` means that each task commits alone.
     pub shared_commit_seconds: Option<f64>,
-    /// At most so many of its tasks run at once; `None`: any number.
+    /// Maximum number of concurrent tasks; `None` means unlimited.
     pub max_running: Option<i32>,
-    /// So many of its tasks start in any period; `None`: any number.
+    /// Maximum rate of starts; `None` means unlimited.
     pub rate: Option<Rate>,
 }
 
-/// Every lane of pending tasks, up to 1,000, and the tasks of the other states. Counts end at
-/// [`COUNT_LIMIT`] for a lane, or at 20,000 for all of them in equal parts; and at [`COUNT_LIMIT`] for all
-/// scheduled and all blocked tasks together.
-///
-/// # Errors
-/// Database trouble.
+/// Returns every lane of pending tasks, up to 1,000, and the tasks of the other states. Counts stop
+/// at [`COUNT_LIMIT`] for a lane, or at 20,000 for all lanes in equal parts; and at [`COUNT_LIMIT`]
+/// for all scheduled and all blocked tasks together.
 pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueError> {
     let mut lanes = Vec::new();
     for row in client.query_typed(LANES, &[]).await? {
@@ -147,10 +146,7 @@ pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueE
     Ok(lanes)
 }
 
-/// What is set on queues, by name.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the settings of queues, by name.
 pub async fn queue_settings(client: &impl GenericClient) -> Result<Vec<QueueSetting>, QueueError> {
     let setting = |row: &Row| {
         Ok(QueueSetting {

@@ -1,5 +1,5 @@
-//! What an operator is told first, beside queues and workers: who holds up a task, which schedules
-//! nobody ticked in time, and which runs failed.
+//! Problems to show an operator first, in addition to those of queues and workers: backends that
+//! block a task, schedules with missed fires, and failed runs.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::error::QueueError;
 use crate::run::RunId;
 use crate::task::TaskId;
 
-/// What other logins' sessions do is shown only to who may see it.
+/// Activity of other logins' sessions is visible only with the privilege to see it.
 const BACKENDS: &str = "/* queue.insight_blockers */
 SELECT a.pid, a.usename::text, a.application_name, a.state,
     extract(epoch FROM now() - a.xact_start)::float8, t.id, t.name
@@ -19,7 +19,7 @@ FROM pg_stat_activity a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.sess
     AND t.session_started_at = a.backend_start
 WHERE a.pid = ANY ($1) ORDER BY a.pid";
 
-/// The log has no index on time; its last rows are the last in time.
+/// The log has no index on time; its last rows are the newest.
 const MISSED: &str = "/* queue.insight_missed_fires */
 SELECT s.name, count(*), max(l.logged_at)
 FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
@@ -27,13 +27,13 @@ FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
 WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day'
 GROUP BY s.name ORDER BY max(l.logged_at) DESC LIMIT 20";
 
-/// Runs that one look goes back over.
+/// Number of newest runs to search.
 const RUNS_SCANNED: i64 = 1000;
 
-/// Nothing is indexed by the state of a run that has ended: the newest ones are looked at, by their
-/// primary key. What failed and was done since, by another run of the same jobs with the same
-/// parameters, is no trouble any more; to who may not see parameters, all of them are the same. The view
-/// counts the tasks of runs that go on, and of no others.
+/// No index covers the state of ended runs: the newest ones are read by primary key. A failed run
+/// that was followed by a successful run of the same jobs with the same parameters is not a problem
+/// any more; a role that may not see parameters sees all of them as equal. The view counts only the
+/// tasks of runs in progress.
 const FAILED_RUNS: &str = "/* queue.insight_failed_runs */
 WITH newest AS MATERIALIZED (
     SELECT r.id, r.jobs, r.params, r.state, r.failed, r.tasks, r.finished_at
@@ -46,7 +46,7 @@ FROM newest r WHERE r.state = 'failed' AND r.finished_at > now() - interval '1 d
         AND o.params IS NOT DISTINCT FROM r.params AND o.state = 'succeeded' AND o.id > r.id)
 GROUP BY r.jobs ORDER BY max(r.finished_at) DESC LIMIT 20";
 
-/// The order makes the planner walk the index of runs that go on, which is small.
+/// The order makes the planner walk the index of runs in progress, which is small.
 const FAILING_RUNS: &str = "/* queue.insight_failing_runs */
 SELECT r.jobs, 1::bigint, r.id, f.failed, r.tasks::bigint, f.first_at
 FROM (SELECT g.id, g.jobs, g.tasks, g.cancelled_at FROM mill.runs g WHERE g.state = 'running'
@@ -57,59 +57,56 @@ FROM (SELECT g.id, g.jobs, g.tasks, g.cancelled_at FROM mill.runs g WHERE g.stat
 WHERE f.failed > 0 AND r.cancelled_at IS NULL
 ORDER BY r.id DESC LIMIT 20";
 
-/// A backend that holds a lock that a task waits for.
+/// A backend that holds a lock for which a task waits.
 #[derive(Clone, Debug, Serialize)]
 pub struct Blocker {
-    /// Its process.
+    /// Process id of the backend.
     pub pid: i32,
-    /// Whose session it is.
+    /// The session's login.
     pub user: Option<String>,
-    /// What the session calls itself.
+    /// The session's `application_name`.
     pub application: Option<String>,
     /// As in `pg_stat_activity`.
     pub state: Option<String>,
-    /// Since when its transaction is open.
+    /// Age of its transaction, in seconds.
     pub transaction_seconds: Option<f64>,
-    /// The task that it runs, if it runs one.
+    /// The task that the backend runs, if any.
     pub task: Option<TaskId>,
-    /// That task's name.
+    /// Name of that task.
     pub task_name: Option<String>,
 }
 
-/// A schedule whose fires were missed within a day.
+/// A schedule with missed fires in the last day.
 #[derive(Clone, Debug, Serialize)]
 pub struct MissedFires {
-    /// Its name.
+    /// Name of the schedule.
     pub schedule: String,
-    /// How often that was said.
+    /// Number of log entries about missed fires.
     pub times: i64,
-    /// When last.
+    /// Time of the last such entry.
     pub last_at: Timestamp,
 }
 
-/// Runs of the same jobs that failed within a day, or one that goes on with tasks that failed.
+/// Runs of the same jobs that failed within a day, or one run in progress with failed tasks.
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedRuns {
-    /// What they are made of.
+    /// The jobs of the runs.
     pub jobs: Vec<String>,
-    /// How many there are.
+    /// Number of failed runs.
     pub runs: i64,
-    /// The newest of them.
+    /// The newest run.
     pub run: RunId,
-    /// It goes on.
+    /// Whether the run is in progress.
     pub in_progress: bool,
-    /// Tasks of the newest that failed and count.
+    /// Number of failed tasks of the newest run, without ignored failures.
     pub failed: i64,
-    /// All tasks of the newest.
+    /// Number of tasks of the newest run.
     pub tasks: i64,
-    /// When the last of them ended; of one that goes on: when the first task failed.
+    /// End of the last run; for a run in progress: time of the first failure.
     pub at: Timestamp,
 }
 
-/// These backends, as far as they are still there.
-///
-/// # Errors
-/// Database trouble.
+/// Returns these backends, if they still exist.
 pub async fn blockers(
     client: &impl GenericClient,
     pids: &[i32],
@@ -128,10 +125,7 @@ pub async fn blockers(
     client.query_typed(BACKENDS, &[(&pids, Type::INT4_ARRAY)]).await?.iter().map(blocker).collect()
 }
 
-/// Schedules whose fires were missed, among the last 2,000 lines of the log.
-///
-/// # Errors
-/// Database trouble.
+/// Returns schedules with missed fires, among the last 2,000 entries of the log.
 pub async fn missed_fires(client: &impl GenericClient) -> Result<Vec<MissedFires>, QueueError> {
     let missed = |row: &Row| {
         Ok(MissedFires {
@@ -143,11 +137,8 @@ pub async fn missed_fires(client: &impl GenericClient) -> Result<Vec<MissedFires
     client.query_typed(MISSED, &[]).await?.iter().map(missed).collect()
 }
 
-/// Runs that failed within a day, among the newest 1,000, and that no later one has made up for; and,
-/// of 500 that go on, those with failed tasks. At most 20 of each.
-///
-/// # Errors
-/// Database trouble.
+/// Returns runs that failed within a day, among the newest 1,000, without those that a later run
+/// made up for; and, of 500 runs in progress, those with failed tasks. At most 20 of each.
 pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>, QueueError> {
     let behind = newest(client).await?.saturating_sub(RUNS_SCANNED);
     let ended = client.query_typed(FAILED_RUNS, &[(&behind, Type::INT8)]).await?;

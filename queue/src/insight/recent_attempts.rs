@@ -1,4 +1,4 @@
-//! The last attempts of one name: what is usual for a task.
+//! The last attempts of one task name: the usual duration of a task.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::error::QueueError;
 use crate::pg_enum::enum_column;
 use crate::task::{Outcome, TaskId};
 
-/// The days of `mill.durations_of`.
+/// Covers the same days as `mill.durations_of`.
 const RECENT_ATTEMPTS: &str = "/* queue.insight_recent_attempts */
 SELECT a.task_id, a.outcome::text, a.finished_at,
     extract(epoch FROM a.finished_at - a.started_at)::float8
@@ -19,23 +19,20 @@ WHERE a.queue = $1 AND a.name = $2 AND a.started_at IS NOT NULL
     AND a.finished_at < now() + interval '1 hour'
 ORDER BY a.finished_at DESC LIMIT 60";
 
-/// An attempt that ended.
+/// An ended attempt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecentAttempt {
-    /// Of this task.
+    /// The task's id.
     pub task_id: TaskId,
-    /// How.
+    /// Outcome of the attempt.
     pub outcome: Outcome,
-    /// When.
+    /// End of the attempt.
     pub finished_at: Timestamp,
-    /// How long it ran.
+    /// Duration in seconds.
     pub duration_seconds: f64,
 }
 
-/// The last 60 attempts of this name within seven days, the last first.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the last 60 attempts of this name within seven days, newest first.
 pub async fn recent_attempts(
     client: &impl GenericClient,
     queue: &str,

@@ -1,7 +1,7 @@
-//! Runs, page by page, and as much of one run as a page can show.
+//! Runs, page by page, and bounded queries on one run.
 //!
-//! Nothing is indexed by job or state of a run that has ended: a page looks back over so many runs and
-//! says where it stopped. Runs that go on have an index of their own, however old they are.
+//! No index covers jobs or state of ended runs: a page reads a fixed number of runs and reports
+//! where it stopped. Runs in progress have an index of their own, regardless of their age.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,10 +13,10 @@ use crate::pg_enum::enum_column;
 use crate::run::{RunId, RunState};
 use crate::task::TaskId;
 
-/// Runs that one page looks at.
+/// Number of runs that one page reads.
 const RUNS_SCANNED: i64 = 10_000;
 
-/// What is counted of a run that goes on ends here.
+/// Maximum of counts on a run in progress.
 pub const COUNT_LIMIT: i64 = 1000;
 
 const COLUMNS: &str = "r.id, r.jobs, s.name, r.state::text, r.started_at, r.started_by, r.finished_at,
@@ -29,7 +29,7 @@ const COLUMNS: &str = "r.id, r.jobs, s.name, r.state::text, r.started_at, r.star
 const NEWEST: &str = "/* queue.insight_newest_run */
 SELECT coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0)";
 
-/// First what somebody looks for.
+/// Sorts the nodes that need attention first.
 const NODES: &str = "/* queue.insight_run_nodes */
 SELECT n.node FROM unnest('{released,failed,cancelled,upstream_failed,ready,waiting,succeeded}'::mill.run_task_state[])
     WITH ORDINALITY AS s(state, place)
@@ -47,96 +47,94 @@ SELECT t.run_id, t.name, CASE WHEN t.state = 'failed' AND t.ignore_failure THEN 
     t.task_id, extract(epoch FROM t.finished_at - t.started_at)::float8
 FROM mill.run_tasks t WHERE t.name = ANY ($2) AND t.run_id = ANY ($1)";
 
-/// Which runs.
+/// A filter on runs.
 #[derive(Clone, Debug, Default)]
 pub struct RunQuery {
-    /// In this state.
+    /// The state.
     pub state: Option<RunState>,
-    /// Of this job, maybe among others.
+    /// A job of the run, possibly one of several.
     pub job: Option<String>,
-    /// Of this schedule.
+    /// The schedule that fired the run.
     pub schedule: Option<String>,
-    /// Older than this run.
+    /// Only runs with smaller ids.
     pub after: Option<i64>,
 }
 
 /// A run in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunSummary {
-    /// Its id.
+    /// The run's id.
     pub id: RunId,
-    /// What it is made of.
+    /// The jobs of the run.
     pub jobs: Vec<String>,
-    /// Which schedule fired it.
+    /// The schedule that fired the run.
     pub schedule: Option<String>,
-    /// Whether it goes on.
+    /// State of the run.
     pub state: RunState,
-    /// It goes on, and somebody cancelled it.
+    /// Whether the run was cancelled and is still in progress.
     pub cancelling: bool,
-    /// By the database's clock.
+    /// Start, by the database clock.
     pub started_at: Timestamp,
-    /// Role.
+    /// The role that started the run.
     pub started_by: String,
-    /// `None`: it goes on.
+    /// `None` while the run is in progress.
     pub finished_at: Option<Timestamp>,
-    /// Until now, or until its end.
+    /// Until now, or until the end of the run.
     pub duration_seconds: f64,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub restarts: i32,
-    /// All of its tasks.
+    /// Number of tasks.
     pub tasks: i64,
-    /// Those that have ended, as far as the run has been advanced.
+    /// Number of ended tasks, as of the last advance of the run.
     pub ended: i64,
-    /// Those that failed; of a run that goes on up to [`COUNT_LIMIT`], with those that do not count.
+    /// Number of failed tasks; for a run in progress up to [`COUNT_LIMIT`], including ignored
+    /// failures.
     pub failed: i64,
 }
 
-/// A page, the newest first.
+/// A page of runs, newest first.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RunPage {
     /// The runs.
     pub runs: Vec<RunSummary>,
-    /// What [`RunQuery::after`] is for the next page; `None`: this was the last.
+    /// [`RunQuery::after`] of the next page; `None` on the last page.
     pub next: Option<i64>,
 }
 
-/// A run beside others of the same jobs.
+/// A run to compare with others of the same jobs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sibling {
-    /// Its id.
+    /// The run's id.
     pub id: RunId,
-    /// How it stands.
+    /// State of the run.
     pub state: RunState,
-    /// When it began.
+    /// Start of the run.
     pub started_at: Timestamp,
 }
 
-/// What a task was in one of these runs.
+/// State of a task in one of these runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct GridCell {
     /// The run.
     pub run: RunId,
     /// The task's name.
     pub name: String,
-    /// As in `mill.run_tasks`; `ignored`: failed, which was said not to count.
+    /// As in `mill.run_tasks`; `ignored` for a failed task whose failure is ignored.
     pub state: String,
-    /// Once it got into the queue.
+    /// The task's id, once it is in the queue.
     pub task_id: Option<TaskId>,
-    /// Of its last attempt.
+    /// Duration of the last attempt, in seconds.
     pub duration_seconds: Option<f64>,
 }
 
-/// A page of runs.
-///
-/// # Errors
-/// Database trouble.
+/// Returns a page of runs.
 pub async fn page(
     client: &impl GenericClient,
     query: &RunQuery,
     most: i64,
 ) -> Result<RunPage, QueueError> {
     let newest = newest(client).await?;
-    // Ids begin at 1, so that this is the last page, or there is another.
+    // Ids begin at 1: either this is the last page, or `lowest` leaves another.
     let after = query.after.unwrap_or(i64::MAX).min(newest.saturating_add(1));
     let back = if query.state == Some(RunState::Running) { after } else { RUNS_SCANNED };
     let lowest = after.saturating_sub(back).max(0);
@@ -170,15 +168,12 @@ pub async fn page(
     Ok(RunPage { runs, next })
 }
 
-/// The highest id of a run; 0: there is none.
+/// Returns the highest run id; 0 if there are no runs.
 pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueError> {
     Ok(client.query_typed(NEWEST, &[]).await?[0].try_get(0)?)
 }
 
-/// Nodes of a run, at most so many: first what runs, failed or is in trouble.
-///
-/// # Errors
-/// Database trouble.
+/// Returns nodes of a run, up to the given number: released and failed ones first.
 pub async fn nodes(
     client: &impl GenericClient,
     run: RunId,
@@ -188,10 +183,7 @@ pub async fn nodes(
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
-/// A run and earlier ones of the same jobs, the newest first.
-///
-/// # Errors
-/// Database trouble.
+/// Returns a run and earlier runs of the same jobs, newest first.
 pub async fn siblings(
     client: &impl GenericClient,
     run: RunId,
@@ -209,10 +201,7 @@ pub async fn siblings(
     client.query_typed(SIBLINGS, &params).await?.iter().map(sibling).collect()
 }
 
-/// What tasks of these names were in these runs.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the states of the tasks with these names in these runs.
 pub async fn grid_cells(
     client: &impl GenericClient,
     runs: &[i64],

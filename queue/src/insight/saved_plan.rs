@@ -14,7 +14,7 @@ SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
 FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.plan IS NOT NULL
 ORDER BY a.finished_at DESC LIMIT 1";
 
-/// Of the 10,000 attempts before it, in the seven days before it.
+/// Searches the 10,000 attempts before this one, within seven days before it.
 const PREVIOUS_PLAN: &str = "/* queue.previous_plan */
 SELECT b.task_id, b.attempt, b.finished_at, b.queue, b.name, b.plan
 FROM (SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
@@ -24,27 +24,28 @@ FROM (SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
     ORDER BY a.finished_at DESC LIMIT 10000) AS b
 WHERE b.plan IS NOT NULL ORDER BY b.finished_at DESC LIMIT 1";
 
-/// A plan that was kept.
+/// A saved plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SavedPlan {
-    /// Of this task.
+    /// The task's id.
     pub task_id: TaskId,
-    /// Of this attempt.
+    /// The attempt number.
     pub attempt: i32,
-    /// When that ended.
+    /// End of the attempt.
     pub finished_at: Timestamp,
     /// The task's queue.
     pub queue: String,
     /// The task's name.
     pub name: Option<String>,
-    /// As EXPLAIN (FORMAT JSON) told it.
+    /// In the format of EXPLAIN (FORMAT JSON).
     pub plan: Value,
 }
 
-/// The plan of the last attempt of the task that has one; `None`: none has, or it is hidden.
+/// Returns the plan of the task's last attempt that has one; `None` if no attempt has one or the
+/// role may not see it.
 ///
 /// # Errors
-/// Database trouble; no right to read the history.
+/// Fails if the role may not read the history.
 pub async fn saved_plan(
     client: &impl GenericClient,
     id: TaskId,
@@ -53,10 +54,10 @@ pub async fn saved_plan(
     rows.first().map(plan_from_row).transpose()
 }
 
-/// The last plan of a task with the same queue and name before this one.
+/// Returns the last plan before this one of a task with the same queue and name.
 ///
 /// # Errors
-/// As [`saved_plan`].
+/// Same as [`saved_plan`].
 pub async fn previous_plan(
     client: &impl GenericClient,
     plan: &SavedPlan,

@@ -1,4 +1,4 @@
-//! What history adds up to: how long tasks take by name, and what fails by kind.
+//! Aggregates over history: durations by task name, and failures by cause.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ SELECT $1, $2, d.attempts, d.failures, extract(epoch FROM d.p50)::float8,
     extract(epoch FROM d.last)::float8, d.last_at, d.trend
 FROM mill.durations_of($1, $2) d WHERE d.attempts > 0";
 
-/// What tells causes apart, short enough for an address.
+/// A hash that identifies a cause, short enough for a URL.
 macro_rules! cause {
     ($sqlstate:literal, $pattern:literal) => {
         concat!(
@@ -48,18 +48,18 @@ SELECT f.outcome::text, f.sqlstate, f.message, f.attempts, f.tasks, f.first_at, 
 FROM mill.failure_groups(make_interval(secs => $1)) f"
 );
 
-/// How long tasks of one name take: of the attempts of the last seven days the last 500 at most.
+/// Durations of tasks of one name, over at most the last 500 attempts within seven days.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Durations {
-    /// Their queue.
+    /// The queue.
     pub queue: String,
-    /// Their name.
+    /// The task name.
     pub name: String,
-    /// Attempts that were looked at.
+    /// Number of attempts evaluated.
     pub attempts: i64,
-    /// Of these, those that neither succeeded nor were cancelled.
+    /// Number of those that neither succeeded nor were cancelled.
     pub failures: i64,
-    /// Median of those that succeeded, as all that follows; `None`: none did.
+    /// Median of the successful attempts, as all values below; `None` if none succeeded.
     pub p50_seconds: Option<f64>,
     /// 95th percentile.
     pub p95_seconds: Option<f64>,
@@ -67,43 +67,44 @@ pub struct Durations {
     pub mean_seconds: Option<f64>,
     /// The last one.
     pub last_seconds: Option<f64>,
-    /// When the last attempt ended, however it did.
+    /// End of the last attempt, regardless of its outcome.
     pub last_at: Timestamp,
-    /// Median of the last 20 over that of the 200 before; `None`: there are too few.
+    /// Median of the last 20 divided by the median of the 200 before; `None` if there are too few.
     pub trend: Option<f64>,
 }
 
-/// What failed in the same way.
+/// Failures with the same cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FailureGroup {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The server's code, if the error came from there.
+    /// The SQLSTATE, if the error came from the server.
     pub sqlstate: Option<String>,
-    /// The message without names, values and numbers; `None`: there was none, or it is hidden.
+    /// The message without names, values and numbers; `None` if there was none or the role may not
+    /// see it.
     pub message: Option<String>,
-    /// How many attempts.
+    /// Number of attempts.
     pub attempts: i64,
-    /// Of how many tasks.
+    /// Number of tasks.
     pub tasks: i64,
-    /// The first of them.
+    /// End of the first attempt.
     pub first_at: Timestamp,
-    /// The last of them.
+    /// End of the last attempt.
     pub last_at: Timestamp,
-    /// In which queues.
+    /// The queues concerned.
     pub queues: Vec<String>,
-    /// Of what names, up to ten.
+    /// The task names concerned, up to ten.
     pub names: Vec<String>,
     /// The last five tasks.
     pub examples: Vec<TaskId>,
-    /// The same for the same code and message: what a list of tasks can be asked for.
+    /// Identifies the code and message; a filter on lists of tasks.
     pub cause: String,
 }
 
-/// How long tasks take, by queue and name; the first 1,000 names.
+/// Returns durations by queue and name, for the first 1,000 names.
 ///
 /// # Errors
-/// Database trouble; no right to read the history.
+/// Fails if the role may not read the history.
 pub async fn durations(
     client: &impl GenericClient,
     queue: Option<&str>,
@@ -112,10 +113,10 @@ pub async fn durations(
     rows.iter().map(duration).collect()
 }
 
-/// How long tasks of this name take; `None`: none ran.
+/// Returns durations of tasks of this name; `None` if none ran.
 ///
 /// # Errors
-/// As [`durations`].
+/// Same as [`durations`].
 pub async fn durations_of(
     client: &impl GenericClient,
     queue: &str,
@@ -127,10 +128,10 @@ pub async fn durations_of(
     rows.first().map(duration).transpose()
 }
 
-/// What failed in this time, by kind, the most frequent first.
+/// Returns failures within this time by cause, most frequent first.
 ///
 /// # Errors
-/// As [`durations`].
+/// Same as [`durations`].
 pub async fn failures(
     client: &impl GenericClient,
     since: Duration,

@@ -1,6 +1,7 @@
-//! Where the schema's data lies, who waits for a lock, and who is connected.
+//! Table sizes, lock waits, and connections.
 //!
-//! The first two read no table of the schema, so that they answer while somebody has locked one.
+//! Lock waits and connections read no table of the schema, so that they answer while a session has
+//! locked one.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,7 +9,8 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 
-/// What a session does and which relation it wants, not what its statement is: that may be hidden.
+/// Shows the state of a session and the relation it waits for, not its statement, which may be
+/// hidden.
 const WAITS: &str = "/* queue.insight_lock_waits */
 SELECT l.pid, a.usename::text, a.application_name, l.locktype, l.mode,
     CASE WHEN l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
@@ -25,7 +27,7 @@ FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.backend_type = 'client backend'
 GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 50";
 
-/// Partitions stand under the name of their table. The size of a locked table has to be waited for.
+/// Partitions count towards their table. Reading the size of a locked table waits for the lock.
 const TABLES: &str = "/* queue.insight_tables */
 SELECT coalesce(p.relname, s.relname)::text, count(p.oid), sum(s.n_live_tup)::int8,
     sum(s.n_dead_tup)::int8, sum(pg_table_size(s.relid))::int8, sum(pg_indexes_size(s.relid))::int8,
@@ -46,79 +48,76 @@ FROM mill.settings s CROSS JOIN (SELECT count(*) AS days, min(substr(c.relname, 
 /// A session that waits for a lock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Wait {
-    /// Its process.
+    /// Process id of the backend.
     pub pid: i32,
-    /// Whose session it is.
+    /// The session's login.
     pub user: Option<String>,
-    /// What the session calls itself.
+    /// The session's `application_name`.
     pub application: Option<String>,
     /// `relation`, `transactionid`, `advisory`, … as in `pg_locks`.
     pub kind: String,
-    /// The mode it wants.
+    /// The requested lock mode.
     pub mode: String,
-    /// The table or index, if it is one.
+    /// The table or index, if the lock is on one.
     pub relation: Option<String>,
-    /// For how long; `None`: it has only begun.
+    /// Duration of the wait; `None` if it has only just begun.
     pub seconds: Option<f64>,
-    /// Who it waits for; 0 is a prepared transaction.
+    /// Process ids of the blocking backends; 0 stands for a prepared transaction.
     pub blocked_by: Vec<i32>,
 }
 
-/// Sessions of one kind.
+/// Sessions with the same attributes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Connections {
-    /// What they call themselves.
+    /// Their `application_name`.
     pub application: Option<String>,
-    /// Whose they are.
+    /// Their login.
     pub user: Option<String>,
-    /// As in `pg_stat_activity`; `None`: not shown to this login.
+    /// As in `pg_stat_activity`; `None` if the role may not see it.
     pub state: Option<String>,
-    /// How many.
+    /// Number of sessions.
     pub count: i64,
-    /// The longest time that a transaction of theirs is open.
+    /// Age of their oldest transaction, in seconds.
     pub transaction_seconds: Option<f64>,
 }
 
 /// A table of the schema.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// How many partitions it has.
+    /// Number of partitions.
     pub partitions: i64,
-    /// Rows, as the statistics know.
+    /// Number of rows, by the statistics.
     pub live_rows: i64,
-    /// Rows that nobody sees any more, likewise.
+    /// Number of dead rows, by the statistics.
     pub dead_rows: i64,
-    /// Size without indexes.
+    /// Size without indexes, in bytes.
     pub bytes: i64,
-    /// Size of its indexes.
+    /// Size of its indexes, in bytes.
     pub index_bytes: i64,
-    /// When it was last vacuumed.
+    /// Time of the last vacuum.
     pub vacuumed_at: Option<Timestamp>,
 }
 
-/// How long what is kept.
+/// Retention periods.
 #[derive(Clone, Debug, Serialize)]
 pub struct Retention {
-    /// Of attempts.
+    /// Retention of attempts.
     pub history: String,
-    /// Of the log of schedules.
+    /// Retention of the schedule log.
     pub schedule_log: String,
-    /// Of what operators did.
+    /// Retention of the audit log.
     pub audit: String,
-    /// Days that have a partition of history.
+    /// Number of days with a partition of history.
     pub days: i64,
-    /// The first of them.
+    /// The first of these days.
     pub oldest_day: Option<String>,
-    /// The last of them.
+    /// The last of these days.
     pub newest_day: Option<String>,
 }
 
-/// Who waits for a lock, the longest first, 50 of them.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the 50 longest lock waits, longest first.
 pub async fn waits(client: &impl GenericClient) -> Result<Vec<Wait>, QueueError> {
     let wait = |row: &Row| {
         Ok(Wait {
@@ -135,10 +134,7 @@ pub async fn waits(client: &impl GenericClient) -> Result<Vec<Wait>, QueueError>
     client.query_typed(WAITS, &[]).await?.iter().map(wait).collect()
 }
 
-/// Who is connected to this database, the most numerous first, 50 lines.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the connections to this database in groups, largest first, up to 50.
 pub async fn connections(client: &impl GenericClient) -> Result<Vec<Connections>, QueueError> {
     let connections = |row: &Row| {
         Ok(Connections {
@@ -152,10 +148,10 @@ pub async fn connections(client: &impl GenericClient) -> Result<Vec<Connections>
     client.query_typed(CONNECTIONS, &[]).await?.iter().map(connections).collect()
 }
 
-/// Every table of the schema, the largest first.
+/// Returns every table of the schema, largest first.
 ///
 /// # Errors
-/// Database trouble; a table that is locked for longer than the session waits.
+/// Fails if a table is locked for longer than the session's `lock_timeout`.
 pub async fn tables(client: &impl GenericClient) -> Result<Vec<Table>, QueueError> {
     let table = |row: &Row| {
         Ok(Table {
@@ -171,10 +167,7 @@ pub async fn tables(client: &impl GenericClient) -> Result<Vec<Table>, QueueErro
     client.query_typed(TABLES, &[]).await?.iter().map(table).collect()
 }
 
-/// How long what is kept.
-///
-/// # Errors
-/// Database trouble.
+/// Returns the retention periods.
 pub async fn retention(client: &impl GenericClient) -> Result<Retention, QueueError> {
     let row = &client.query_typed(RETENTION, &[]).await?[0];
     Ok(Retention {

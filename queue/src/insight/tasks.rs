@@ -1,8 +1,9 @@
-//! Lists of tasks by a filter, the newest first, page by page.
+//! Lists of tasks by a filter, newest first, page by page.
 //!
-//! Live tasks are paged by id. Ended ones are paged by the time they ended: history has no index on
-//! time but a summary per block range, so a page looks back over a span, and a longer one, until it
-//! is full, too old, or has taken too long; it says how far back it looked.
+//! Live tasks are paged by id. Ended tasks are paged by the time they ended: history has no index
+//! on time, only a summary per block range, so a page searches a span, then longer ones, until it
+//! is full, has reached the start of history, or has used up its time; it reports how far back it
+//! searched.
 
 use std::time::{Duration, Instant};
 
@@ -20,104 +21,106 @@ use crate::task::{Outcome, Priority, State, TaskId, WorkerId};
 use crate::task_queries::like_pattern;
 use crate::workers::worker_label;
 
-/// How far a page looks back at first, next, and at last: all that history can hold.
+/// Spans that a page searches, in order; the last one covers all that history can hold.
 const SPANS_MINUTES: [i64; 6] = [2, 15, 120, 1440, 10_080, 576_000];
 
-/// A page that has looked for so long shows what it has.
+/// Time after which a page stops searching and shows what it has.
 const SEARCH_BUDGET: Duration = Duration::from_millis(700);
 
-/// Which tasks. Nothing set means all of the live ones.
+/// A filter on tasks. The default matches all live tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskQuery {
-    /// Those that have ended, instead of live ones.
+    /// Ended tasks instead of live ones.
     pub ended: bool,
-    /// Live, in this state.
+    /// State of a live task.
     pub state: Option<State>,
-    /// Ended so.
+    /// Outcome of an ended task.
     pub outcome: Option<Outcome>,
-    /// Of this queue.
+    /// Queue name.
     pub queue: Option<String>,
-    /// With a name like this: `*` stands for any characters, `?` for one.
+    /// Name pattern: `*` matches any characters, `?` exactly one.
     pub name: Option<String>,
-    /// Of this priority.
+    /// Priority.
     pub priority: Option<Priority>,
-    /// Of this group.
+    /// Group name.
     pub group: Option<String>,
-    /// With this concurrency key.
+    /// Concurrency key.
     pub key: Option<String>,
-    /// Of this run.
+    /// Run id.
     pub run: Option<i64>,
-    /// Ended with an SQLSTATE like this.
+    /// SQLSTATE pattern of an ended task.
     pub sqlstate: Option<String>,
-    /// Ended with an error of this cause, as [`crate::insight::FailureGroup`] names it.
+    /// Cause of the error of an ended task, as in [`crate::insight::FailureGroup`].
     pub cause: Option<String>,
-    /// Enqueued, or ended, at most this long ago.
+    /// Maximum time since the task was enqueued, or ended.
     pub since: Option<Duration>,
-    /// These ones.
+    /// Task ids.
     pub ids: Option<Vec<i64>>,
 }
 
-/// Where a page of ended tasks goes on: behind the task that ended then.
+/// Position where a page of ended tasks continues: after the task that ended then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCursor {
-    /// When it ended.
+    /// End of the task.
     pub at: Timestamp,
-    /// Its id.
+    /// The task's id.
     pub id: TaskId,
 }
 
 /// A task in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct TaskSummary {
-    /// Its id.
+    /// The task's id.
     pub id: TaskId,
-    /// Its queue.
+    /// The task's queue.
     pub queue: String,
-    /// What people call it.
+    /// Free-text name.
     pub name: Option<String>,
-    /// Where it stands; `None` = it has ended.
+    /// State; `None` if the task has ended.
     pub state: Option<State>,
-    /// How it ended.
+    /// Outcome of the task.
     pub outcome: Option<Outcome>,
-    /// How urgent it is.
+    /// Priority within the queue.
     pub priority: Priority,
-    /// The attempt that runs, or the last one that ran; 0 if none did.
+    /// Number of the current or last attempt; 0 if there was none.
     pub attempt: i32,
-    /// Attempts that may fail.
+    /// Maximum number of failed attempts.
     pub max_attempts: i32,
-    /// Live: when it was submitted. Ended: when it ended.
+    /// Live: when the task was submitted. Ended: when it ended.
     pub at: Timestamp,
-    /// Not claimed before.
+    /// Not claimed before this time.
     pub due_at: Timestamp,
-    /// Seconds that it has run or ran.
+    /// Duration of the current or last attempt, in seconds.
     pub duration_seconds: Option<f64>,
-    /// The server's code for the error it ended with.
+    /// SQLSTATE of the task's error.
     pub sqlstate: Option<String>,
-    /// The first 200 characters of that error.
+    /// The first 200 characters of that error's message.
     pub message: Option<String>,
-    /// `host:pid` of the worker that runs or ran it.
+    /// `host:pid` of the worker of the current or last attempt.
     pub worker: Option<String>,
-    /// The first 200 characters of the SQL; `None`: hidden from who may only view.
+    /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
+    /// statements.
     pub statement_head: Option<String>,
-    /// Ended: it was retried since, and is live or has ended again.
+    /// Ended tasks: whether the task was retried since, and is live or has ended again.
     pub retried: bool,
 }
 
-/// One page.
+/// A page of tasks.
 #[derive(Clone, Debug)]
 pub struct TaskPage {
-    /// Its tasks.
+    /// The tasks.
     pub tasks: Vec<TaskSummary>,
-    /// There are more.
+    /// Whether there are more.
     pub more: bool,
-    /// Ended ones: it looked no further back than this, and there may be more.
+    /// Ended tasks: time back to which the page searched; there may be older tasks. `None` if the
+    /// search was complete.
     pub searched_back_to: Option<Timestamp>,
 }
 
-/// Live tasks, the newest first, with ids below `before`.
+/// Returns live tasks with ids below `before`, newest first.
 ///
 /// # Errors
-/// Database trouble; a search that takes longer than the session's statement timeout.
+/// Fails if the search takes longer than the session's statement timeout.
 pub async fn live(
     client: &impl GenericClient,
     query: &TaskQuery,
@@ -142,11 +145,10 @@ ORDER BY t.id DESC",
     Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to: None })
 }
 
-/// The ids of live tasks up to `most`, the oldest first, of those that there were: with ids up to
-/// `newest`.
+/// Returns the ids of up to `most` live tasks, oldest first, among those with ids up to `newest`.
 ///
 /// # Errors
-/// As [`live`].
+/// Same as [`live`].
 pub async fn live_ids(
     client: &impl GenericClient,
     query: &TaskQuery,
@@ -164,11 +166,11 @@ SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {most}",
     rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
 }
 
-/// Tasks that have ended, the last first. If it stops at the statement timeout, the transaction is
+/// Returns ended tasks, newest first. If the statement timeout stops the search, the transaction is
 /// aborted.
 ///
 /// # Errors
-/// As [`live`].
+/// Same as [`live`].
 pub async fn ended(
     client: &impl GenericClient,
     query: &TaskQuery,
@@ -190,11 +192,11 @@ pub async fn ended(
     while to > horizon && rows.len() <= limit && begun.elapsed() < SEARCH_BUDGET {
         span = spans.next().copied().unwrap_or(span);
         let from = (to - SignedDuration::from_mins(span)).max(horizon);
-        // Rows of one instant share a span: its end is taken in with the first.
+        // Rows of one instant belong to one span: the first span includes its end.
         let wanted = limit + 1 - rows.len();
         match ended_rows(client, query, (Some(from), to, behind), wanted).await {
             Ok(found) => rows.extend(found),
-            // What was found before is worth more than an error; the transaction is over, though.
+            // Rows found before are more useful than an error, although the transaction is aborted.
             Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
             Err(error) => return Err(error),
         }
@@ -204,7 +206,8 @@ pub async fn ended(
     page(&rows, limit, stopped.then_some(to))
 }
 
-/// History older than this has no partition, by the default settings and long after.
+/// Start of history: older days have no partition, even with a much longer retention than the
+/// default.
 fn first_day(now: Timestamp) -> Timestamp {
     now - SignedDuration::from_hours(24 * 400)
 }
@@ -224,7 +227,7 @@ async fn ended_rows(
     conditions.bind("a.task_id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
     conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like_pattern), Type::TEXT);
     conditions.bind(&format!("{CAUSE} = ?"), query.cause.clone(), Type::TEXT);
-    // The last instant belongs to the page before but for the tasks behind the one it ended with.
+    // The last instant belongs to the previous page, except for tasks after that page's last task.
     conditions.bind("a.finished_at > ?", from, Type::TIMESTAMPTZ);
     conditions.bind("a.finished_at <= ?", Some(to), Type::TIMESTAMPTZ);
     if let Some(behind) = behind {
@@ -252,7 +255,7 @@ ORDER BY a.finished_at DESC, a.task_id DESC",
 fn live_conditions(query: &TaskQuery) -> Conditions {
     let mut conditions = Conditions::new();
     if let Some(state) = query.state {
-        // A literal, so that the planner finds the index of that state.
+        // A literal, so that the planner can use the partial index of that state.
         conditions.literal(&format!("t.state = '{state}'"));
     }
     common(&mut conditions, query, "t");
@@ -262,7 +265,7 @@ fn live_conditions(query: &TaskQuery) -> Conditions {
     conditions
 }
 
-/// What live and ended tasks have under one name.
+/// Adds conditions on columns that live and ended tasks share.
 fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
     if let Some(priority) = query.priority {
         conditions.literal(&format!("{table}.priority = '{priority}'"));
@@ -300,7 +303,7 @@ fn ended_summary(row: &Row) -> Result<TaskSummary, QueueError> {
     })
 }
 
-/// The columns that both lists have, from `priority` on.
+/// Reads the columns that both lists share, from `priority` on.
 fn summary(row: &Row, priority: usize) -> Result<TaskSummary, QueueError> {
     let host: Option<&str> = row.try_get(11)?;
     let worker = row.try_get::<_, Option<_>>(10)?.map(WorkerId);

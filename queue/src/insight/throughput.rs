@@ -1,8 +1,8 @@
-//! How attempts ended, minute by minute.
+//! Ended attempts per minute.
 //!
-//! History has no index but a summary of times per block range, so what this costs is in proportion
-//! to the attempts of the span that is read: 50 ms for a minute at 1,000 a second. The caller reads a
-//! minute once and keeps it.
+//! History has no index on time except a summary per block range, so the cost is proportional to
+//! the number of attempts in the span: 50 ms for a minute at 1,000 per second. The caller reads
+//! each minute once and caches it.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -24,29 +24,26 @@ FROM (SELECT a.finished_at, a.queue, a.outcome,
     FROM mill.attempts a WHERE a.finished_at >= $1 AND a.finished_at < $2) AS e
 GROUP BY 1, 2 ORDER BY 1, 2";
 
-/// A queue in a minute.
+/// Attempts of a queue in one minute.
 #[derive(Clone, Debug, Serialize)]
 pub struct MinuteStats {
-    /// When it began.
+    /// Start of the minute.
     pub at: Timestamp,
-    /// Whose attempts.
+    /// The queue.
     pub queue: String,
-    /// That succeeded.
+    /// Number of successful attempts.
     pub succeeded: i64,
-    /// That failed, timed out, were lost or ended unseen.
+    /// Number of attempts that failed, timed out, were lost or have an unknown outcome.
     pub failed: i64,
-    /// That were cancelled.
+    /// Number of cancelled attempts.
     pub cancelled: i64,
     /// Seconds from due to claimed: median and 95th percentile; `None` if none was claimed.
     pub wait_seconds: Option<[f64; 2]>,
-    /// Seconds from claimed to ended, likewise.
+    /// Seconds from claimed to ended: median and 95th percentile.
     pub duration_seconds: Option<[f64; 2]>,
 }
 
-/// Attempts that ended in a span, by minute and queue.
-///
-/// # Errors
-/// Database trouble.
+/// Returns ended attempts in a span, by minute and queue.
 pub async fn minutes(
     client: &impl GenericClient,
     (from, to): (Timestamp, Timestamp),

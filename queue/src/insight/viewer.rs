@@ -1,4 +1,4 @@
-//! Who looks: what the session's login may do and is shown, and what the clock says.
+//! The session's login, its privileges, and the database clock.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,27 +11,27 @@ SELECT current_user::text, current_database()::text,
     has_function_privilege('mill.cancel(bigint, boolean)', 'EXECUTE'), mill.sees_statements(), now(),
     has_function_privilege('mill.why(bigint)', 'EXECUTE')";
 
-/// A session's login.
+/// The session's login and its privileges.
 #[derive(Clone, Debug, Serialize)]
 pub struct Viewer {
-    /// Its name.
+    /// Name of the login.
     pub login: String,
-    /// Where it is.
+    /// Name of the database.
     pub database: String,
-    /// It may read tasks and history.
+    /// Whether the login may read tasks and history.
     pub can_read: bool,
-    /// It may cancel, retry, pause, resume, drain and set limits.
+    /// Whether the login may cancel, retry, pause, resume, drain and set limits.
     pub may_act: bool,
-    /// It is shown statements and what they say.
+    /// Whether the login may see statements and results.
     pub sees_statements: bool,
-    /// The database's clock.
+    /// Time of the database clock.
     pub now: Timestamp,
 }
 
-/// Who looks.
+/// Returns the session's login and its privileges.
 ///
 /// # Errors
-/// Database trouble; no right to read the settings.
+/// Fails if the role may not read the settings.
 pub async fn viewer(client: &impl GenericClient) -> Result<Viewer, QueueError> {
     let row = &client.query_typed(VIEWER, &[]).await?[0];
     Ok(Viewer {

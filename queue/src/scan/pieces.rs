@@ -1,13 +1,13 @@
-//! A script cut into pieces without a rest, for who shows it in colours.
+//! Splits a script into pieces without gaps, for syntax highlighting.
 
 use super::tokens::{Kind, Tokens};
 
-/// What a piece is.
+/// Kind of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PieceKind {
     /// An unquoted identifier or keyword.
     Word,
-    /// A constant in quotes or dollars.
+    /// A constant in quotes or dollar quotes.
     Constant,
     /// An identifier in double quotes.
     Identifier,
@@ -19,16 +19,16 @@ pub enum PieceKind {
     Other,
 }
 
-/// Some bytes of the script.
+/// A piece of the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: PieceKind,
     /// Its text.
     pub text: &'a str,
 }
 
-/// The whole script in pieces: their texts, one after the other, are the script.
+/// Splits the whole script; the concatenated texts of the pieces are the script.
 pub fn pieces(sql: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -50,7 +50,7 @@ pub fn pieces(sql: &str) -> Vec<Piece<'_>> {
     found
 }
 
-/// White space and comments, which are no tokens.
+/// Adds white space and comments, which are not tokens.
 fn between<'a>(found: &mut Vec<Piece<'a>>, text: &'a str) {
     if !text.is_empty() {
         let space = text.bytes().all(|byte| byte.is_ascii_whitespace() || byte == 0x0b);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_piece_is_what_it_looks_like() {
+    fn pieces_have_the_expected_kinds() {
         let kinds: Vec<(PieceKind, &str)> = pieces("SELECT 'a' -- b\n, \"c\", 12")
             .iter()
             .map(|piece| (piece.kind, piece.text))
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost(sql in "(?s).{0,60}") {
+        fn pieces_cover_the_whole_script(sql in "(?s).{0,60}") {
             let whole: String = pieces(&sql).iter().map(|piece| piece.text).collect();
             prop_assert_eq!(whole, sql);
         }

@@ -7,7 +7,7 @@ fn texts(sql: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_script_is_cut_where_the_server_would_cut_it() {
+fn a_script_is_split_where_the_server_splits_it() {
     let cases: &[(&str, &[&str])] = &[
         ("", &[]),
         (" \t\r\n", &[]),
@@ -163,7 +163,7 @@ fn copy_through_the_client_is_found() {
 }
 
 #[test]
-fn what_only_looks_forbidden_passes() {
+fn text_that_only_looks_forbidden_passes() {
     let fine = [
         "SELECT 'COMMIT'; SELECT $$; COMMIT $$",
         "SELECT 1 /* ; COMMIT */ -- ; COMMIT",
@@ -200,7 +200,7 @@ fn a_statement_has_leading_words_and_an_offset() {
     assert_eq!(statements("(SELECT 1)")[0].leading_words().next(), None);
 }
 
-/// A quoted piece with anything in it that its quoting allows.
+/// Quoted text with any content that its quoting allows.
 fn quoted() -> impl Strategy<Value = String> {
     let soup = "[-;'\"\\\\$a/*é\n() ]{0,12}";
     prop_oneof![
@@ -220,7 +220,7 @@ fn quoted() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Text made of the pieces that matter to the scanner.
+/// Text composed of tokens that matter to the scanner.
 fn soup() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "'",
@@ -264,7 +264,8 @@ proptest! {
             end = statement.offset() + statement.text().len();
             prop_assert_eq!(&sql[statement.offset()..end], statement.text());
             prop_assert!(!statement.text().is_empty());
-            // Alone, a statement is still one statement: nothing depends on what came before it.
+            // A statement by itself is one statement: the result does not depend on the text before
+            // it.
             prop_assert_eq!(texts(statement.text()), [statement.text()]);
         }
         if let Some(found) = forbidden(&sql) {
@@ -282,7 +283,7 @@ proptest! {
 }
 
 #[test]
-fn only_what_is_closed_can_be_followed() {
+fn only_closed_text_can_be_followed() {
     let closed =
         ["SELECT 1", "SELECT 1;", "SELECT 'a' -- b", "/* a */", "", "SELECT $a$;$a$; SELECT (1)"];
     for sql in closed {

@@ -1,22 +1,22 @@
-//! The tokens of SQL, as far as the scanner tells them apart.
+//! The tokens of SQL, as far as the scanner distinguishes them.
 //!
-//! The rules are those of the server's own lexer (PostgreSQL documentation, "Lexical Structure", and
+//! The rules are those of the server's lexer (PostgreSQL documentation, "Lexical Structure", and
 //! `src/backend/parser/scan.l`):
 //!
-//! - `'…'` and `U&'…'` end at the next quote that is not doubled; in `E'…'` a backslash also takes
-//!   the character after it, and the constant goes on after white space with a line break;
+//! - `'…'` and `U&'…'` end at the next quote that is not doubled; in `E'…'` a backslash also
+//!   escapes the next character, and the constant continues after white space with a line break;
 //! - `"…"` ends at the next double quote that is not doubled;
 //! - `$tag$…$tag$` quotes anything, but `a$b$c` is one identifier and `$1` a parameter;
 //! - `--` comments end with the line, `/* /* */ */` nests;
 //! - everything from byte 0x80 up belongs to identifiers, so no Unicode tables are needed.
 //!
-//! What is not terminated reaches to the end of the text.
+//! Anything unterminated extends to the end of the text.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An unquoted identifier or keyword.
     Word,
-    /// A quoted constant or identifier, or a block comment that never ends.
+    /// A quoted constant or identifier, or an unterminated block comment.
     Quoted,
     Semicolon,
     Open,
@@ -33,10 +33,10 @@ pub(super) struct Token {
     pub(super) end: usize,
 }
 
-/// The tokens of a script, white space and comments skipped.
+/// The tokens of a script, without white space and comments.
 ///
-/// Invariant: `at` and the bounds of a token are character boundaries. Tokens begin and end at ASCII
-/// bytes, or at the edge of a word, which takes in every byte from 0x80 up.
+/// Invariant: `at` and the bounds of a token are character boundaries. Tokens begin and end at
+/// ASCII bytes, or at the edge of a word, which includes every byte from 0x80 up.
 #[derive(Clone)]
 pub(super) struct Tokens<'a> {
     pub(super) sql: &'a str,
@@ -48,7 +48,8 @@ impl<'a> Tokens<'a> {
         Self { sql, at: 0 }
     }
 
-    /// Whether the token is this keyword; keywords match in any letter case, quoted words never.
+    /// Whether the token is this keyword; keywords match in any letter case, quoted words never
+    /// match.
     pub(super) fn word(&self, token: Token, keyword: &str) -> bool {
         token.kind == Kind::Word && self.sql[token.start..token.end].eq_ignore_ascii_case(keyword)
     }
@@ -57,7 +58,7 @@ impl<'a> Tokens<'a> {
         self.sql.as_bytes().get(at).copied()
     }
 
-    /// The first position from `at` on that holds `wanted`, or the end.
+    /// Returns the first position from `at` on that contains `wanted`, or the end.
     fn seek(&self, at: usize, wanted: impl Fn(u8) -> bool) -> usize {
         let bytes = self.sql.as_bytes();
         bytes[at..].iter().position(|&byte| wanted(byte)).map_or(bytes.len(), |found| at + found)
@@ -67,7 +68,7 @@ impl<'a> Tokens<'a> {
         self.at = self.seek(self.at, |byte| !white_space(byte));
     }
 
-    /// Skips a block comment; false, and nothing skipped, if it never ends.
+    /// Skips a block comment; returns false and skips nothing if the comment is unterminated.
     fn skip_block_comment(&mut self) -> bool {
         let mut at = self.at + 2;
         let mut depth = 1_usize;
@@ -84,8 +85,8 @@ impl<'a> Tokens<'a> {
         true
     }
 
-    /// The end of a constant or identifier whose opening quote is at `open`; doubled quotes belong to
-    /// it.
+    /// Returns the end of a constant or identifier whose opening quote is at `open`; a doubled
+    /// quote is part of it.
     fn quoted_end(&self, open: usize) -> usize {
         let quote = self.sql.as_bytes()[open];
         let mut at = open + 1;
@@ -98,7 +99,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The end of an `E'…'` constant whose quote is at `open`.
+    /// Returns the end of an `E'…'` constant whose quote is at `open`.
     fn escaped_end(&self, open: usize) -> usize {
         let mut at = open + 1;
         loop {
@@ -114,8 +115,8 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The quote that continues a constant closed before `at`: only white space with a line break,
-    /// and `--` comments, stand in between.
+    /// Returns the quote that continues a constant closed before `at`: only white space with a line
+    /// break, and `--` comments, may be in between.
     fn continuation(&self, mut at: usize) -> Option<usize> {
         let mut line_break = false;
         loop {
@@ -128,7 +129,8 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The end of a dollar-quoted constant that begins at `open`; `None` if none begins there.
+    /// Returns the end of a dollar-quoted constant that begins at `open`; `None` if none begins
+    /// there.
     fn dollar_end(&self, open: usize) -> Option<usize> {
         let tag = self.seek(open + 1, |byte| !word_part(byte));
         let starts = self.byte(open + 1).is_some_and(|byte| byte == b'$' || word_start(byte));
@@ -137,8 +139,8 @@ impl<'a> Tokens<'a> {
         }
         let (delimiter, body) = self.sql.as_bytes()[open..].split_at(tag + 1 - open);
         let mut at = 0;
-        // Linear although it looks nested: a delimiter has no dollar inside, so no byte is compared
-        // from two dollars.
+        // Linear although it looks nested: a delimiter contains no inner dollar, so no byte is
+        // compared from two dollars.
         while let Some(dollar) = body[at..].iter().position(|&byte| byte == b'$') {
             at += dollar;
             if body[at..].starts_with(delimiter) {

@@ -1,47 +1,47 @@
-//! Visits every state that can be reached, the nearest first: what breaks a rule is found on the
-//! shortest way to it.
+//! Visits every reachable state in breadth-first order, so that the trace to a violation is the
+//! shortest.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Display};
 use std::hash::Hash;
 
-/// Something with states and steps between them.
+/// A system of states and steps between them.
 pub(crate) trait System {
     type State: Clone + Eq + Hash;
     type Action: Copy + Debug;
 
     fn initial(&self) -> Self::State;
 
-    /// Every step from here; `Err` is a step that breaks a rule by itself.
+    /// Every step from this state; `Err` is a step that itself violates a rule.
     fn steps(&self, state: &Self::State) -> Vec<Step<Self>>;
 
-    /// One for all states that differ in names only.
+    /// The representative of all states that differ in names only.
     fn canonical(&self, state: Self::State) -> Self::State;
 
-    /// The rule that a state breaks.
+    /// Checks the rules; `Err` names the violated rule.
     fn broken(&self, state: &Self::State) -> Result<(), String>;
 
-    /// What every state has to be able to reach.
+    /// Whether the state is an end; every state must be able to reach one.
     fn ended(&self, state: &Self::State) -> bool;
 }
 
-/// What happens, and what comes of it.
+/// A step, and the state it leads to.
 pub(crate) type Step<S> = (<S as System>::Action, Result<<S as System>::State, String>);
 
-/// All states were visited and none breaks a rule.
+/// All states were visited and none violates a rule.
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) states: usize,
     pub(crate) steps: usize,
 }
 
-/// A rule does not hold.
+/// A violated rule.
 #[derive(Debug)]
 pub(crate) struct Violation {
     pub(crate) rule: String,
-    /// From the first state on.
+    /// The steps from the first state on.
     pub(crate) trace: Vec<String>,
-    /// Visited before it was found.
+    /// Number of states visited before the violation.
     pub(crate) states: usize,
 }
 
@@ -52,9 +52,9 @@ impl Display for Violation {
     }
 }
 
-/// Visits all states; the first broken rule ends it.
+/// Visits all states; stops at the first violation.
 pub(crate) fn explore<S: System>(system: &S) -> Result<Explored, Violation> {
-    // By number: the state, and the one that it was first reached from.
+    // By number: the state, and the state from which it was first reached.
     let mut states = vec![system.canonical(system.initial())];
     let mut from = vec![0];
     let mut numbers = HashMap::from([(states[0].clone(), 0)]);
@@ -82,13 +82,13 @@ pub(crate) fn explore<S: System>(system: &S) -> Result<Explored, Violation> {
     }
     let ends = (0..states.len()).filter(|n| system.ended(&states[*n]));
     if let Some(stuck) = cut_off(states.len(), &mut edges, ends.collect()) {
-        let rule = "from here the end cannot be reached".to_owned();
+        let rule = "no end is reachable from this state".to_owned();
         return Err(violation(system, rule, &way(&states, &from, stuck), states.len()));
     }
     Ok(Explored { states: states.len(), steps: edges.len() })
 }
 
-/// The states from the first to this one.
+/// Returns the states from the first to this one.
 fn way<'a, State>(states: &'a [State], from: &[usize], mut at: usize) -> Vec<&'a State> {
     let mut way = vec![&states[at]];
     while at > 0 {
@@ -98,7 +98,7 @@ fn way<'a, State>(states: &'a [State], from: &[usize], mut at: usize) -> Vec<&'a
     way
 }
 
-/// Walks the way once more, this time without changing names underway.
+/// Repeats the steps of the path, this time without renaming in between.
 fn violation<S: System>(system: &S, rule: String, way: &[&S::State], states: usize) -> Violation {
     let mut trace = Vec::new();
     let mut state = system.initial();
@@ -108,7 +108,7 @@ fn violation<S: System>(system: &S, rule: String, way: &[&S::State], states: usi
             Err(_) => false,
         };
         let step = system.steps(&state).into_iter().find(leads_there);
-        let Some((action, Ok(after))) = step else { unreachable!("names decide about a step") };
+        let Some((action, Ok(after))) = step else { unreachable!("a step depends on names") };
         trace.push(format!("{action:?}"));
         state = after;
     }
@@ -119,8 +119,8 @@ fn violation<S: System>(system: &S, rule: String, way: &[&S::State], states: usi
     Violation { rule, trace, states }
 }
 
-/// The first state that no step leads from to an end, over however many others. Walks backwards;
-/// an edge names where it leads to before where it comes from.
+/// Returns the first state from which no path leads to an end. Walks backwards; an edge is (target,
+/// source).
 fn cut_off(states: usize, edges: &mut [(usize, usize)], mut ends: Vec<usize>) -> Option<usize> {
     edges.sort_unstable();
     let mut live = vec![false; states];

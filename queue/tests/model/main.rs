@@ -1,13 +1,13 @@
-//! Every order in which a small fleet can do, fail, lose and reclaim its tasks.
+//! Model check: every order in which a small fleet can run, fail, lose and reclaim its tasks.
 //!
-//! No database: what `schema.sql` and the worker do stands here in short, and takes from the product
-//! what is pure in it: the states with their transitions, the outcomes, what follows from an error.
-//! Workers die, stop and come back, are cut off and cancelled, and the server crashes and forgets
-//! claims, as often as they like, at any moment. A planted mistake shows that the rules see it.
+//! Needs no database: the model abbreviates `schema.sql` and the worker, and uses the pure parts of
+//! the product: the states with their transitions, the outcomes, the decision after an error.
+//! Workers die, stop and return, are cut off and cancelled, and the server crashes and loses
+//! claims, any number of times, at any moment. Planted bugs show that the rules detect them.
 //!
 //! `cargo test -p queue --test model -- --nocapture` prints states and traces.
 
-#![expect(clippy::expect_used, reason = "what a small model cannot meet")]
+#![expect(clippy::expect_used, reason = "cannot fail in a small model")]
 
 mod explore;
 mod model;
@@ -71,7 +71,7 @@ fn every_size() -> Vec<(&'static str, Size)> {
     let apart = Mode::Autocommit;
     vec![
         ("two workers, two tasks", SMALL),
-        ("two workers, one task that meets everything", one),
+        ("two workers, one task with every fault", one),
         ("two workers, one task that is run again", again),
         ("three workers, one task", three),
         ("two workers, two tasks in autocommit mode", Size { mode: apart, ..SMALL }),
@@ -84,7 +84,7 @@ fn every_size() -> Vec<(&'static str, Size)> {
 }
 
 #[test]
-fn whatever_happens_the_rules_hold_and_every_task_can_end() {
+fn the_rules_always_hold_and_every_task_can_end() {
     let used: BTreeSet<_> = std::thread::scope(|scope| {
         let sizes = every_size();
         let all: Vec<_> = sizes
@@ -101,7 +101,7 @@ fn whatever_happens_the_rules_hold_and_every_task_can_end() {
     assert_eq!(used, without_limits.collect::<BTreeSet<_>>(), "transitions without limits");
 }
 
-/// The rules hold; returns the transitions that were met.
+/// Checks the rules; returns the transitions that were used.
 fn hold_in(name: &str, size: Size) -> BTreeSet<(State, Option<State>)> {
     let model = Model { size, used: RefCell::default() };
     let timer = std::time::Instant::now();
@@ -110,7 +110,7 @@ fn hold_in(name: &str, size: Size) -> BTreeSet<(State, Option<State>)> {
     model.used.into_inner()
 }
 
-/// The shortest way to the rule that a mistake breaks.
+/// Returns the shortest path to the rule that the bug violates.
 fn found(bug: Bug, size: Size) -> Violation {
     let size = Size { planted: Some(bug), ..size };
     let model = Model { size, used: RefCell::default() };
@@ -119,51 +119,51 @@ fn found(bug: Bug, size: Size) -> Violation {
     violation
 }
 
-/// One task, and workers that stand still and come back.
+/// One task, and workers that stop and return.
 const ONE: Size = Size { tasks: 1, stops: true, ..SMALL };
 
 #[test]
-fn a_fence_of_the_task_alone_is_found() {
+fn fencing_by_task_id_alone_is_detected() {
     let violation = found(Bug::FinishById, ONE);
-    assert_eq!(violation.rule, "a claim that is not live changed the task");
+    assert_eq!(violation.rule, "a stale claim changed the task");
 }
 
 #[test]
-fn a_fence_of_attempt_numbers_is_found_where_a_crash_hands_them_out_again() {
-    // The claim was not on disk, so its number is given to the next.
+fn fencing_by_attempt_number_is_detected_when_a_crash_reissues_the_number() {
+    // The claim was not on disk, so its number is issued again.
     let violation = found(Bug::FenceByAttempt, ONE);
-    assert_eq!(violation.rule, "a claim that is not live changed the task");
+    assert_eq!(violation.rule, "a stale claim changed the task");
     assert!(violation.trace.contains(&"ServerCrashes".to_owned()), "{violation}");
 }
 
 #[test]
-fn a_reclaim_that_leaves_the_backend_is_found() {
+fn a_reclaim_that_leaves_the_backend_is_detected() {
     for mode in [Mode::Autocommit, Mode::Transaction] {
         let violation = found(Bug::ReclaimWithoutEnding, Size { mode, ..ONE });
-        assert_eq!(violation.rule, "two backends work for one task");
+        assert_eq!(violation.rule, "two backends run one task");
     }
 }
 
 #[test]
-fn a_completion_in_a_second_transaction_is_found() {
+fn a_completion_in_a_second_transaction_is_detected() {
     let violation = found(Bug::TwoTransactions, ONE);
-    assert_eq!(violation.rule, "effects and success are not the same");
+    assert_eq!(violation.rule, "effects and success do not match");
 }
 
 #[test]
-fn a_heartbeat_that_revives_a_reclaimed_claim_is_found() {
+fn a_heartbeat_that_revives_a_reclaimed_claim_is_detected() {
     let violation = found(Bug::HeartbeatRevives, ONE);
-    assert_eq!(violation.rule, "two backends work for one task");
+    assert_eq!(violation.rule, "two backends run one task");
 }
 
 #[test]
-fn a_crash_that_uses_up_nothing_is_found() {
+fn a_crash_that_is_not_counted_is_detected() {
     let violation = found(Bug::CrashNotCounted, ONE);
-    assert_eq!(violation.rule, "a task is attempted more often than it may");
+    assert_eq!(violation.rule, "a task exceeds its maximum attempts");
 }
 
 #[test]
-fn a_completion_that_does_not_wait_for_the_disk_is_found() {
+fn an_asynchronous_completion_is_detected() {
     let violation = found(Bug::AsynchronousCompletion, ONE);
-    assert_eq!(violation.rule, "a task that has ended changed");
+    assert_eq!(violation.rule, "an ended task changed");
 }

@@ -1,4 +1,4 @@
-//! A fleet and its tasks: what can happen, and which rules hold.
+//! A fleet and its tasks: the possible steps, and the rules.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,26 +9,26 @@ use queue::{Mode, Outcome, State};
 use crate::explore::{Step, System};
 use crate::world::{Backend, BackendActivity, DEPARTED, Fault, Row, Worker, World};
 
-/// Something left out or done otherwise, which some rule has to notice.
+/// A planted bug, which some rule must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// Finish, fail and give back name the task only.
+    /// Finish, fail and release fence by task id only.
     FinishById,
-    /// They name the number of the attempt instead of the token.
+    /// They fence by attempt number instead of the token.
     FenceByAttempt,
-    /// The reclaimer does not wait for the backend's end.
+    /// The reclaimer does not wait for the end of the backend.
     ReclaimWithoutEnding,
-    /// The effects are committed first, the completion next.
+    /// Effects and completion are committed in separate transactions.
     TwoTransactions,
-    /// A beat writes the worker's claims into the rows.
+    /// A heartbeat writes the worker's claims into the rows.
     HeartbeatRevives,
-    /// An attempt whose worker died uses up nothing.
+    /// An attempt whose worker died is not counted.
     CrashNotCounted,
     /// A completion does not wait for the disk.
     AsynchronousCompletion,
 }
 
-/// Sizes and kinds; how often anything but `again` happens has no bound.
+/// Sizes and kinds; every step except running a task again may happen any number of times.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) workers: u8,
@@ -38,28 +38,28 @@ pub(crate) struct Size {
     pub(crate) max_attempts: u32,
     /// `mill.settings.max_crashes`.
     pub(crate) max_crashes: u8,
-    /// Transient ends that each task has behind it, since five in a row make many states.
+    /// Transient failures that each task starts with, because five in a row produce many states.
     pub(crate) transient_failures: u8,
-    /// What can come between a task and its end; workers and the server crash anyhow.
+    /// Faults that may occur during an attempt; workers and the server always may crash.
     pub(crate) faults: &'static [Fault],
-    /// Whether workers stand still for a time.
+    /// Whether workers may stop for a time.
     pub(crate) stops: bool,
-    /// How often a person runs a finished task again.
+    /// Number of times that a user may run a finished task again.
     pub(crate) again: u8,
     pub(crate) planted: Option<Bug>,
 }
 
-/// A fleet of some size.
+/// A fleet of a given size.
 pub(crate) struct Model {
     pub(crate) size: Size,
     /// Transitions that were used.
     pub(crate) used: RefCell<BTreeSet<(State, Option<State>)>>,
 }
 
-/// What happens. Workers and tasks are named by number.
+/// A step. Workers and tasks are identified by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Its time has come.
+    /// The task becomes due.
     Promote {
         task: u8,
     },
@@ -67,7 +67,7 @@ pub(crate) enum Action {
         worker: u8,
         task: u8,
     },
-    /// The answer to the claim is lost on the way.
+    /// The response to the claim is lost.
     ClaimUnheard {
         worker: u8,
         task: u8,
@@ -79,7 +79,7 @@ pub(crate) enum Action {
     Start {
         worker: u8,
     },
-    /// Stops gracefully, before or after the start.
+    /// Stops gracefully, before or after the start of the statement.
     Interrupt {
         worker: u8,
     },
@@ -92,18 +92,18 @@ pub(crate) enum Action {
     Deadline {
         worker: u8,
     },
-    /// The network takes its session away; the backend stays.
+    /// The network cuts the session; the backend stays.
     Cut {
         worker: u8,
     },
     EndOwnBackend {
         worker: u8,
     },
-    /// Takes in that its backend is gone.
+    /// Notices that its backend is gone.
     DetectDisconnect {
         worker: u8,
     },
-    /// Takes in what the backend said, and sends what comes next.
+    /// Receives the backend's response, and sends the next command.
     ReceiveAnswer {
         worker: u8,
     },
@@ -114,11 +114,11 @@ pub(crate) enum Action {
     CompleteApart {
         worker: u8,
     },
-    /// Fail or give back.
+    /// Fail or release.
     Record {
         worker: u8,
     },
-    /// Of the planted bug only.
+    /// Only with the planted bug.
     Heartbeat {
         worker: u8,
     },
@@ -132,7 +132,7 @@ pub(crate) enum Action {
     BackendCommits {
         token: u8,
     },
-    /// The server takes in that nobody listens, and rolls back.
+    /// The server notices that the client is gone, and rolls back.
     BackendLeaves {
         token: u8,
     },
@@ -142,7 +142,7 @@ pub(crate) enum Action {
     Reclaim {
         task: u8,
     },
-    /// kill -9; another process starts in its place.
+    /// kill -9; a new process starts.
     WorkerDies {
         worker: u8,
     },
@@ -152,9 +152,9 @@ pub(crate) enum Action {
     WorkerWakes {
         worker: u8,
     },
-    /// Loses what no commit has flushed.
+    /// Loses everything that no commit has flushed.
     ServerCrashes,
-    /// The server writes its WAL out of its own accord.
+    /// The server flushes its WAL on its own.
     Flush,
     Cancel {
         task: u8,
@@ -165,7 +165,7 @@ pub(crate) enum Action {
 }
 
 impl Model {
-    /// Attempts that may end: failures, transient ends, crashes, and the last.
+    /// Maximum number of ended attempts: failures, transient failures, crashes, and the last one.
     pub(crate) fn most_attempts(&self) -> u8 {
         let failures = u8::try_from(self.size.max_attempts).expect("a small model") - 1;
         let transient_failures = u8::try_from(MAX_TRANSIENT_FAILURES).expect("a small number")
@@ -173,7 +173,7 @@ impl Model {
         failures + transient_failures + self.size.max_crashes
     }
 
-    /// A backend is at work for the task.
+    /// Whether a backend is working on the task.
     fn at_work(&self, backend: &Backend) -> bool {
         match backend.doing {
             BackendActivity::Statement | BackendActivity::Completing | BackendActivity::HalfWay => {
@@ -191,13 +191,13 @@ impl Model {
         match self.size.mode {
             Mode::Transaction if row.effects > 1 => Err("effects are committed twice".into()),
             Mode::Transaction if (row.effects > 0) != succeeded => {
-                Err("effects and success are not the same".into())
+                Err("effects and success do not match".into())
             }
             Mode::Autocommit if self.size.at_most_once && row.effects > 1 => {
-                Err("an at-most-once statement ran to its end twice".into())
+                Err("an at-most-once statement completed twice".into())
             }
             Mode::Autocommit if succeeded && row.effects == 0 => {
-                Err("a statement that never ran to its end succeeded".into())
+                Err("a statement that never completed succeeded".into())
             }
             Mode::Transaction | Mode::Autocommit => Ok(()),
         }
@@ -209,7 +209,7 @@ impl System for Model {
     type Action = Action;
 
     fn initial(&self) -> World {
-        // The last is due later.
+        // The last task is due later.
         let state =
             |task| if task + 1 < self.size.tasks { State::Pending } else { State::Scheduled };
         let row = |task| Row::new(state(task), self.size.transient_failures);
@@ -254,11 +254,11 @@ impl System for Model {
             self.effects_fit(row)?;
             let at_work = |backend: &&Backend| backend.claim.task == task && self.at_work(backend);
             if world.backends.iter().filter(at_work).count() > 1 {
-                return Err("two backends work for one task".into());
+                return Err("two backends run one task".into());
             }
             let running = row.state == Some(State::Running);
             if (running, running) != (row.token.is_some(), row.claimed_by.is_some()) {
-                return Err("a claim without a running task, or the other way round".into());
+                return Err("a claim without a running task, or vice versa".into());
             }
         }
         Ok(())
@@ -269,18 +269,18 @@ impl System for Model {
     }
 }
 
-/// Nothing but a person changes what has ended.
+/// Only a user may change an ended task.
 fn nothing_ended_changed(before: &World, after: &World, action: Action) -> Result<(), String> {
     for (task, (before, after)) in (0..).zip(before.rows.iter().zip(&after.rows)) {
         let again = action == Action::RunAgain { task };
         if before.state.is_none() && before != after && !again {
-            return Err("a task that has ended changed".into());
+            return Err("an ended task changed".into());
         }
     }
     Ok(())
 }
 
-/// Whether its worker's peers take it for dead.
+/// Whether the other workers consider its worker dead.
 pub(crate) fn claimed_by_dead(world: &World, row: &Row) -> bool {
     match row.claimed_by {
         Some(DEPARTED) => true,

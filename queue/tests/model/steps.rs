@@ -1,4 +1,4 @@
-//! Which step is possible when, and what it does.
+//! The possible steps of a state, and their effects.
 
 use queue::{Mode, State};
 
@@ -11,7 +11,7 @@ impl Model {
         self.size.faults.contains(&fault)
     }
 
-    /// What a worker can do, or what can be done to it.
+    /// Adds the steps of a worker, and the faults that may hit it.
     pub(crate) fn of_worker(&self, world: &World, worker: u8, actions: &mut Vec<Action>) {
         let Worker { stopped, holds } = world.workers[usize::from(worker)];
         let claims = world.rows.iter().any(|row| row.claimed_by == Some(worker));
@@ -66,7 +66,7 @@ impl Model {
             (WorkerView::Claimed, Some(BackendActivity::Nothing)) => {
                 actions.push(Action::Start { worker });
             }
-            // Its session is gone before it began: it goes back.
+            // Its session ended before the statement began: the task is released.
             (WorkerView::Claimed, None) if !self.meets(Fault::Interrupted) => {
                 actions.push(Action::Interrupt { worker });
             }
@@ -152,7 +152,7 @@ impl Model {
             Action::ClaimUnheard { worker, task } => self.claim(world, worker, task).map(drop),
             Action::ReleaseUnknown { task, .. } => {
                 let row = &world.rows[usize::from(task)];
-                let (token, attempt) = (row.token.expect("it is claimed"), row.attempt);
+                let (token, attempt) = (row.token.expect("the task is claimed"), row.attempt);
                 self.release(world, Claim { token, task, attempt }, State::Pending)
             }
             Action::Cancel { task } => self.cancel(world, task),
@@ -200,7 +200,7 @@ impl Model {
         }
     }
 
-    /// Its commit does not wait for the disk.
+    /// The commit does not wait for the disk.
     fn claim(&self, world: &mut World, worker: u8, task: u8) -> Result<Claim, RuleViolation> {
         let token = world.fresh_token();
         let row = &mut world.rows[usize::from(task)];
@@ -217,7 +217,7 @@ impl Model {
         action: Action,
     ) -> Result<(), RuleViolation> {
         let found = world.backends.iter().find(|backend| backend.claim.token == token);
-        let Backend { claim, doing, orphan } = *found.expect("only those that are there act");
+        let Backend { claim, doing, orphan } = *found.expect("only existing backends act");
         let next = match action {
             Action::StatementEnds { .. } => {
                 if self.size.mode == Mode::Autocommit {
@@ -264,7 +264,7 @@ impl Model {
         action: Action,
     ) -> Result<(), RuleViolation> {
         let held = world.workers[usize::from(worker)].holds;
-        let (claim, knows) = held.expect("only who holds a claim acts on it");
+        let (claim, knows) = held.expect("only the holder of a claim acts on it");
         let doing = world.doing(claim);
         let knows = match action {
             Action::Start { .. } => {
@@ -274,7 +274,7 @@ impl Model {
             Action::Interrupt { .. } | Action::HandleCancel { .. } | Action::Deadline { .. } => {
                 world.end_backend(claim);
                 Some(WorkerView::Failed(match action {
-                    // Of a statement that had begun nobody can say how far it came.
+                    // The progress of a statement that had begun is unknown.
                     Action::Interrupt { .. }
                         if self.size.at_most_once && knows == WorkerView::Started =>
                     {
@@ -326,7 +326,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the backend said; the answer to it goes out at once.
+    /// Handles the backend's response and sends the next command at once.
     fn receive_answer(
         &self,
         world: &mut World,
@@ -353,7 +353,7 @@ impl Model {
         }
     }
 
-    /// The planted beat: whatever this worker believes to hold is its own again.
+    /// The planted heartbeat: restores every claim that this worker believes it holds.
     fn revive(&self, world: &mut World, worker: u8, claim: Claim) -> Result<(), RuleViolation> {
         let row = &mut world.rows[usize::from(claim.task)];
         if row.state == Some(State::Pending) {
@@ -372,7 +372,7 @@ fn effect(world: &mut World, claim: Claim) {
     world.durable.clone_from(&world.rows);
 }
 
-/// The process is gone; whoever starts in its place is somebody else.
+/// The process is gone; its replacement has another id.
 fn depart(world: &mut World, worker: u8) {
     for row in world.rows.iter_mut().chain(&mut world.durable) {
         if row.claimed_by == Some(worker) {

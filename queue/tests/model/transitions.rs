@@ -1,4 +1,5 @@
-//! What `schema.sql` does to a task's row: the functions of the same names, without limits and runs.
+//! Effects of `schema.sql` on a task's row: the functions of the same names, without limits and
+//! runs.
 
 use queue::retry::{self, RetryDecision, RetryState};
 use queue::{Backoff, Outcome, RetryPolicy, State};
@@ -9,13 +10,13 @@ use std::time::Duration;
 use crate::model::{Bug, Model};
 use crate::world::{Claim, Fault, Row, World};
 
-/// A rule that a step breaks by itself.
+/// A rule that a step itself violates.
 pub(crate) type RuleViolation = String;
 
 impl Model {
-    /// Every change of state passes through here.
+    /// Every change of state uses this function.
     pub(crate) fn change(&self, row: &mut Row, next: Option<State>) -> Result<(), RuleViolation> {
-        let Some(from) = row.state else { return Err("a task that has ended changes".into()) };
+        let Some(from) = row.state else { return Err("an ended task changes".into()) };
         if !from.may_become(next) {
             return Err(format!("{from} may not become {next:?}"));
         }
@@ -27,7 +28,7 @@ impl Model {
         Ok(())
     }
 
-    /// `WHERE id = … AND token = …`, and whether that let in who it should.
+    /// `WHERE id = … AND token = …`, and a check that only the live claim passes.
     pub(crate) fn fence(&self, row: &Row, claim: Claim) -> Result<bool, RuleViolation> {
         let passes = match self.size.planted {
             Some(Bug::FinishById) => row.state.is_some(),
@@ -37,12 +38,12 @@ impl Model {
             _ => row.token == Some(claim.token),
         };
         if passes && row.token != Some(claim.token) {
-            return Err("a claim that is not live changed the task".into());
+            return Err("a stale claim changed the task".into());
         }
         Ok(passes)
     }
 
-    /// `mill.complete`. False: the claim is lost.
+    /// `mill.complete`. Returns false if the claim is lost.
     pub(crate) fn complete(&self, world: &mut World, claim: Claim) -> Result<bool, RuleViolation> {
         let row = &mut world.rows[usize::from(claim.task)];
         if !self.fence(row, claim)? {
@@ -69,7 +70,7 @@ impl Model {
         Ok(())
     }
 
-    /// `mill.fail` with the verdict of the product, or `mill.release`.
+    /// `mill.fail` with the product's retry decision, or `mill.release_claim`.
     pub(crate) fn record(
         &self,
         world: &mut World,
@@ -128,7 +129,7 @@ impl Model {
         row.lost += u8::from(outcome == Outcome::Lost);
         row.ended += 1;
         if row.lost > self.size.max_crashes || row.ended > self.most_attempts() {
-            return Err("a task is attempted more often than it may".into());
+            return Err("a task exceeds its maximum attempts".into());
         }
         if row.cancel_requested || ended == Ended::By(RetryDecision::Final) {
             let outcome = if row.cancel_requested { Outcome::Cancelled } else { outcome };
@@ -155,7 +156,7 @@ impl Model {
         Ok(())
     }
 
-    /// `mill.release`; `next` is scheduled after a wait.
+    /// `mill.release_claim`; `next` is scheduled after a wait.
     pub(crate) fn release(
         &self,
         world: &mut World,
@@ -220,7 +221,8 @@ impl Model {
     }
 }
 
-/// What `mill.fail` is told: the worker's verdict, or the reclaimer's that the worker died.
+/// The argument of `mill.fail`: the worker's retry decision, or the reclaimer's report that the
+/// worker died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     By(RetryDecision),

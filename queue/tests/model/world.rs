@@ -1,15 +1,15 @@
-//! What there is: rows of tasks, their durable copy, backends, and what each worker knows.
+//! State of the model: rows of tasks, their durable copy, backends, and the view of each worker.
 
 use queue::{Outcome, State};
 
-/// Random in the product. Here the smallest number that nobody holds: as fresh, and the states
-/// stay finitely many.
+/// Random in the product. Here the smallest number that is not in use: equally fresh, and the
+/// number of states stays finite.
 pub(crate) type Token = u8;
 
-/// A worker whose process is gone; another has started in its place, under another name.
+/// A worker whose process is gone; its replacement has another id.
 pub(crate) const DEPARTED: u8 = u8::MAX;
 
-/// A task: its row of `mill.tasks` or, once `state` is none, what history says of it.
+/// A task: its row of `mill.tasks` or, once `state` is none, its entry in history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Row {
     pub(crate) state: Option<State>,
@@ -21,55 +21,56 @@ pub(crate) struct Row {
     pub(crate) transient_failures: u8,
     pub(crate) crashes: u8,
     pub(crate) cancel_requested: bool,
-    /// Times that a person ran it again after its end.
+    /// Number of times that a user ran it again after its end.
     pub(crate) again: u8,
-    /// Committed runs of its statement since then; two stand for more.
+    /// Committed runs of its statement since then; two stands for more.
     pub(crate) effects: u8,
-    /// Attempts since then that history tells as lost.
+    /// Attempts since then that history records as lost.
     pub(crate) lost: u8,
-    /// All attempts since then that history tells.
+    /// All attempts since then that history records.
     pub(crate) ended: u8,
 }
 
-/// Why an attempt did not get to its end, as far as anything depends on it.
+/// Cause of the end of an attempt, as far as the rules depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// Division by zero.
     Error,
     /// A serialization failure.
     Serialization,
-    /// The task says: do not try again.
+    /// The task reports a permanent failure.
     Fatal,
-    /// The task says: not now.
+    /// The task snoozes.
     Snooze,
-    /// No answer came.
+    /// No response arrived.
     ConnectionLost,
-    /// Its deadline passed.
+    /// The deadline passed.
     Timeout,
-    /// Somebody asked for it.
+    /// The task was cancelled.
     Cancelled,
-    /// Its worker stops gracefully.
+    /// The worker stops gracefully.
     Interrupted,
 }
 
-/// What a session for tasks is doing.
+/// Activity of a task session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum BackendActivity {
     Nothing,
     Statement,
-    /// The statement is through. In a transaction, that is open.
+    /// The statement is complete. In transaction mode, the transaction is open.
     StatementDone,
     /// The statement raised an error.
     Refused(Fault),
     /// Completion and COMMIT have arrived.
     Completing,
-    /// Of the planted second transaction only: the effects are committed, the completion is not.
+    /// Only with the planted second transaction: the effects are committed, the completion is not.
     HalfWay,
-    /// It answers that all is done, or that the claim is lost and all is undone.
+    /// The response reports that everything is committed, or that the claim is lost and everything
+    /// is rolled back.
     Answered,
 }
 
-/// A session for tasks, by the claim that names it.
+/// A task session, identified by its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Claim {
     pub(crate) token: Token,
@@ -81,16 +82,16 @@ pub(crate) struct Claim {
 pub(crate) struct Backend {
     pub(crate) claim: Claim,
     pub(crate) doing: BackendActivity,
-    /// Nobody listens to it any more.
+    /// Whether its client is gone.
     pub(crate) orphan: bool,
 }
 
-/// How far a worker is with a task, to its own knowledge.
+/// Progress of a worker with a task, as known to the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum WorkerView {
     Claimed,
     Started,
-    /// In autocommit mode: the statement is through, its completion is not.
+    /// In autocommit mode: the statement is complete, the task is not.
     StatementDone,
     /// Completion and COMMIT are sent.
     Committing,
@@ -98,24 +99,24 @@ pub(crate) enum WorkerView {
     Cut,
     /// The same after COMMIT was sent.
     InDoubt,
-    /// Known, and not recorded yet.
+    /// Known, but not recorded yet.
     Failed(Fault),
 }
 
-/// A process of the fleet with one reader.
+/// A worker process with one reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Worker {
-    /// It stands still, or is cut off; the others take it for dead.
+    /// Whether it has stopped or is cut off; the other workers consider it dead.
     pub(crate) stopped: bool,
     pub(crate) holds: Option<(Claim, WorkerView)>,
 }
 
-/// Everything.
+/// The complete state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
-    /// As every session sees it.
+    /// As visible to every session.
     pub(crate) rows: Vec<Row>,
-    /// As it would be after a crash of the server.
+    /// As recovered after a crash of the server.
     pub(crate) durable: Vec<Row>,
     pub(crate) workers: Vec<Worker>,
     /// In the order of their tokens.
@@ -123,7 +124,7 @@ pub(crate) struct World {
 }
 
 impl Row {
-    /// Just enqueued, with so many transient ends behind it.
+    /// A newly enqueued task with a number of transient failures.
     pub(crate) fn new(state: State, transient_failures: u8) -> Self {
         Self {
             state: Some(state),
@@ -144,7 +145,7 @@ impl Row {
 }
 
 impl World {
-    /// The backend that a claim names.
+    /// Returns the backend of a claim.
     pub(crate) fn backend(&self, claim: Claim) -> Option<&Backend> {
         self.backends.iter().find(|backend| backend.claim == claim)
     }
@@ -158,7 +159,7 @@ impl World {
         found.into_iter().for_each(|backend| backend.doing = doing);
     }
 
-    /// Nobody listens to its backend any more.
+    /// Marks the claim's backend as abandoned by its client.
     pub(crate) fn orphan(&mut self, claim: Claim) {
         let found = self.backends.iter_mut().find(|backend| backend.claim == claim);
         found.into_iter().for_each(|backend| backend.orphan = true);
@@ -168,7 +169,7 @@ impl World {
         self.backends.retain(|backend| backend.claim != claim);
     }
 
-    /// A token that is held nowhere.
+    /// Returns a token that is not in use.
     pub(crate) fn fresh_token(&self) -> Token {
         let rows = self.rows.iter().chain(&self.durable).filter_map(|row| row.token);
         let workers = self.workers.iter().filter_map(|worker| Some(worker.holds?.0.token));
@@ -177,7 +178,7 @@ impl World {
         (0..).find(|token| !held.contains(token)).expect("fewer claims than numbers")
     }
 
-    /// Nothing depends on the numbers of attempts.
+    /// Clears attempt numbers, on which nothing depends.
     pub(crate) fn forget_attempts(&mut self) {
         self.rows.iter_mut().chain(&mut self.durable).for_each(|row| row.attempt = 0);
         let claims =
@@ -186,7 +187,8 @@ impl World {
         claims.for_each(|claim| claim.attempt = 0);
     }
 
-    /// The same with workers in an order of what they do, and tokens in the order of appearance.
+    /// Returns an equal state with workers ordered by their activity, and tokens by their
+    /// appearance.
     pub(crate) fn in_order(mut self) -> Self {
         let shape = |n: u8| {
             let Worker { stopped, holds } = self.workers[usize::from(n)];

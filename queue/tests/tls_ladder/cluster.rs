@@ -1,4 +1,4 @@
-//! A private cluster with certificates, and a connection string through `psql` and through us.
+//! A private cluster with certificates; runs connection strings through `psql` and this program.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,8 @@ host all password all scram-sha-256
 host all any all trust
 ";
 
-/// Runs a program to its end; as root, as the user `postgres`, since a server refuses root.
+/// Runs a program to completion; for root, as the user `postgres`, because a server refuses to run
+/// as root.
 fn run(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> String {
     let id = Command::new("id").arg("-u").output().unwrap();
     let mut command = if id.stdout == b"0\n" {
@@ -32,7 +33,7 @@ fn run(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The directory of the server's binaries, the newest if there are several.
+/// Returns the directory of the server's binaries, the newest if there are several.
 fn server_binaries() -> Option<PathBuf> {
     let shell = "pg_config --bindir 2>/dev/null; dirname \"$(command -v initdb)\" 2>/dev/null; \
                  ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -rV";
@@ -45,7 +46,7 @@ fn server_binaries() -> Option<PathBuf> {
     found
 }
 
-/// Stopped and removed when dropped.
+/// A cluster that is stopped and removed when dropped.
 pub(crate) struct Cluster {
     binaries: PathBuf,
     directory: PathBuf,
@@ -95,7 +96,7 @@ impl Cluster {
         );
     }
 
-    /// Serves with other files from now on.
+    /// Restarts the server with other certificate files.
     pub(crate) fn restart(&self, setting: &str) {
         self.pg_ctl("restart", setting);
     }
@@ -104,13 +105,13 @@ impl Cluster {
         self.directory.join(name).display().to_string()
     }
 
-    /// `{dir}` and the port filled in.
+    /// Fills in `{dir}` and the port.
     fn fill(&self, text: &str) -> String {
         let text = text.replace("{dir}", &self.directory.display().to_string());
         format!("port={} dbname=postgres {text}", self.port)
     }
 
-    /// A home directory, with a root certificate in libpq's default place or without.
+    /// Returns a home directory, with or without a root certificate in libpq's default place.
     fn home(&self, home: &str) -> String {
         self.path(home)
     }
@@ -129,7 +130,7 @@ impl Cluster {
         RUNTIME.with(|runtime| runtime.block_on(work))
     }
 
-    /// Lets the connection run for as long as `work` takes.
+    /// Drives the connection while `work` runs.
     pub(crate) fn drive<T>(&self, connection: Connection, work: impl Future<Output = T>) -> T {
         self.block_on(async {
             tokio::select! {
@@ -161,7 +162,7 @@ impl Cluster {
         (Outcome::of(answer.trim()), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Runs the rows through both; returns how often each outcome was met.
+    /// Runs the rows through both; returns the number of rows per outcome.
     pub(crate) fn compare(&self, server: &str, rows: &[(String, &str)]) -> [usize; 3] {
         let mut complaints = Vec::new();
         let mut met = [0; 3];
@@ -226,7 +227,7 @@ pub(crate) async fn ask(client: &Client, sql: &str) -> String {
     row.unwrap().to_owned()
 }
 
-/// A CA, a server certificate for `localhost`, a client certificate, a stranger's CA, and a
+/// Creates a CA, a server certificate for `localhost`, a client certificate, another CA, and a
 /// self-signed certificate as `openssl req -x509` makes it.
 fn make_certificates(directory: &Path) {
     let script = "set -e; cd \"$0\"; umask 077

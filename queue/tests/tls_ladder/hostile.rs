@@ -1,4 +1,4 @@
-//! Servers that are not what they should be, and somebody in between.
+//! Servers with invalid certificates or old protocols, and man-in-the-middle attacks.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::product;
 
 const ROOTS: [&str; 2] = ["", "sslrootcert={dir}/ca.crt"];
 
-/// Server certificates of the private CA that are wrong in one way each, and a chain.
+/// Creates server certificates of the private CA with one fault each, and a chain.
 fn make_wrong_certificates(directory: &Path) {
     let script = "set -e; cd \"$0\"; umask 077
 printf '[ca]\\ndefault_ca=d\\n[d]\\ndatabase=index\\nnew_certs_dir=.\\ndefault_md=sha256\\npolicy=p\nserial=serial
@@ -75,7 +75,7 @@ fn a_wrong_certificate_ends_as_in_psql() {
         ("expired", Outcome::Outside),
         ("early", Outcome::Outside),
         ("elsewhere", Outcome::Outside),
-        // Without the certificate in the middle nobody finds the way to the root.
+        // Without the intermediate certificate there is no path to the root.
         ("leaf", Outcome::Outside),
         ("chain", Outcome::WithTls),
     ] {
@@ -103,7 +103,7 @@ fn an_old_protocol_is_refused() {
 
 /// Documented in SECURITY.md.
 #[test]
-fn what_differs_from_psql_is_refused_here() {
+fn cases_that_differ_from_psql_are_refused_here() {
     let Some(cluster) = Cluster::start("differs") else { return };
     make_wrong_certificates(Path::new(&cluster.path("")));
     let revocations = "host=localhost user=any sslmode=verify-full sslrootcert={dir}/ca.crt \
@@ -138,19 +138,20 @@ fn channel_binding_ends_as_in_psql() {
 }
 
 #[test]
-fn somebody_in_between_is_found_by_channel_binding() {
+fn channel_binding_detects_a_man_in_the_middle() {
     let Some(cluster) = Cluster::start("between") else { return };
     for (upstream, bound) in
         [(Upstream::Tls, Outcome::Outside), (Upstream::Plain, Outcome::WithTls)]
     {
         let between = Between::start(&cluster, upstream);
         let rows = with_password(&["prefer", "require"], Some(between.port));
-        // To the server it is TLS or none, to the client always TLS: each says what the server sees.
-        cluster.compare(&format!("somebody in between, {upstream:?}"), &rows);
+        // The client always uses TLS, the server sees TLS or none: each reports what the server
+        // sees.
+        cluster.compare(&format!("man in the middle, {upstream:?}"), &rows);
         let required = &rows[5];
         assert!(required.0.ends_with("sslmode=require channel_binding=require"));
         assert_eq!(cluster.ours(&required.0, "home").0, Outcome::Outside);
-        // The certificate alone gives nothing away under require; a bound password does.
+        // With require, the certificate alone does not reveal the attacker; channel binding does.
         let (unbound, preferred) = (&rows[3], &rows[4]);
         assert_ne!(cluster.ours(&unbound.0, "home").0, Outcome::Outside);
         let inside = cluster.ours(&preferred.0, "home").0 != Outcome::Outside;
@@ -165,17 +166,17 @@ fn somebody_in_between_is_found_by_channel_binding() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upstream {
     Tls,
-    /// It does not tell the server of the client's TLS, so neither hears of channel binding.
+    /// Does not reveal the client's TLS to the server, so neither side negotiates channel binding.
     Plain,
 }
 
-/// Speaks TLS with a certificate of its own to whoever connects, and passes on what is said.
+/// A man in the middle: accepts TLS with its own certificate and forwards the traffic.
 struct Between {
     port: u16,
 }
 
 impl Between {
-    /// Ends with the test's process.
+    /// Runs until the test process ends.
     fn start(cluster: &Cluster, upstream: Upstream) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -191,7 +192,7 @@ impl Between {
                 while let Ok((client, _)) = listener.accept().await {
                     let acceptor = acceptor.clone();
                     connections.spawn(async move {
-                        // Whoever does not like the certificate goes away here.
+                        // A client that rejects the certificate disconnects here.
                         let _ = pass_on(client, acceptor, server, upstream).await;
                     });
                 }
@@ -201,7 +202,7 @@ impl Between {
     }
 }
 
-/// A request for TLS: its length, and a version that there is not.
+/// The TLS request: its length, and a special version number.
 const REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xD2, 0x16, 0x2F];
 
 async fn pass_on(
@@ -246,7 +247,7 @@ fn own_certificate(cluster: &Cluster) -> ServerConfig {
         .unwrap()
 }
 
-/// Takes any certificate.
+/// Accepts any certificate.
 #[derive(Debug)]
 struct Anybody;
 

@@ -1,8 +1,8 @@
-//! Each `sslmode` gets in, with or without TLS, exactly where `psql` does.
+//! Each `sslmode` connects, with or without TLS, exactly where `psql` does.
 //!
-//! A private cluster with a private certificate authority; every row goes through `psql` and through
-//! `queue::connect`, and both must end the same way: in a session with TLS, in one without, or
-//! outside.
+//! Uses a private cluster with a private certificate authority. Every row goes through `psql` and
+//! through `queue::connect`, and both must end the same way: in a session with TLS, in one without
+//! TLS, or refused.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
@@ -36,7 +36,7 @@ fn product(users: &[&str], roots: &[&str]) -> Vec<(String, &'static str)> {
     rows
 }
 
-/// What the table of modes, hosts, users and roots does not reach.
+/// Cases that the product of modes, hosts, users and roots does not cover.
 const SINGLE_ROWS: &[(&str, &str)] = &[
     // The default mode, and roots in the default place.
     ("host=localhost user=any", "home"),
@@ -46,7 +46,7 @@ const SINGLE_ROWS: &[(&str, &str)] = &[
     ("host=localhost user=any sslmode=require", "home-with-root"),
     ("host=localhost user=any sslmode=require", "home-with-strange-root"),
     ("host=localhost user=any sslmode=verify-full", "home-with-root"),
-    // The name that is verified is the host's, whatever address is dialled.
+    // The verified name is that of the host, regardless of the dialled address.
     ("host=localhost hostaddr=127.0.0.1 user=any sslmode=verify-full", "home-with-root"),
     ("host=elsewhere hostaddr=127.0.0.1 user=any sslmode=verify-full", "home-with-root"),
     ("host=elsewhere hostaddr=127.0.0.1 user=any sslmode=verify-ca", "home-with-root"),
@@ -140,7 +140,8 @@ fn every_sslmode_ends_as_in_psql() {
     let pinned = "host=localhost user=any sslmode=verify-full sslrootcert={dir}/self.crt";
     assert_eq!(cluster.psql(pinned, "home").0, Outcome::WithTls);
 
-    // Older releases of openssl make version 1 here. Verifying it is beyond us; using it is not.
+    // Older releases of openssl make version 1 here. This program can use such a certificate but
+    // not verify it.
     let own = cluster.path("version1");
     cluster.restart(&format!("ssl=on -c ssl_cert_file={own}.crt -c ssl_key_file={own}.key"));
     let mut rows = product(&["any"], &[""]);
@@ -151,7 +152,7 @@ fn every_sslmode_ends_as_in_psql() {
 }
 
 #[test]
-fn errors_carry_the_servers_words_and_no_password() {
+fn errors_contain_the_servers_message_and_no_password() {
     let Some(cluster) = Cluster::start("errors") else { return };
     let error = |text: &str| cluster.session(text).err().unwrap();
 

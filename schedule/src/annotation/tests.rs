@@ -24,7 +24,7 @@ fn prose_without_annotations_yields_nothing() {
 }
 
 #[test]
-fn annotations_stand_among_prose() {
+fn annotations_are_found_in_prose() {
     let found = read(
         "Cleans up the sessions (@daily(03:15), and @Weekly(mon,\n  09:00, zone: Europe/Berlin)).\n\
          @retry(max_attempts: 3, interval: 60s, backoff: Fixed)\n\
@@ -74,11 +74,8 @@ fn annotations_stand_among_prose() {
 fn max_attempts_has_two_aliases_and_one_value() {
     for (text, attempts) in [("max_attempts: 3", 3), ("attempts: 3", 3), ("max_retries: 2", 3)] {
         let found = read(&format!("@daily(09:00) @retry({text})"));
-        assert_eq!(
-            (found.retry.max_attempts, messages(&found)),
-            (Some(attempts), vec![]),
-            "{text}"
-        );
+        assert_eq!(found.retry.max_attempts, Some(attempts), "{text}");
+        assert_eq!(messages(&found), [], "{text}");
     }
     let twice = read("@daily(09:00) @retry(attempts: 3, max_retries: 2)");
     assert_eq!(messages(&twice), [(47, "attempts and max_retries are the same setting")]);
@@ -86,7 +83,7 @@ fn max_attempts_has_two_aliases_and_one_value() {
 }
 
 #[test]
-fn a_mistake_in_one_timing_leaves_the_others() {
+fn an_error_in_one_timing_does_not_affect_the_others() {
     let found = read("ä @daily(25:00)\n@weekly(mon, 09:00) @dialy(09:00) @every(5 minutes");
     assert_eq!(keys(&found), ["weekly_mon_09_00"]);
     assert_eq!(
@@ -94,7 +91,7 @@ fn a_mistake_in_one_timing_leaves_the_others() {
         [
             (9, "\"25:00\" is not a time of day"),
             (37, "unknown annotation \"dialy\""),
-            (56, "the parenthesis is not closed"),
+            (56, "unclosed parenthesis"),
         ]
     );
     assert!(!found.shared_error);
@@ -103,18 +100,18 @@ fn a_mistake_in_one_timing_leaves_the_others() {
 }
 
 #[test]
-fn a_value_holds_no_annotation() {
+fn annotations_inside_values_are_ignored() {
     let found =
         read("@job(\"See @daily(09:00)\") @trigger(probe: SELECT 1 (@daily(09:00)), rows: 1)");
     assert_eq!((keys(&found), messages(&found)), (vec!["trigger_probe".to_owned()], vec![]));
 }
 
 #[test]
-fn the_same_key_twice_is_a_mistake_of_the_later() {
+fn a_duplicate_key_is_an_error_of_the_later_timing() {
     let found = read("@daily(09:00) @daily(09:00, days: mon)");
     assert_eq!(keys(&found), ["daily_09_00"]);
     assert_eq!(messages(&found), [(15, "two schedules have the key daily_09_00")]);
-    assert_eq!(found.errors[0].hint.as_deref(), Some("give one of them key: …"));
+    assert_eq!(found.errors[0].hint.as_deref(), Some("add key: … to one of them"));
     let found = read("@daily(09:00) @daily(09:00, days: mon, key: other)");
     assert_eq!(keys(&found), ["daily_09_00", "other"]);
 }
@@ -149,9 +146,9 @@ fn an_error_in_a_shared_annotation_is_flagged() {
     }
 }
 
-/// Each of these may reach far: a megabyte of them held a worker up for seconds.
+/// Each of these may extend far: a megabyte of them blocked a worker for seconds.
 #[test]
-fn a_comment_of_nothing_but_mistakes_is_not_read_to_its_end() {
+fn a_comment_with_too_many_errors_is_not_parsed_to_its_end() {
     let found =
         read(&format!("@daily(09:00) {}@retry(max_attempts: 9)", "@daily( ".repeat(20_000)));
     assert_eq!((found.errors.len(), found.shared_error), (MAX_ERRORS + 1, true));
@@ -163,7 +160,7 @@ fn a_comment_of_nothing_but_mistakes_is_not_read_to_its_end() {
 }
 
 #[test]
-fn a_place_has_a_line_and_a_column() {
+fn a_position_has_a_line_and_a_column() {
     let text = "äb\nc\n";
     let places: Vec<_> = (0..7).map(|at| line_and_column(text, at)).collect();
     assert_eq!(places, [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1), (3, 1)]);
@@ -171,7 +168,7 @@ fn a_place_has_a_line_and_a_column() {
 
 proptest! {
     #[test]
-    fn any_comment_is_read(
+    fn any_comment_can_be_parsed(
         parts in prop::collection::vec(
             prop::sample::select(vec![
                 "@", "daily", "(", ")", ",", "09:00", "\"", " ", "\n", "ä", "retry", "task", "max_attempts",

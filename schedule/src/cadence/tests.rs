@@ -18,7 +18,7 @@ fn fires(text: &str, after: &str, most: usize) -> Vec<String> {
 }
 
 #[test]
-fn what_does_not_exist_fires_at_the_end_of_the_gap() {
+fn a_time_in_a_gap_fires_at_the_end_of_the_gap() {
     let berlin = "zone: Europe/Berlin";
     let fires = |text: &str| fires(&format!("{text}, {berlin})"), "2026-03-28T12:00:00Z", 3);
     assert_eq!(fires("daily(02:30"), ["03-29 03:00", "03-30 02:30", "03-31 02:30"]);
@@ -33,7 +33,7 @@ fn what_does_not_exist_fires_at_the_end_of_the_gap() {
 }
 
 #[test]
-fn what_exists_twice_fires_once_or_as_the_clock_shows() {
+fn a_repeated_time_fires_once_or_as_the_clock_shows() {
     let berlin = "zone: Europe/Berlin";
     let fires = |text: &str| fires(&format!("{text}, {berlin})"), "2026-10-24T22:00:00Z", 5);
     assert_eq!(
@@ -55,7 +55,7 @@ fn what_exists_twice_fires_once_or_as_the_clock_shows() {
 }
 
 #[test]
-fn a_day_that_a_zone_left_out_fires_at_the_start_of_the_next() {
+fn a_day_that_a_zone_skipped_fires_at_the_start_of_the_next() {
     let apia = fires("daily(09:00, zone: Pacific/Apia)", "2011-12-29T00:00:00Z", 4);
     assert_eq!(apia, ["12-29 09:00", "12-31 00:00", "12-31 09:00", "01-01 09:00"]);
     let apia = fires("every(12 hours, zone: Pacific/Apia)", "2011-12-29T12:00:00Z", 4);
@@ -103,7 +103,7 @@ fn a_limit_is_inclusive() {
     }
 }
 
-/// Whether a cadence fires at an instant, told from the instant alone.
+/// Whether a cadence fires at an instant, computed from the instant alone.
 fn fires_at(cadence: &Cadence, instant: Timestamp) -> bool {
     let zone = &cadence.zone;
     let meant = |time: DateTime| {
@@ -126,7 +126,7 @@ fn fires_at(cadence: &Cadence, instant: Timestamp) -> bool {
     first && meant(local)
 }
 
-/// Texts of cadences that fire mostly at night, when clocks are changed.
+/// Texts of cadences that fire mostly at night, when clocks change.
 fn text() -> impl Strategy<Value = String> {
     let time = (0..4_u8, 0..60_u8).prop_map(|(hour, minute)| format!("{hour:02}:{minute:02}"));
     let times = prop::collection::vec(time, 1..4).prop_map(|times| times.join(", "));
@@ -170,7 +170,7 @@ const ZONES: &[&str] = &[
     "Pacific/Apia",
 ];
 
-/// An instant a little before a change of the clock, where there is one.
+/// Returns an instant shortly before a clock change, if there is one.
 fn before_a_change(zone: &TimeZone, second: i64) -> Timestamp {
     let some = Timestamp::from_second(second).unwrap();
     let change = zone.following(some).next().map_or(some, |change| change.timestamp());
@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn no_fire_is_left_out_and_none_is_too_many(
+    fn no_fire_is_missing_and_none_is_extra(
         text in text(),
         zone in prop::sample::select(ZONES),
         second in 0_i64..2_000_000_000,
@@ -199,7 +199,7 @@ proptest! {
             found.push(fire);
             last = fire;
         }
-        // Every minute of a wall clock and every change of one lies on a half minute.
+        // Every minute of a wall clock and every clock change is at a half minute.
         let mut expected = Vec::new();
         let mut instant = Timestamp::from_second(after.as_second().div_euclid(30) * 30).unwrap();
         while instant <= end {
@@ -212,13 +212,13 @@ proptest! {
     }
 
     #[test]
-    fn the_canonical_text_reads_as_an_equal_cadence(text in text(), zone in prop::sample::select(ZONES)) {
+    fn the_canonical_text_parses_as_an_equal_cadence(text in text(), zone in prop::sample::select(ZONES)) {
         let Ok(timing) = Timing::parse(&format!("{text}, zone: {zone})")) else { return Ok(()) };
         prop_assert_eq!(Timing::parse(&timing.to_string()), Ok(timing));
     }
 
     #[test]
-    fn every_second_is_judged_in_cadences_with_seconds(
+    fn every_second_is_checked_in_cadences_with_seconds(
         hours in "(\\*|\\*/2|[0-3]|1-3)",
         minutes in "(\\*|\\*/20|59|0|30)",
         seconds in "(\\*/7|[0-5][0-9]|\\*)",

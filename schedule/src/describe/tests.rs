@@ -54,7 +54,7 @@ fn triggers_are_described() {
              rows: 500, idle: 10 min, new_rows: true)"
         ),
         "when staging.orders (import_status = 0) has 500 rows, or its oldest is 10 min old, or any \
-         is new, then not before 60 s after the last fire; checked every 10 s"
+         is new, at least 60 s after the last fire; checked every 10 s"
     );
     assert_eq!(
         described("trigger(probe: SELECT 1, rows: 1, every: 1 min)"),
@@ -66,7 +66,7 @@ fn triggers_are_described() {
     );
     assert_eq!(
         described("trigger(table: orders, new_rows: true, debounce: 5 min)"),
-        "when any row of orders is new, then not before 5 min after the last fire; checked every \
+        "when any row of orders is new, at least 5 min after the last fire; checked every \
          10 s"
     );
 }

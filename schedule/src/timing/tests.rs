@@ -32,7 +32,7 @@ fn the_canonical_text_is_in_one_order() {
 }
 
 #[test]
-fn a_mistake_says_what_and_where() {
+fn errors_have_a_message_and_a_position() {
     for (text, at, message) in [
         ("dayly(09:00)", 0, "unknown timing \"dayly\""),
         ("manual(1)", 7, "manual takes no argument"),
@@ -41,8 +41,8 @@ fn a_mistake_says_what_and_where() {
         ("daily(09:00, days: mon, wed)", 24, "\"wed\" is not a time of day"),
         ("daily(09:00, days: mon zon)", 19, "unknown day of the week \"zon\""),
         ("daily(09:00, day: mon)", 18, "unknown argument of daily \"day\""),
-        ("daily(09:00, from: 2026-01-05)", 19, "from stands without every"),
-        ("daily(09:00, every: 0)", 20, "every is not a number from 1 to 1000"),
+        ("daily(09:00, from: 2026-01-05)", 19, "from requires every"),
+        ("daily(09:00, every: 0)", 20, "every must be a number from 1 to 1000"),
         ("daily(09:00, every: 2, from: 2026-02-30)", 29, "\"2026-02-30\" is not a date"),
         ("daily(09:00, zone: Mars)", 19, "unknown time zone \"Mars\""),
         ("daily(09:00, zone: \"\")", 19, "unknown time zone \"\""),
@@ -59,17 +59,17 @@ fn a_mistake_says_what_and_where() {
         ("once(2026-06-01 09:00, every: 2)", 30, "unknown argument of once \"every\""),
         ("every(5 minutes, 6 minutes)", 17, "every takes one argument without a name"),
         ("cron(0,30 2 * * *)", 7, "cron takes one argument without a name"),
-        ("monthly(31, 09:00, months: feb)", 0, "this never fires"),
-        ("daily(08:00, between: 09:00-10:00)", 0, "this never fires"),
-        ("once(2026-06-01 09:00, days: tue)", 0, "this never fires"),
-        ("cron(\"0 0 30 2 *\")", 0, "this never fires"),
-        ("cron(\"0 0 * * L\")", 0, "this never fires"),
-        // Each year the clock leaves out this hour of this day.
+        ("monthly(31, 09:00, months: feb)", 0, "this timing never fires"),
+        ("daily(08:00, between: 09:00-10:00)", 0, "this timing never fires"),
+        ("once(2026-06-01 09:00, days: tue)", 0, "this timing never fires"),
+        ("cron(\"0 0 30 2 *\")", 0, "this timing never fires"),
+        ("cron(\"0 0 * * L\")", 0, "this timing never fires"),
+        // Each year the clock skips this hour of this day.
         (
             "every(30 min, between: 02:00-03:00, days: sun, weeks: last, months: mar, \
              zone: Europe/Paris)",
             0,
-            "this never fires",
+            "this timing never fires",
         ),
     ] {
         assert_eq!(error_of(text), (at, message.to_owned()), "{text}");
@@ -77,7 +77,7 @@ fn a_mistake_says_what_and_where() {
     assert!(Timing::parse("once(1999-06-01 09:00)").is_ok());
 }
 
-/// Texts that are near to timings.
+/// Texts similar to timings.
 fn nearly() -> impl Strategy<Value = String> {
     let words = vec![
         "daily",
@@ -160,12 +160,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_text_near_to_a_timing_is_read_or_refused(text in nearly()) {
+    fn a_text_similar_to_a_timing_is_parsed_or_refused(text in nearly()) {
         check(&text)?;
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in ".{0,60}", word in prop::sample::select(Timing::words())) {
+    fn any_text_is_parsed_or_refused(text in ".{0,60}", word in prop::sample::select(Timing::words())) {
         check(&text)?;
         check(&format!("{word}({text})"))?;
     }

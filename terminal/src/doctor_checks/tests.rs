@@ -21,7 +21,7 @@ fn a_server_that_may_lose_data_is_a_problem() {
 }
 
 #[test]
-fn a_timeout_that_is_off_is_none() {
+fn a_disabled_timeout_is_ok() {
     for off in ["0", "0s", "0ms"] {
         assert_eq!(statuses(&overrides(&[on_role("statement_timeout", off)])), [CheckStatus::Ok]);
     }
@@ -33,7 +33,7 @@ fn a_timeout_that_is_off_is_none() {
 }
 
 #[test]
-fn old_and_foreign_servers_are_told() {
+fn old_and_unsupported_servers_are_reported() {
     let of = |version_number, in_recovery| {
         server(&Server {
             version_number,
@@ -52,7 +52,7 @@ fn old_and_foreign_servers_are_told() {
 }
 
 #[test]
-fn who_holds_the_horizon_is_named() {
+fn the_holder_of_the_horizon_is_described() {
     let mut holder = HorizonHolder {
         kind: "session".to_owned(),
         name: "4711".to_owned(),
@@ -75,7 +75,7 @@ fn who_holds_the_horizon_is_named() {
 }
 
 #[test]
-fn a_day_without_a_partition_is_a_problem() {
+fn a_missing_partition_is_a_problem() {
     let mut tables = Tables {
         live_rows: 1,
         dead_rows: 0,
@@ -90,7 +90,7 @@ fn a_day_without_a_partition_is_a_problem() {
 }
 
 #[test]
-fn mostly_urgent_tasks_are_a_warning_once_there_are_many() {
+fn many_mostly_urgent_tasks_are_a_warning() {
     let waiting = |normal, critical| {
         let status = |priority, pending| PriorityStatus {
             priority,

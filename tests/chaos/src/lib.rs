@@ -1,8 +1,8 @@
-//! Breaks what a fleet stands on, and checks what became of its tasks.
+//! Injects faults into a fleet and verifies the outcome of its tasks.
 //!
-//! `random` is a seeded plan of load, faults and what an operator does; `matrix` is one fault at one
-//! moment at a time, and prints the table of docs/fault-matrix.md. Both start private clusters and real
-//! workers, and ask `checker` at the end.
+//! `random` runs a seeded plan of load, faults and operator actions; `matrix` injects one fault at
+//! one moment at a time and generates the table of docs/fault-matrix.md. Both start private
+//! clusters and real workers, and run `checker` at the end.
 
 mod matrix;
 mod random;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use queue::exit;
 
-/// Breaks what a fleet stands on, and checks what became of its tasks
+/// Injects faults into a fleet and verifies the outcome of its tasks
 #[derive(Parser)]
 #[command(name = "chaos", version, max_term_width = 100)]
 struct Args {
@@ -22,13 +22,13 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// A seeded plan of load, faults and operators' actions
+    /// Run a seeded plan of load, faults and operator actions
     Random(random::Args),
-    /// One fault at one moment at a time
+    /// Inject one fault at one moment at a time
     Matrix(matrix::Args),
 }
 
-/// The program: reads the command line, breaks things, says what became of the tasks.
+/// Runs the program: parses the command line, injects the faults, reports the outcome.
 #[must_use]
 pub fn main() -> ExitCode {
     let args: Args = match cluster::arguments() {

@@ -1,8 +1,7 @@
-//! One fault at one moment at a time: `chaos matrix`.
+//! Injects one fault at one moment at a time: `chaos matrix`.
 //!
-//! A cell is tried on a private cluster with two workers, several times in a row; cells that have
-//! nothing to do with each other are tried at the same time, each on a cluster of its own, because
-//! nearly all that a try does is wait.
+//! Each cell runs several trials in a row on a private cluster with two workers. Independent cells
+//! run concurrently, each on its own cluster, because a trial spends nearly all its time waiting.
 
 mod catalog;
 mod cell;
@@ -36,32 +35,32 @@ use scratch::Scratch;
 use table::CellResult;
 use test_bed::TestBed;
 
-/// Tries of a cell, unless the user says otherwise; in the short form; and of a slow cell at most.
+/// Trials per cell: by default, in the short form, and at most for a slow cell.
 const TRIES: u32 = 5;
 const SHORT_TRIES: u32 = 1;
 const SLOW_TRIES: u32 = 2;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// One try of each cell, and none of the slowest cells
+    /// Run one trial per cell and omit the slowest cells
     #[arg(long)]
     short: bool,
-    /// Only cells whose line in --list has this text
+    /// Run only cells whose line in --list contains this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Tries of each cell [default: 5, with --short 1]
+    /// Trials per cell [default: 5, with --short 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tries: Option<u32>,
-    /// Print the cells, and try none
+    /// Print the cells without running them
     #[arg(long)]
     list: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Put the table into this page, between its two marks, unless a cell was skipped
+    /// Write the table into this page, between its two markers, unless a cell was skipped
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Cells at the same time, each on a cluster of its own
+    /// Concurrent cells, each on its own cluster
     #[arg(long, value_name = "N", default_value = "12", value_parser = clap::value_parser!(u32).range(1..=32))]
     parallel: u32,
     /// Folder with the server's programs
@@ -69,10 +68,10 @@ pub(crate) struct Args {
     directory: Option<PathBuf>,
 }
 
-/// Cells with their number, by what they need.
+/// Cells with their index, grouped by required setup.
 type Queues = HashMap<Setup, VecDeque<(usize, Cell)>>;
 
-/// What all runners share.
+/// State shared by all runners.
 struct MatrixRun {
     queues: Mutex<Queues>,
     binaries: Binaries,
@@ -81,28 +80,28 @@ struct MatrixRun {
     tries: u32,
 }
 
-/// Runs the matrix; the exit code says whether what is promised was found.
+/// Runs the matrix; the exit code reports whether every promise held.
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let text = args.only.as_deref().unwrap_or("");
     let mut cells = catalog::cells();
     cells.retain(|cell| cell.to_string().contains(text) && !(args.short && cell.fault.slow()));
-    ensure!(!cells.is_empty(), "no cell has \"{text}\" in its line");
+    ensure!(!cells.is_empty(), "no cell matches \"{text}\"");
     if args.list {
         cells.iter().for_each(|cell| println!("{cell}"));
         return Ok(exit::OK);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Before anything is set up: from here on, a signal no longer ends this process at once.
+        // Before any setup: from here on, a signal no longer ends this process at once.
         let mut signals = Signals::new()?;
         let mut runners = JoinSet::new();
-        let result = tokio::select! {
+        let reported = tokio::select! {
             cell_results = all(args, &cells, &mut runners) => Ok(cell_results?),
             signal = signals.next() => Err(signal),
         };
-        // Whatever they have set up goes with them.
+        // Dropping the runners removes everything that they set up.
         runners.shutdown().await;
-        match result {
+        match reported {
             Ok(cell_results) => report(args, &cell_results),
             Err(signal) => Ok(signal_exit_code(signal.as_raw())),
         }
@@ -116,9 +115,12 @@ fn report(args: &Args, cell_results: &[CellResult]) -> Result<u8> {
         println!("{}\n{}", table::table(cell_results), table::sum(cell_results));
     }
     match &args.write {
-        // What was tried where everything could be is worth more than this.
+        // The page's existing results, from a machine that could run every cell, are more complete.
         Some(page) if cell_results.iter().any(|cell_results| cell_results.skipped.is_some()) => {
-            eprintln!("chaos: {} stays as it is, for some cells were skipped", page.display());
+            eprintln!(
+                "chaos: {} is left unchanged because some cells were skipped",
+                page.display()
+            );
         }
         Some(page) => table::write(page, cell_results)?,
         None => {}
@@ -129,7 +131,7 @@ fn report(args: &Args, cell_results: &[CellResult]) -> Result<u8> {
     Ok(if holds { exit::OK } else { exit::FAILURE })
 }
 
-/// Tries the cells, and returns what they have cell_results, in their order.
+/// Runs the cells and returns their results in the same order.
 async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<Vec<CellResult>> {
     let begun = Instant::now();
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
@@ -160,9 +162,9 @@ async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<V
         cell_results[n] = Some(one);
     }
     while let Some(ended) = runners.join_next().await {
-        ended.context("a lane broke")?;
+        ended.context("a runner failed")?;
     }
-    cell_results.into_iter().collect::<Option<_>>().context("a cell was not tried")
+    cell_results.into_iter().collect::<Option<_>>().context("a cell was not run")
 }
 
 fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_results: &CellResult) {
@@ -179,7 +181,7 @@ fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_result
     }
 }
 
-/// Why this cell cannot be tried here, though others of its kind can.
+/// Returns why this cell cannot run here, although others of its setup can.
 fn missing_for_fault(cell: Cell) -> Option<String> {
     match cell.fault {
         Fault::OutOfMemory => test_bed::missing_memory(),
@@ -188,13 +190,13 @@ fn missing_for_fault(cell: Cell) -> Option<String> {
     }
 }
 
-/// Takes cell after cell.
+/// Runs one cell after another.
 async fn run_cells(
     number: u32,
     plan: Arc<MatrixRun>,
     cell_results: mpsc::UnboundedSender<(usize, CellResult)>,
 ) {
-    // Some look after what is rare first; there is work for all in the end.
+    // Some runners start with the rare setups; all runners have work in the end.
     let kinds: &[Setup] = match number {
         0 => &[Setup::Plain, Setup::Standby, Setup::Network, Setup::DataDisk, Setup::WalDisk],
         1..=3 => &[Setup::Network, Setup::Plain],
@@ -214,7 +216,7 @@ async fn run_cells(
         match tried {
             Ok(mut bed) => match run_trials(&plan, &mut bed, n, &mut one).await {
                 Ok(()) => test_bed = Some((kind, bed)),
-                // Nobody knows what it is like by now: the next cell gets another one.
+                // The state of the test bed is unknown: the next cell gets a new one.
                 Err(error) => one.error = Some(format!("{error:#}")),
             },
             Err(error) => one.error = Some(format!("{error:#}")),
@@ -230,7 +232,7 @@ fn next(plan: &MatrixRun, kinds: &[Setup]) -> Option<(usize, Cell)> {
     kinds.iter().find_map(|kind| queues.get_mut(kind)?.pop_front())
 }
 
-/// All tries of one cell.
+/// Runs all trials of one cell.
 async fn run_trials(
     plan: &MatrixRun,
     test_bed: &mut TestBed,
@@ -245,13 +247,13 @@ async fn run_trials(
         cell_results
             .record_try(recovery.with_context(|| format!("{cell}{}", environment.tails()))?);
         if cell_results.stuck > 0 {
-            // What is stuck would be in the way of the next try, and of a clean end.
+            // A stuck task would disturb the next trial and a clean shutdown.
             eprintln!("{cell}: stuck{}", environment.tails());
             break;
         }
     }
     if cell_results.stuck == 0 {
-        // All who were hit are there again, and not only those that did the work.
+        // Wait for every component that the fault hit, not only for the worker that ran the tasks.
         environment.ready().await.with_context(|| cell.to_string())?;
     }
     let counts = environment.close(cell_results.tries).await?;

@@ -1,9 +1,9 @@
-//! A seeded plan of load, faults and what an operator does, on a private cluster with a fleet of real
-//! workers; the checker says at the end which promises held.
+//! Runs a seeded plan of load, faults and operator actions on a private cluster with a fleet of
+//! real workers; the checker reports at the end which promises held.
 //!
-//! The way through the files: `plan` draws what is going to happen, of `item`s that `load` asks for,
-//! faults, and what `act` does; `servers` has the servers, `fleet` the workers; `direct` carries the plan
-//! out through `session`s that survive it; `progress` and `report` tell.
+//! Modules: `plan` draws the steps: `work_item`s for `load_generator`, faults, and actions for
+//! `operator`; `servers` runs the servers, `fleet` the workers; `director` executes the plan
+//! through `session`s that survive it; `progress` and `report` print the results.
 
 mod director;
 mod fleet;
@@ -34,29 +34,30 @@ use self::servers::Servers;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Of the plan; equal seeds make equal plans [default: a random one]
+    /// Seed of the plan; equal seeds produce equal plans [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How many tasks are asked for
+    /// Number of tasks to enqueue
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     tasks: usize,
-    /// How many times a worker is killed
+    /// Number of worker kills
     #[arg(long, value_name = "N", default_value_t = 500)]
     kills: usize,
-    /// How many times the server is lost and starts repeat_command: by `stop -m immediate` and by SIGKILL in turns
+    /// Number of server crashes, alternating `stop -m immediate` and SIGKILL, each followed by a
+    /// restart
     #[arg(long, value_name = "N", default_value_t = 40)]
     crashes: usize,
-    /// Lose the primary in the last third, and promote its synchronous standby
+    /// Lose the primary in the last third of the plan, and promote its synchronous standby
     #[arg(long)]
     promote: bool,
-    /// Go on to the check after this time, whatever is left of the plan
+    /// Time limit: skip the rest of the plan and run the checks
     #[arg(long, value_name = "SECONDS", default_value_t = 1500)]
     seconds_limit: u64,
-    /// Workers at a time, of 8 readers each
+    /// Number of concurrent workers, with 8 readers each
     #[arg(long, value_name = "N", default_value_t = 6,
           value_parser = clap::value_parser!(u8).range(1..=30))]
     workers: u8,
-    /// Print the plan and do nothing
+    /// Print the plan without running it
     #[arg(long)]
     plan: bool,
     /// Print the report as JSON
@@ -65,7 +66,7 @@ pub(crate) struct Args {
     /// Leave the server running if a promise was broken, and print how to connect
     #[arg(long)]
     keep: bool,
-    /// Folder with initdb, pg_ctl and postgres, or with bin/ or native/bin/ that holds them
+    /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/
     #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
     directory: Option<PathBuf>,
 }
@@ -75,9 +76,9 @@ Examples:
   chaos random --promote
   chaos random --tasks 3000 --kills 20 --crashes 2 --promote --seed 7
 
-The plan is the same for the same seed; which task or session a fault hits depends on the moment.
+Equal seeds produce equal plans; the task or session that a fault hits depends on timing.
 
-Exit codes: 0 every promise held; 1 one was broken, or something failed; 2 usage; 128 + n ended by
+Exit codes: 0 every promise held; 1 a promise was broken, or an error; 2 usage; 128 + n ended by
 signal n";
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
@@ -107,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         };
         progress.clear();
         if !ended.as_ref().is_ok_and(|report| !report.broken()) {
-            eprintln!("chaos: repeat it with: {}", repeat_command(args, seed));
+            eprintln!("chaos: repeat with: {}", repeat_command(args, seed));
             if args.keep {
                 eprintln!("chaos: the server is left running: {}", servers.keep()?);
             }
@@ -128,7 +129,7 @@ async fn run_plan(
     director.run_plan(plan).await
 }
 
-/// The command that makes the same plan.
+/// Returns the command that produces the same plan.
 fn repeat_command(args: &Args, seed: u64) -> String {
     let Args { tasks, kills, crashes, workers, .. } = args;
     let promote = if args.promote { " --promote" } else { "" };

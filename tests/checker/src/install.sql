@@ -1,6 +1,6 @@
 /* checker.install */
--- What the load writes, and what the checker reads beside the product's tables. Nothing in here calls
--- the product.
+-- Tables written by the load, and read by the checker in addition to pgmill's tables. Nothing in here
+-- calls pgmill.
 CREATE SCHEMA chaos;
 GRANT USAGE ON SCHEMA chaos TO PUBLIC;
 
@@ -14,9 +14,9 @@ CREATE TABLE chaos.ops (
     task bigint,
     run bigint
 );
-COMMENT ON TABLE chaos.ops IS 'What was asked for, and the answer. Copied in at the end, so that no crash takes it away';
-COMMENT ON COLUMN chaos.ops.answer IS 'unknown: the connection broke before the answer, so it may have happened or not';
-COMMENT ON COLUMN chaos.ops.reply IS 'The word that came back: of a cancel cancelled, requested, finished, …; of a retry retried, …';
+COMMENT ON TABLE chaos.ops IS 'Requests of the load with their replies. Copied in at the end, so that no crash loses them';
+COMMENT ON COLUMN chaos.ops.answer IS 'unknown: the connection was lost before the reply, so the operation may have happened or not';
+COMMENT ON COLUMN chaos.ops.reply IS 'Status word of the reply: for a cancel cancelled, requested, finished, …; for a retry retried, …';
 COMMENT ON COLUMN chaos.ops.name IS 'enqueue: the name of the task; start_run: the parameter op of the run. Used once, or again with the same key';
 CREATE INDEX ON chaos.ops (task);
 CREATE INDEX ON chaos.ops (run);
@@ -26,7 +26,7 @@ CREATE TABLE chaos.limits (
     name text PRIMARY KEY,
     most integer NOT NULL
 );
-COMMENT ON TABLE chaos.limits IS 'The highest value that each limit ever had: a lowered one lets what runs go on';
+COMMENT ON TABLE chaos.limits IS 'The highest value that each limit ever had: a lowered limit lets running tasks continue';
 
 CREATE TABLE chaos.start (
     task bigint NOT NULL DEFAULT current_setting('mill.task_id')::bigint,
@@ -34,7 +34,7 @@ CREATE TABLE chaos.start (
     pid integer NOT NULL DEFAULT pg_backend_pid(),
     started_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON TABLE chaos.start IS 'Autocommit only: committed before the work begins, so it stays whatever becomes of that';
+COMMENT ON TABLE chaos.start IS 'Autocommit only: committed before the work starts, so the row remains whatever the outcome';
 CREATE INDEX ON chaos.start (task);
 
 CREATE TABLE chaos.effect (
@@ -47,7 +47,7 @@ CREATE TABLE chaos.effect (
     started_at timestamptz NOT NULL,
     finished_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON TABLE chaos.effect IS 'Written by the task''s own SQL: a task that succeeds leaves one row for each time it did';
+COMMENT ON TABLE chaos.effect IS 'Written by the task''s own SQL: a task leaves one row for each success';
 COMMENT ON COLUMN chaos.effect.limits IS 'Limits that the task counted towards while it ran: chaos.limits.name';
 CREATE INDEX ON chaos.effect (task);
 GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA chaos TO PUBLIC;
@@ -77,8 +77,8 @@ LANGUAGE sql AS $$
 $$;
 COMMENT ON FUNCTION chaos.end_work IS 'The last statement of a task in autocommit mode';
 
--- Of the product's history, beside what the load did: how often a task may end, and which of its lives
--- each attempt belongs to. A retry of a task that has ended begins a new one.
+-- Combines pgmill's history with the requests of the load: how often a task may end, and to which of its
+-- lives each attempt belongs. A retry of an ended task starts a new life.
 CREATE VIEW chaos.lives AS
     SELECT o.task, count(*) AS more FROM (
         SELECT o.task FROM chaos.ops o
@@ -91,6 +91,6 @@ CREATE VIEW chaos.lives AS
 CREATE VIEW chaos.history AS
     SELECT a.*, count(*) FILTER (WHERE a.final) OVER (PARTITION BY a.task_id
             ORDER BY a.finished_at, a.attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS life,
-        -- Documented not to use up an attempt, five times; without a code the connection was lost.
+        -- Documented not to use up an attempt, up to five times; without a code the connection was lost.
         a.outcome = 'failed' AND coalesce(a.sqlstate ~ '^(08|40001|40P01|53300|57P0[123])', true) AS transient
     FROM mill.attempts a;

@@ -1,4 +1,4 @@
-//! The invariants, a query each: every row that it returns is a sentence about what breaks it.
+//! The invariants, one query each: every returned row is a sentence that describes a violation.
 
 /// Every invariant with its query.
 pub(crate) const ALL: &[(&str, &str)] = &[
@@ -22,25 +22,25 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("no_session_left", NO_SESSION_LEFT),
 ];
 
-/// Names of all invariants, in the order of the findings.
+/// Returns the names of all invariants, in the order of the findings.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|(name, _)| *name)
 }
 
-/// What was acknowledged is live or has ended.
+/// Every acknowledged task is live or has ended.
 const NOTHING_LOST: &str = "
-SELECT format('task %s (%s) was acknowledged and is nowhere', o.task, o.name) FROM chaos.ops o
+SELECT format('task %s (%s) was acknowledged and does not exist', o.task, o.name) FROM chaos.ops o
 WHERE o.what = 'enqueue' AND o.answer = 'ok'
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = o.task)
     AND NOT EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = o.task AND a.final)
 UNION ALL
-SELECT format('run %s (%s) was acknowledged and is nowhere', o.run, o.name) FROM chaos.ops o
+SELECT format('run %s (%s) was acknowledged and does not exist', o.run, o.name) FROM chaos.ops o
 WHERE o.what = 'start_run' AND o.answer = 'ok'
     AND NOT EXISTS (SELECT FROM mill.runs r WHERE r.id = o.run)";
 
-/// There is no task and no run that nobody asked for, and none that was refused.
+/// No task or run exists that was not requested or was refused.
 const NOTHING_UNEXPECTED: &str = "
-SELECT format('nobody asked for task %s (%s)', s.id, s.name)
+SELECT format('task %s (%s) was not requested', s.id, s.name)
 FROM (SELECT t.id, t.name, t.node FROM mill.tasks t
     UNION SELECT a.task_id, a.name, a.node FROM mill.attempts a) AS s (id, name, node)
 WHERE s.node IS NULL
@@ -48,25 +48,24 @@ WHERE s.node IS NULL
     AND NOT EXISTS (SELECT FROM chaos.ops o
         WHERE o.name = s.name AND o.what = 'enqueue' AND o.answer = 'unknown')
 UNION ALL
-SELECT format('nobody asked for run %s', r.id) FROM mill.runs r
+SELECT format('run %s was not requested', r.id) FROM mill.runs r
 WHERE NOT EXISTS (SELECT FROM chaos.ops o WHERE o.run = r.id AND o.what = 'start_run' AND o.answer = 'ok')
     AND NOT EXISTS (SELECT FROM chaos.ops o
         WHERE o.name = r.params->>'op' AND o.what = 'start_run' AND o.answer = 'unknown')
 UNION ALL
-SELECT format('task %s is of a run that is not there', a.task_id) FROM mill.attempts a
+SELECT format('task %s belongs to a run that does not exist', a.task_id) FROM mill.attempts a
 WHERE a.node IS NOT NULL AND NOT EXISTS (SELECT FROM mill.run_tasks t
     WHERE (t.run_id, t.node, t.task_id) = (a.run_id, a.node, a.task_id))";
 
-/// In transaction mode a task has its effect once, and once more for each time it was retried after
-/// its end.
+/// In transaction mode a task has its effect once, and once more for each retry after its end.
 const NO_EFFECT_TWICE: &str = "
 SELECT format('task %s has %s effects', e.task, count(*))
 FROM chaos.effect e LEFT JOIN chaos.lives l ON l.task = e.task
 WHERE e.mode = 'transaction'
 GROUP BY e.task, l.more HAVING count(*) > 1 + coalesce(l.more, 0)";
 
-/// An attempt succeeded if and only if its effect is there, made by the session that it names. In
-/// autocommit mode an attempt may have had its effect and be recorded as lost.
+/// An attempt succeeded if and only if its effect exists, written by the session that the attempt
+/// names. In autocommit mode an attempt may have had its effect and be recorded as lost.
 const EFFECT_IFF_SUCCEEDED: &str = "
 SELECT format('attempt %s of task %s succeeded and has no effect', a.attempt, a.task_id)
 FROM mill.attempts a
@@ -78,25 +77,24 @@ FROM chaos.effect e
 WHERE e.mode = 'transaction' AND NOT EXISTS (SELECT FROM mill.attempts a
     WHERE (a.task_id, a.attempt, a.session_pid) = (e.task, e.attempt, e.pid) AND a.outcome = 'succeeded')";
 
-/// Nobody begins a task while somebody else is at it: neither do two executions of which both left an
-/// effect overlap, nor two attempts of history, nor does an execution that ends begin before another
-/// one that it overtakes.
+/// A task has one holder at a time: two executions that both left an effect do not overlap, nor do
+/// two attempts in history, and an execution does not start before another one that it overtakes.
 const ONE_HOLDER: &str = "
-SELECT format('task %s: an execution ended at %s, and another one had begun at %s', e.task, e.finished_at,
+SELECT format('task %s: an execution ended at %s, and another one had started at %s', e.task, e.finished_at,
     s.started_at)
 FROM chaos.effect e
 JOIN (SELECT task, attempt, pid, started_at FROM chaos.start
     UNION ALL SELECT task, attempt, pid, started_at FROM chaos.effect WHERE mode = 'transaction') AS s
     ON s.task = e.task AND s.started_at > e.started_at AND s.started_at < e.finished_at
 UNION ALL
-SELECT format('task %s: attempt %s was claimed at %s, the one before it ended at %s', h.task_id, h.attempt,
+SELECT format('task %s: attempt %s was claimed at %s, the previous one ended at %s', h.task_id, h.attempt,
     h.started_at, h.before)
 FROM (SELECT a.task_id, a.attempt, a.started_at, max(a.finished_at) OVER (PARTITION BY a.task_id
         ORDER BY a.finished_at, a.attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
     FROM mill.attempts a) AS h
 WHERE h.started_at < h.before";
 
-/// At no moment did more executions count towards a limit than it ever allowed.
+/// At no time do more executions count towards a limit than its highest value.
 const LIMITS_KEPT: &str = "
 SELECT format('limit %s: %s at once, of %s', s.name, max(s.running), s.most)
 FROM (SELECT m.name, l.most, sum(m.change) OVER (PARTITION BY m.name ORDER BY m.at, m.change) AS running
@@ -105,9 +103,9 @@ FROM (SELECT m.name, l.most, sum(m.change) OVER (PARTITION BY m.name ORDER BY m.
     JOIN chaos.limits l ON l.name = m.name) AS s
 WHERE s.running > s.most GROUP BY s.name, s.most";
 
-/// A task of a run begins after its parents have ended as its edges expect: all of them, or one.
+/// A task of a run starts after its parents have ended as its edges require: all of them, or one.
 const GRAPH_ORDER: &str = "
-SELECT format('run %s: %s began at %s, before %s of its parents had ended as it expects', c.run_id,
+SELECT format('run %s: %s started at %s, before %s of its parents had ended as expected', c.run_id,
     c.name, c.began_at, c.parents - c.met)
 FROM (SELECT t.run_id, t.name, t.join_mode, b.began_at, count(*) AS parents,
         count(*) FILTER (WHERE p.met_at <= b.began_at) AS met
@@ -124,7 +122,7 @@ FROM (SELECT t.run_id, t.name, t.join_mode, b.began_at, count(*) AS parents,
     GROUP BY t.run_id, t.node, t.name, t.join_mode, b.began_at) AS c
 WHERE CASE c.join_mode WHEN 'all' THEN c.met < c.parents ELSE c.met = 0 END
 UNION ALL
-SELECT format('run %s: %s had begun before the effect of %s was there', c.run_id, c.name, p.name)
+SELECT format('run %s: %s had started before the effect of %s existed', c.run_id, c.name, p.name)
 FROM mill.run_edges e
 JOIN mill.run_tasks c ON (c.run_id, c.node) = (e.run_id, e.child)
 JOIN mill.run_tasks p ON (p.run_id, p.node) = (e.run_id, e.parent)
@@ -135,9 +133,9 @@ LEFT JOIN (SELECT task, min(finished_at) AS finished_at FROM chaos.effect GROUP 
 WHERE e.expected = 'succeeded' AND c.join_mode = 'all'
     AND (parent.finished_at IS NULL OR parent.finished_at > child.began_at)";
 
-/// What a run says of its tasks is how they ended.
+/// The states of a run's tasks match the tasks' outcomes.
 const RUNS_AGREE: &str = "
-SELECT format('run %s has ended as %s, and %s is %s while its last attempt says %s', r.id, r.state, t.name,
+SELECT format('run %s has ended as %s, and %s is %s while its last attempt is %s', r.id, r.state, t.name,
     t.state, coalesce(a.outcome::text, 'nothing'))
 FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
 LEFT JOIN (SELECT DISTINCT ON (a.run_id, a.node) a.run_id, a.node, a.outcome FROM mill.attempts a
@@ -150,8 +148,9 @@ WHERE r.state <> 'running' AND NOT CASE t.state
     WHEN 'upstream_failed' THEN coalesce(a.outcome <> 'succeeded', true)
     ELSE false END";
 
-/// No more attempts fail than may, and a task that fails for good has used them up, unless it said
-/// that another attempt is in vain. Five transient errors and so many crashes use up none.
+/// A task fails at most the permitted number of times, and a permanently failed task has used all
+/// attempts, unless it reported a permanent error. Five transient errors and a limited number of
+/// crashes do not use up attempts.
 const ATTEMPTS_BOUNDED: &str = "
 SELECT format('task %s: %s attempts failed and %s more by transient errors, of %s', h.task_id, h.failures,
     h.transient_failures, h.max_attempts)
@@ -170,7 +169,7 @@ SELECT format('task %s lost its worker %s times', h.task_id, count(*))
 FROM chaos.history h WHERE h.outcome = 'lost'
 GROUP BY h.task_id, h.life HAVING count(*) > current_setting('checker.max_crashes')::bigint";
 
-/// The attempts of a task that were begun are 1, 2, … in the order in which they ended, without a gap.
+/// The numbers of a task's started attempts are 1, 2, … in the order of their ends, without a gap.
 const ATTEMPTS_INCREASE: &str = "
 SELECT format('task %s: attempt %s is number %s to end', a.task_id, a.attempt, a.n)
 FROM (SELECT a.task_id, a.attempt, row_number() OVER (PARTITION BY a.task_id
@@ -178,26 +177,26 @@ FROM (SELECT a.task_id, a.attempt, row_number() OVER (PARTITION BY a.task_id
     FROM mill.attempts a WHERE a.started_at IS NOT NULL) AS a
 WHERE a.attempt <> a.n";
 
-/// A task that asked for it is begun once, and once more for each time a person said so.
+/// An at-most-once task starts once, and once more for each retry by an operator.
 const AT_MOST_ONCE: &str = "
-SELECT format('task %s was begun %s times', s.task, s.n)
+SELECT format('task %s was started %s times', s.task, s.n)
 FROM (SELECT s.task, count(*) AS n FROM chaos.start s GROUP BY s.task) AS s
 LEFT JOIN chaos.lives l ON l.task = s.task
 WHERE s.n > 1 + coalesce(l.more, 0)
     AND (EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = s.task AND a.at_most_once)
         OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = s.task AND t.at_most_once))";
 
-/// What was begun is on record, or is going on. An attempt that was given back gives its number to the
-/// next one; there is none if the task was cancelled meanwhile.
+/// Every start is recorded or still running. A released attempt passes its number to the next
+/// attempt; there is none if the task was cancelled meanwhile.
 const STARTS_RECORDED: &str = "
-SELECT format('attempt %s of task %s was begun and is not on record', s.attempt, s.task)
+SELECT format('attempt %s of task %s was started and is not recorded', s.attempt, s.task)
 FROM chaos.start s
 WHERE NOT EXISTS (SELECT FROM mill.attempts a WHERE (a.task_id, a.attempt) = (s.task, s.attempt))
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = s.task AND t.attempt >= s.attempt - 1)
     AND NOT EXISTS (SELECT FROM mill.attempts a
         WHERE (a.task_id, a.attempt) = (s.task, s.attempt - 1) AND a.outcome = 'cancelled')";
 
-/// A task ends once, and once more for each time it was retried after its end; it is not live then.
+/// A task ends once, and once more for each retry after its end; it is not live afterwards.
 const ENDS_ONCE: &str = "
 SELECT format('task %s has ended %s times', a.task_id, count(*))
 FROM mill.attempts a LEFT JOIN chaos.lives l ON l.task = a.task_id
@@ -207,7 +206,7 @@ SELECT format('task %s has ended and is %s', t.id, t.state)
 FROM mill.tasks t LEFT JOIN chaos.lives l ON l.task = t.id
 WHERE (SELECT count(*) FROM mill.attempts a WHERE a.task_id = t.id AND a.final) > coalesce(l.more, 0)";
 
-/// A task that was cancelled before it was claimed has ended as cancelled, and does nothing more.
+/// A task cancelled before its claim has ended as cancelled, and never runs.
 const CANCELLED_STAYS: &str = "
 SELECT format('task %s was cancelled: it has %s effects, and ended as %s', o.task,
     (SELECT count(*) FROM chaos.effect e WHERE e.task = o.task AND e.mode = 'transaction'),
@@ -219,9 +218,9 @@ WHERE o.what = 'cancel' AND o.answer = 'ok' AND o.reply = 'cancelled'
         OR NOT EXISTS (SELECT FROM mill.attempts a
             WHERE a.task_id = o.task AND a.final AND a.outcome = 'cancelled'))";
 
-/// Tasks with the same deduplication key do not live at the same time.
+/// Tasks with the same deduplication key are never live at the same time.
 const KEY_IS_ONE_TASK: &str = "
-SELECT format('key %s: task %s was there from %s on, and another one until %s', k.key, k.id, k.began_at,
+SELECT format('key %s: task %s was live from %s on, and another one until %s', k.key, k.id, k.began_at,
     k.before)
 FROM (SELECT s.key, s.id, s.began_at, max(s.finished_at) OVER (PARTITION BY s.key ORDER BY s.began_at, s.id
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
@@ -231,28 +230,28 @@ FROM (SELECT s.key, s.id, s.began_at, max(s.finished_at) OVER (PARTITION BY s.ke
     WHERE s.key IS NOT NULL AND NOT EXISTS (SELECT FROM chaos.lives l WHERE l.task = s.id)) AS k
 WHERE k.began_at < k.before";
 
-/// What the dead held came back within the orphan timeout and a bound after the last fault.
+/// Tasks of dead workers are reclaimed within the orphan timeout plus a bound after the last fault.
 const RECOVERED_IN_TIME: &str = "
-SELECT format('task %s runs under worker %s, which is gone', t.id, t.claimed_by)
+SELECT format('task %s is claimed by worker %s, which is gone', t.id, t.claimed_by)
 FROM mill.tasks t LEFT JOIN mill.workers w ON w.id = t.claimed_by
 WHERE t.state = 'running'
     AND greatest(w.heartbeat_at, t.claimed_at, current_setting('checker.healed_at')::timestamptz)
         < clock_timestamp() - current_setting('checker.orphan_timeout')::interval
             - current_setting('checker.bound')::interval
 UNION ALL
-SELECT format('attempt %s of task %s came back %s after the last fault', a.attempt, a.task_id,
+SELECT format('attempt %s of task %s was reclaimed %s after the last fault', a.attempt, a.task_id,
     a.finished_at - current_setting('checker.healed_at')::timestamptz)
 FROM mill.attempts a
 WHERE a.outcome IN ('lost', 'unknown') AND a.started_at < current_setting('checker.healed_at')::timestamptz
     AND a.finished_at > current_setting('checker.healed_at')::timestamptz
         + current_setting('checker.orphan_timeout')::interval + current_setting('checker.bound')::interval";
 
-/// Nothing is live at the end; and what belongs to a task goes with it: its key, its permits.
+/// At the end no task is live, and no key or permit of a task remains.
 const NOTHING_LEFT: &str = "
 SELECT format('task %s (%s) is %s', t.id, t.name, t.state) FROM mill.tasks t
 WHERE current_setting('checker.drained')::boolean
 UNION ALL
-SELECT format('run %s goes on: %s open, %s events', r.id, r.open,
+SELECT format('run %s is in progress: %s open, %s events', r.id, r.open,
     (SELECT count(*) FROM mill.run_events e WHERE e.run_id = r.id)) FROM mill.runs r
 WHERE current_setting('checker.drained')::boolean AND r.state = 'running'
 UNION ALL
@@ -262,7 +261,8 @@ UNION ALL
 SELECT format('task %s is gone and holds a permit of limit %s', p.task_id, p.limit_id) FROM mill.permits p
 WHERE p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id)";
 
-/// No transaction is left prepared or open and idle, no advisory lock but those of live workers.
+/// No transaction is prepared or idle in transaction, and no advisory lock is held except by live
+/// workers.
 const NO_SESSION_LEFT: &str = "
 SELECT format('transaction %s is prepared', x.gid) FROM pg_prepared_xacts x
 WHERE x.database = current_database()

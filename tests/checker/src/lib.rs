@@ -1,10 +1,10 @@
-//! Says from the effects, the history and the queue alone whether a promise was broken.
+//! Verifies every promise from the effects, the history and the queue alone.
 //!
-//! It asks nothing of the product's code: it reads what the load asked for and was answered
-//! (`chaos.ops`), what the tasks' own SQL left behind (`chaos.start`, `chaos.effect`), and the
-//! product's tables as they stand at the end. An operation whose answer was lost may have happened or
-//! not, and neither is wrong. Each promise is one query in `invariants.rs` that finds what breaks it;
-//! `tests/checker_detection.rs` shows that each of them bites.
+//! The checker is independent of pgmill's code: it reads the requests of the load with their
+//! replies (`chaos.ops`), the rows written by the tasks' own SQL (`chaos.start`, `chaos.effect`),
+//! and the final content of pgmill's tables. An operation whose reply was lost may have happened or
+//! not; both are correct. Each promise is one query in `invariants.rs` that finds violations;
+//! `tests/checker_detection.rs` shows that each query detects one.
 
 mod invariants;
 mod ops;
@@ -18,25 +18,25 @@ use tokio_postgres::Client;
 pub use invariants::names;
 pub use ops::{Answer, Op, OpKind, record};
 
-/// SQL that creates the schema `chaos`, after the product's own schema.
+/// SQL that creates the schema `chaos`, applied after pgmill's schema.
 pub const INSTALL: &str = include_str!("install.sql");
 
-/// How many offenders a finding names.
+/// Maximum number of violations listed in a finding.
 const EXAMPLES: i64 = 20;
 
-/// What the database should look like.
+/// Expected state of the database.
 #[derive(Clone, Debug)]
 pub struct Expect {
-    /// Everything that was asked for has had its time: no task is live, no run goes on.
+    /// All requests have been processed: no task is live, no run is in progress.
     pub drained: bool,
-    /// No worker is left: none of its sessions' locks is, either.
+    /// No worker is left, and none of its sessions' locks.
     pub fleet_gone: bool,
-    /// Since when nothing has been broken any more, by the database's clock; `None` asks nothing of
-    /// how long the tasks of the dead took to come back.
+    /// Time of the last healed fault, by the database's clock; `None` skips the check of the
+    /// reclaim time.
     pub healed_at: Option<SystemTime>,
     /// The workers' `--orphan-timeout`.
     pub orphan_timeout: Duration,
-    /// On top of it, until a dead worker's tasks have to be back.
+    /// Time in addition to the orphan timeout until a dead worker's tasks must be reclaimed.
     pub bound: Duration,
     /// `mill.settings.max_crashes`.
     pub max_crashes: u32,
@@ -55,28 +55,29 @@ impl Default for Expect {
     }
 }
 
-/// What became of one invariant.
+/// Result of one invariant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// Its name.
+    /// Name of the invariant.
     pub invariant: &'static str,
-    /// How often it is broken; 0: it holds.
+    /// Number of violations; 0 means that the invariant holds.
     pub count: i64,
-    /// Some of the offenders, a sentence each.
+    /// Some of the violations, one sentence each.
     pub examples: Vec<String>,
 }
 
-/// Asks for every invariant in one snapshot; one finding for each, in the order of [`names`].
+/// Checks every invariant in one snapshot; returns one finding per invariant, in the order of
+/// [`names`].
 ///
 /// # Errors
-/// Database trouble; no schema `chaos`. The session must be outside of a transaction, and own the
-/// schema or be a superuser's.
+/// Returns an error if a query fails or the schema `chaos` is missing. The session must not be in a
+/// transaction, and must own the schema or be a superuser's.
 pub async fn check(client: &Client, expect: &Expect) -> Result<Vec<Finding>> {
-    // Without statistics of tables that were filled a moment ago, joins would take minutes.
+    // Without statistics of freshly filled tables, joins would take minutes.
     client
         .batch_execute("ANALYZE chaos.ops, chaos.start, chaos.effect, mill.tasks, mill.attempts")
         .await
-        .context("the schema chaos is not there: run checker::INSTALL first")?;
+        .context("schema chaos does not exist: run checker::INSTALL first")?;
     client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let found = findings(client, expect).await;
     client.batch_execute("ROLLBACK").await?;
@@ -84,7 +85,7 @@ pub async fn check(client: &Client, expect: &Expect) -> Result<Vec<Finding>> {
 }
 
 async fn findings(client: &Client, expect: &Expect) -> Result<Vec<Finding>> {
-    // The queries read these settings, so that each is a query that psql runs as it stands.
+    // The queries read these settings, so that psql can run each query unchanged.
     client
         .query(
             "SELECT set_config('checker.drained', $1::boolean::text, true),

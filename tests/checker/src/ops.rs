@@ -1,55 +1,55 @@
-//! What the load asked for and was answered.
+//! The requests of the load with their replies.
 
 use anyhow::Result;
 use tokio_postgres::Client;
 
-/// What was asked for.
+/// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
-    /// A task.
+    /// Enqueue a task.
     Enqueue,
-    /// A run.
+    /// Start a run.
     StartRun,
-    /// The end of a task.
+    /// Cancel a task.
     Cancel,
-    /// A task that has ended, again.
+    /// Retry an ended task.
     Retry,
-    /// A run that has ended, again.
+    /// Restart an ended run.
     RestartRun,
 }
 
-/// What came back.
+/// Kind of reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It happened.
+    /// The operation was executed.
     Ok,
-    /// It did not happen.
+    /// The operation was refused and had no effect.
     Refused,
-    /// The answer was lost: either may be true.
+    /// The reply was lost: either is possible.
     Unknown,
 }
 
 /// One operation of the load: a row of `chaos.ops`.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// What.
+    /// Kind of request.
     pub what: OpKind,
-    /// Whether it happened.
+    /// Kind of reply.
     pub answer: Answer,
-    /// The word that came back.
+    /// Status word in the reply.
     pub reply: Option<String>,
-    /// Of the task, or the parameter `op` of the run.
+    /// Name of the task, or the parameter `op` of the run.
     pub name: Option<String>,
     /// Deduplication key.
     pub key: Option<String>,
-    /// The task that the answer, or the operation, names.
+    /// Task in the reply or in the request.
     pub task: Option<i64>,
-    /// The run.
+    /// Run id.
     pub run: Option<i64>,
 }
 
 impl Op {
-    /// With nothing but what and answer.
+    /// Creates an operation with only request and reply.
     #[must_use]
     pub fn new(what: OpKind, answer: Answer) -> Self {
         Self { what, answer, reply: None, name: None, key: None, task: None, run: None }
@@ -78,10 +78,10 @@ impl Answer {
     }
 }
 
-/// Copies operations into `chaos.ops`, in their order. Best done once, at the end, from memory.
+/// Copies operations into `chaos.ops` in order. Call this once at the end, from memory.
 ///
 /// # Errors
-/// Database trouble.
+/// Returns an error if a statement fails.
 pub async fn record(client: &Client, ops: &[Op]) -> Result<()> {
     const INSERT: &str = "/* checker.record */
         INSERT INTO chaos.ops (what, answer, reply, name, key, task, run)

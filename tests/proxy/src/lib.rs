@@ -1,7 +1,7 @@
-//! A proxy that knows PostgreSQL's framing. It cuts a session, or holds it up, at the message it is
-//! told to, and can let all answers come late.
+//! A proxy that understands PostgreSQL's message framing. The proxy cuts or holds a session at a
+//! given message, and can delay all replies.
 //!
-//! `plan` says what happens to which message, `session` is one connection on its way.
+//! `plan` defines which fault hits which message, `session` forwards one connection.
 
 mod plan;
 mod session;
@@ -17,7 +17,7 @@ use plan::Shared;
 
 pub use plan::{Cut, FaultAction, MessageMatch};
 
-/// Listens on a port of its own of 127.0.0.1 until it is dropped; its connections end with it.
+/// Listens on its own port on 127.0.0.1 until dropped; its connections end with it.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
@@ -25,10 +25,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of the server of this URL, which has to name host and port.
+    /// Starts a proxy for the server of this URL, which must contain host and port.
     ///
     /// # Errors
-    /// No port, or no host in the URL.
+    /// Returns an error if no port is available, or the URL has no host.
     pub async fn start(url: &str) -> io::Result<Self> {
         let upstream = address(url).ok_or_else(no_address)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -39,7 +39,7 @@ impl Proxy {
         Ok(Self { port, shared, _accepting: accepting })
     }
 
-    /// The URL by which the server is reached through this proxy.
+    /// Returns the URL of the server through this proxy.
     #[must_use]
     pub fn url(&self, url: &str) -> String {
         match address(url) {
@@ -48,38 +48,38 @@ impl Proxy {
         }
     }
 
-    /// New connections go to the server of this URL from now on.
+    /// Sends new connections to the server of this URL from now on.
     ///
     /// # Errors
-    /// No host in the URL.
+    /// Returns an error if the URL has no host.
     pub fn set_upstream(&self, url: &str) -> io::Result<()> {
         let upstream = address(url).ok_or_else(no_address)?;
         self.shared.set_upstream(upstream);
         Ok(())
     }
 
-    /// What happens once, to the first message that is there.
+    /// Arms one fault for the first matching message.
     pub fn arm(&self, at: MessageMatch, act: FaultAction) {
         self.shared.arm(at, act);
     }
 
-    /// Returns when it has happened.
+    /// Returns once the fault has occurred.
     pub async fn fired(&self) {
         self.shared.fired().await;
     }
 
-    /// Lets go of what is held: it goes on, or its session is cut.
+    /// Releases the held message: forwards it, or cuts its session.
     pub fn release(&self, pass: bool) {
         self.shared.release(pass);
     }
 
-    /// Whether it has happened since it was armed. Ends what the server has not seen the end of; what
-    /// is held is [released](Self::release) apart.
+    /// Disarms the fault and returns whether it occurred. Ends sessions whose end the server has
+    /// not seen; a held message is [released](Self::release) separately.
     pub fn disarm(&self) -> bool {
         self.shared.disarm()
     }
 
-    /// From now on every answer arrives this much later.
+    /// Delays every reply by this time from now on.
     pub fn delay(&self, by: Duration) {
         self.shared.delay(by);
     }
@@ -101,12 +101,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Host and port in a URL.
+/// Returns host and port of a URL.
 fn address(url: &str) -> Option<&str> {
     let (_, rest) = url.rsplit_once('@')?;
     Some(rest.split_once('/')?.0)
 }
 
 fn no_address() -> io::Error {
-    io::Error::other("no host and port in the URL")
+    io::Error::other("the URL has no host and port")
 }

@@ -1,58 +1,58 @@
-//! What happens to which message: one thing at a time, for all connections of a proxy.
+//! The armed fault: one at a time, for all connections of a proxy.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How the client's session ends.
+/// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The message does not arrive, and the server sees the end.
+    /// The message does not arrive, and the server sees the connection close.
     Before,
-    /// The message arrives, its answer does not, and the server sees the end.
+    /// The message arrives, its reply does not, and the server sees the connection close.
     After,
-    /// The message arrives, its answer does not, and the server sees nothing, as behind a network
-    /// that swallows packets.
+    /// The message arrives, its reply does not, and the server does not see the connection close,
+    /// as if the network dropped all packets.
     Unseen,
 }
 
-/// What happens to a message.
+/// Action on a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAction {
-    /// Its session ends.
+    /// Cuts the session.
     Cut(Cut),
-    /// It waits, and all of its session's messages behind it, until it is released.
+    /// Holds the message, and all later messages of its session, until released.
     Hold,
-    /// It arrives, and its answer waits until it is released.
+    /// Forwards the message and holds its reply until released.
     HoldAnswer,
 }
 
-/// Which message.
+/// Selects a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageMatch {
-    /// The n-th from now on, counted from 1.
+    /// The n-th message from now on, counted from 1.
     Message(u32),
-    /// The first one that has this text in it. What happens after it happens after the whole flight:
-    /// a statement with parameters is several messages, and carried out at their last one.
+    /// The first message that contains this text. The action takes effect after the whole pipeline:
+    /// a statement with parameters consists of several messages and executes at the last one.
     Text(String),
 }
 
-/// What is to happen to a message that has come in.
+/// Action selected for a received message.
 pub(crate) struct Matched {
     pub(crate) act: FaultAction,
-    /// Not before the last message of its flight.
+    /// Act only at the last message of the pipeline.
     pub(crate) whole_pipeline: bool,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared {
     upstream: watch::Sender<String>,
     plan: Mutex<Plan>,
     fired: watch::Sender<bool>,
-    /// Counts releases; what is held was held under some number. And whether it passes.
+    /// Number of releases, and whether the held message passes; a holder waits for the next number.
     released: watch::Sender<(u32, bool)>,
-    /// Which round it is: connections of earlier rounds that the server still keeps are let go.
+    /// Current round: connections of earlier rounds that the server still keeps are dropped.
     pub(crate) round: watch::Sender<u32>,
     pub(crate) delay: watch::Sender<Duration>,
 }
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// Where a new connection goes.
+    /// Returns the address for new connections.
     pub(crate) fn upstream(&self) -> String {
         self.upstream.borrow().clone()
     }
@@ -107,7 +107,7 @@ impl Shared {
         self.delay.send_replace(by);
     }
 
-    /// What is to happen to a message that has come in; `None`: it passes.
+    /// Returns the action for a received message; `None` if the message passes.
     pub(crate) fn match_message(&self, message: &[u8]) -> Option<Matched> {
         let mut plan = self.plan();
         let (at, act) = plan.armed.as_mut()?;
@@ -130,7 +130,7 @@ impl Shared {
         Some(matched)
     }
 
-    /// Returns after the next release: whether what is held passes.
+    /// Waits for the next release; returns whether the held message passes.
     pub(crate) async fn wait_for_release(&self) -> bool {
         let mut released = self.released.subscribe();
         let (before, _) = *released.borrow_and_update();
@@ -141,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// It has.
+    /// Marks the fault as occurred.
     pub(crate) fn mark_fired(&self) {
         self.fired.send_replace(true);
     }

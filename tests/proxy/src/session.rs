@@ -1,4 +1,4 @@
-//! One connection on its way through the proxy.
+//! One connection through the proxy.
 
 use std::io;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::plan::{Cut, FaultAction, Matched, Shared};
 
-/// The startup message's protocol version; what comes before it (requests for encryption) and
-/// instead of it (cancel requests) has the same form and another number.
+/// Protocol version of the startup message; messages before it (encryption requests) and instead of
+/// it (cancel requests) have the same format and another number.
 const PROTOCOL_3: u32 = 196_608;
 
-/// Kinds of messages that the server carries out at once, and answers: a simple query, and what ends
-/// a flight of messages.
+/// Message types that the server executes and replies to at once: a simple query, and Sync, which
+/// ends a pipeline.
 const QUERY: u8 = b'Q';
 const SYNC: u8 = b'S';
 
@@ -33,8 +33,8 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
         _ = backward(&mut from_server, &mut to_client, &shared, gate.subscribe()) => None,
     };
     drop((from_client, to_client));
-    // What the server has to say from here on nobody hears; it is read all the same, so that the
-    // server gets to everything that was sent to it before it sees the end.
+    // Later replies are discarded, but must be read so that the server processes all sent messages
+    // before it sees the connection close.
     let mut nobody = sink();
     match cut {
         Some((Cut::Unseen, message)) => {
@@ -57,19 +57,19 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
     let _ = copy(&mut from_server, &mut nobody).await;
 }
 
-/// The way of the client's messages.
+/// Forwards the client's messages.
 struct Forward<'a> {
     to: &'a mut OwnedWriteHalf,
     shared: &'a Shared,
-    /// Closed while answers have to wait.
+    /// Closed while replies are held.
     gate: &'a watch::Sender<bool>,
 }
 
 impl Forward<'_> {
-    /// Passes messages on until the session is to be cut at one: the way, and the message.
+    /// Forwards messages until the session must be cut; returns the kind of cut and the message.
     ///
     /// # Errors
-    /// One side is gone, or what was held was not to pass.
+    /// Returns an error if one side has disconnected, or a held message must not pass.
     async fn run(&mut self, from: &mut OwnedReadHalf) -> io::Result<(Cut, Vec<u8>)> {
         loop {
             let packet = read(from, &[]).await?;
@@ -117,7 +117,7 @@ impl Forward<'_> {
     }
 }
 
-/// Passes the server's answers on, each as late as it has to be. Returns when one side is gone.
+/// Forwards the server's replies with the current delay. Returns when one side has disconnected.
 async fn backward(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
@@ -125,7 +125,7 @@ async fn backward(
     mut gate: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let (sender, mut waiting) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
-    // Owns the sender: the end of the answers is the end of both, once all are written.
+    // Owns the sender: the end of the replies ends both futures, once all replies are written.
     let read = async move {
         loop {
             let mut part = Vec::with_capacity(8192);
@@ -151,7 +151,7 @@ async fn backward(
     tokio::try_join!(read, write).map(drop)
 }
 
-/// A length, which counts itself, and what it announces; behind what was read before.
+/// Reads a length, which includes itself, and its content; appends to the bytes already read.
 async fn read(from: &mut OwnedReadHalf, before: &[u8]) -> io::Result<Vec<u8>> {
     let length = from.read_u32().await?;
     let mut message = before.to_vec();

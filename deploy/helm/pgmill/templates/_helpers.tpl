@@ -1,4 +1,4 @@
-{{/* What all objects of this release have in common. */}}
+{{/* Labels common to all objects of this release. */}}
 {{- define "pgmill.selector" -}}
 app.kubernetes.io/name: pgmill
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -11,7 +11,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{/* Names that Kubernetes takes, with room for -worker. */}}
+{{/* Name prefix within the length limit of Kubernetes, with room for -worker. */}}
 {{- define "pgmill.name" -}}
 {{ .Release.Name | trunc 50 | trimSuffix "-" }}
 {{- end }}

@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Tasks go round the partitions.
+/// Distributes the tasks over the partitions.
 fn options(queue: &PartitionedQueue, task: i64) -> InsertOpts {
     queue.route_opts_by_index(InsertOpts::default(), task as usize)
 }

@@ -1,4 +1,4 @@
-//! The program `pgmill console`, and requests to it.
+//! Starts the program `pgmill console` and sends requests.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use tokio::time::sleep;
 use crate::context::RunContext;
 use crate::database::Database;
 
-/// It reads the last hours in the background, minute by minute.
+/// Time limit of the start: the console reads the last hours in the background, minute by minute.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Ended when dropped.
+/// A console process, terminated on drop.
 pub(super) struct ConsoleProcess {
     /// `127.0.0.1:port`.
     address: String,
@@ -33,7 +33,8 @@ impl ConsoleProcess {
             .kill_on_drop(true)
             .spawn()
             .context("could not start `pgmill console`")?;
-        let mut lines = BufReader::new(child.stderr.take().context("no standard error")?).lines();
+        let mut lines =
+            BufReader::new(child.stderr.take().context("standard error is not captured")?).lines();
         let mut output = String::new();
         while let Some(line) = lines.next_line().await? {
             output.push_str(&line);
@@ -45,7 +46,7 @@ impl ConsoleProcess {
         anyhow::bail!("the console did not start: {output}")
     }
 
-    /// Milliseconds from the connection to the last byte of an answer of 200.
+    /// Returns the milliseconds from the connection to the last byte of a 200 response.
     pub(super) async fn time(&self, path: &str) -> Result<f64> {
         let begun = Instant::now();
         self.get(path).await?;
@@ -59,14 +60,14 @@ impl ConsoleProcess {
         stream.write_all(head.as_bytes()).await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
-        let (head, body) = text.split_once("\r\n\r\n").context("no answer")?;
+        let (head, body) = text.split_once("\r\n\r\n").context("no response")?;
         let first = head.lines().next().unwrap_or_default();
         ensure!(first.contains(" 200 "), "{path}: {first}: {body}");
         Ok(body.to_owned())
     }
 
     async fn json(&self, path: &str) -> Result<Value> {
-        serde_json::from_str(&self.get(path).await?).context("no JSON")
+        serde_json::from_str(&self.get(path).await?).context("not a JSON response")
     }
 
     pub(super) async fn until_hours_are_read(&self) -> Result<()> {
@@ -76,12 +77,15 @@ impl ConsoleProcess {
             if read >= Some(360) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < TIMEOUT, "{read:?} minutes were read in {TIMEOUT:?}");
+            ensure!(
+                begun.elapsed() < TIMEOUT,
+                "only {read:?} minutes were read within {TIMEOUT:?}"
+            );
             sleep(Duration::from_secs(1)).await;
         }
     }
 
-    /// Where the navigation leads.
+    /// Returns the paths in the navigation.
     pub(super) async fn screens(&self) -> Result<Vec<String>> {
         let page = self.get("/").await?;
         let nav = page.split_once("<nav").and_then(|(_, rest)| rest.split_once("</nav>"));
@@ -90,10 +94,10 @@ impl ConsoleProcess {
         Ok(hrefs.map(ToOwned::to_owned).collect())
     }
 
-    /// What the API's own description names, of things that are there.
+    /// Returns the API paths of the OpenAPI description whose objects exist.
     pub(super) async fn api_paths(&self) -> Result<Vec<String>> {
         let document = self.json("/api/v1/openapi.json").await?;
-        let paths = document["paths"].as_object().context("a description without paths")?;
+        let paths = document["paths"].as_object().context("the API description has no paths")?;
         let of_one = |(path, described): (&String, &Value)| {
             let parameters = described["get"]["parameters"].as_array();
             let named = parameters.into_iter().flatten().any(|it| it["name"] == "name");

@@ -1,4 +1,4 @@
-//! What the console has to look through: live tasks in many queues, and history over twenty days.
+//! Fills a database for the console: live tasks in many queues, and a history of twenty days.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -9,13 +9,13 @@ use crate::database::Database;
 use crate::scenarios::history;
 use crate::session::Session;
 
-/// Days with history, today among them.
+/// Days with history, including today.
 const DAYS: i64 = 20;
 
-/// Rows in one statement.
+/// Rows per statement.
 const CHUNK: i64 = 250_000;
 
-/// Forty queues, three priorities, one in ten due later, half of them with a name.
+/// Live tasks: forty queues, three priorities, one in ten scheduled, half of them named.
 const LIVE: &str = "/* loadtest.console_live */
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
 SELECT 'etl-' || n % 40, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
@@ -24,19 +24,20 @@ SELECT 'etl-' || n % 40, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.prior
     CASE WHEN n % 2 = 0 THEN 'task ' || n % 500 END, format('INSERT INTO loadtest.effects (task) VALUES (%s)', n)
 FROM generate_series($1::bigint, $2) AS n";
 
-/// The day so long ago, by the clock of the server at the beginning: midnight may come while it is filled.
+/// Date of a day in the past, by the server's clock at the start: midnight may pass during the
+/// fill.
 const TODAY: &str = "/* loadtest.console_today */
 SELECT to_char((now() AT TIME ZONE 'UTC')::date, 'YYYY-MM-DD')";
 
-/// The table of a day that is over, without indexes: they are built once it is full, which takes a third of
-/// the time. The date in braces is of this day.
+/// Creates the table of a past day without indexes: building the indexes on the full table takes a
+/// third of the time. The date in braces is the day.
 const BEFORE: &str = "/* loadtest.console_before */
 DO $$ BEGIN
     EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', 'attempts_' || to_char({day}, 'YYYYMMDD'));
 END $$";
 
-/// The parent's indexes by the parent's own definitions, under the names that ATTACH would give them; it then takes
-/// them for its own. So the table is what `mill.prepare_history` makes.
+/// Creates the parent's indexes by their definitions, under the names that ATTACH would choose;
+/// ATTACH then adopts them. The result equals what `mill.prepare_history` creates.
 const AFTER: &str = "/* loadtest.console_after */
 DO $$
 DECLARE
@@ -51,15 +52,15 @@ BEGIN
         part, {day} || ' UTC', {day} + 1 || ' UTC');
 END $$";
 
-/// Partitions whose indexes are not the parent's, each and no other.
+/// Partitions whose indexes differ from the parent's.
 const STRANGE: &str = "/* loadtest.console_strange */
 SELECT count(*) FROM pg_inherits h WHERE h.inhparent = 'mill.attempts'::regclass
     AND ARRAY(SELECT p.inhparent FROM pg_index i LEFT JOIN pg_inherits p ON p.inhrelid = i.indexrelid
             WHERE i.indrelid = h.inhrelid ORDER BY 1)
         IS DISTINCT FROM ARRAY(SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = h.inhparent ORDER BY 1)";
 
-/// Attempts numbered $1 to $2, evenly over the day, or over what there is of today. One in fifty failed, in one of twenty
-/// ways.
+/// Attempts numbered $1 to $2, evenly distributed over the day, or over the elapsed part of today.
+/// One in fifty failed, with one of twenty messages.
 const DAY: &str = "/* loadtest.console_day */
 INSERT INTO mill.{table} (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
     attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,
@@ -76,7 +77,7 @@ FROM (SELECT {day}::timestamp AT TIME ZONE 'UTC' AS first) AS day,
     LATERAL (SELECT day.first + least(interval '1 day', now() - day.first)
         * ((n - $1)::float8 / ($2 - $1 + 1)) AS finished) AS at";
 
-/// Nothing of the fill is to be run; groups, limits and schedules are there to be shown.
+/// Prevents the inserted tasks from running, and creates groups, limits and schedules to display.
 const SETTINGS: &str = "/* loadtest.console_settings */
 DO $$ BEGIN
     PERFORM mill.pause('etl-' || n) FROM generate_series(0, 39) AS n;
@@ -91,8 +92,8 @@ DO $$ BEGIN
     PERFORM mill.start_run(ARRAY['job ' || n % 300 + 1]) FROM generate_series(1, 1000) AS n;
 END $$";
 
-/// One thing of each kind, in front of next to nothing as in front of much: a job, a task and a schedule of one
-/// name, a run that waits, a task that waits, and one that failed.
+/// One object of each kind, on the empty as on the full database: a job, a task and a schedule of
+/// the same name, a waiting run, a waiting task, and a failed task.
 const ONE: &str = "/* loadtest.console_one */
 DO $$ BEGIN
     PERFORM mill.pause('etl-1');
@@ -113,7 +114,7 @@ FROM generate_series(1, $1::int) AS n";
 const RUNNING_FOREVER: &str = "/* loadtest.console_running_forever */
 SELECT count(*) FROM mill.tasks t WHERE t.queue = 'held' AND t.state = 'running'";
 
-/// Puts in so many live tasks and so many attempts.
+/// Inserts the live tasks and the attempts.
 pub(super) async fn fill(
     context: &RunContext,
     database: &Database,
@@ -134,7 +135,7 @@ pub(super) async fn fill(
     };
     let of_one = async |session: &Session, days: &mut dyn Iterator<Item = Day>| {
         for day in days {
-            day.fill(session).await.context("could not fill a day of history")?;
+            day.fill(session).await.context("could not insert a day of history")?;
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             context.progress.state(&format!("{done} of {DAYS} days"));
         }
@@ -143,14 +144,14 @@ pub(super) async fn fill(
     let (mut even, mut odd) = (days(0), days(1));
     futures_util::try_join!(of_one(session, &mut even), of_one(&other, &mut odd))?;
     let strange: i64 = session.query_typed(STRANGE, &[]).await?[0].get(0);
-    ensure!(strange == 0, "{strange} days of history have other indexes than the schema says");
+    ensure!(strange == 0, "the indexes of {strange} days of history differ from the schema");
     session.query_one(history::AFTER, &[&ended]).await?;
     context.progress.stage("console: filling live tasks");
-    session.batch_execute(SETTINGS).await.context("could not set queues and groups")?;
+    session.batch_execute(SETTINGS).await.context("could not configure queues and groups")?;
     let mut from = 1;
     while from <= live {
         let to = live.min(from + CHUNK - 1);
-        session.execute(LIVE, &[&from, &to]).await.context("could not fill")?;
+        session.execute(LIVE, &[&from, &to]).await.context("could not insert live tasks")?;
         context.progress.state(&format!("{to} of {live}"));
         from = to + 1;
     }
@@ -159,7 +160,7 @@ pub(super) async fn fill(
 
 /// A day of history.
 struct Day {
-    /// Its date.
+    /// Date as an SQL literal.
     sql: String,
     today: bool,
     first: i64,
@@ -184,12 +185,12 @@ impl Day {
     }
 }
 
-/// Puts in one thing of each kind.
+/// Inserts one object of each kind.
 pub(super) async fn insert_examples(database: &Database) -> Result<()> {
-    database.session.batch_execute(ONE).await.context("could not put in one of each")
+    database.session.batch_execute(ONE).await.context("could not insert the examples")
 }
 
-/// Every reader has a task that does not end.
+/// Gives every reader a task that does not end.
 pub(super) async fn occupy_readers(database: &Database, readers: u32) -> Result<()> {
     let readers = i32::try_from(readers)?;
     database.session.execute(RUN_FOREVER, &[&readers]).await?;

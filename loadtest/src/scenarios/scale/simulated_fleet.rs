@@ -1,4 +1,4 @@
-//! A fleet that is on the list and holds its locks and its tasks, without a process behind it.
+//! A fleet that is registered and holds its locks and tasks, without processes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::database::{Database, QUEUE};
 use crate::latency::LatencyHistogram;
 use crate::session::Session;
 
-/// Locks that one session holds for as many workers.
+/// Worker locks per session.
 const LOCKS_PER_SESSION: u32 = 50;
 
-/// The oldest tasks, to workers that have none.
+/// Assigns the oldest tasks to workers that have none.
 const ASSIGN_TASKS: &str = "/* loadtest.assign_tasks */
 WITH idle AS (
     SELECT w.id, row_number() OVER (ORDER BY w.id) AS n FROM mill.workers w
@@ -45,23 +45,23 @@ SELECT sum(s.shared_blks_hit + s.shared_blks_read)::float8 / sum(s.calls)
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query LIKE $1";
 
-/// The first of a session plan, and fill its caches.
+/// Warm-up calls: the first calls of a session plan and fill its caches.
 const FIRST: usize = 10;
 
-/// What every worker sends, how often.
+/// The statements that every worker sends, with their frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// Every 5 s.
     Heartbeat,
-    /// The same while readers are kept for reserved tasks.
+    /// Every 5 s while readers are reserved.
     HeartbeatWithReservation,
-    /// Every 1.3 s of an idle worker, and of a busy one.
+    /// Every 1.3 s by an idle and by a busy worker.
     Poll,
-    /// Now and then with the other workers in it.
+    /// Occasionally, with the other workers included.
     PollPeers,
-    /// Of some of the workers also with those that hold claims and are not registered.
+    /// By some of the workers: also with workers that hold claims but are not registered.
     PollUnregistered,
-    /// As readers become idle; of 8 tasks.
+    /// When readers become idle; claims 8 tasks.
     Claim,
 }
 
@@ -95,9 +95,9 @@ impl Operation {
     }
 }
 
-/// Of one call.
+/// Cost of one call.
 pub(super) struct Cost {
-    /// Median, with the round trip.
+    /// Median with the round trip.
     pub(super) ms: f64,
     /// Average.
     pub(super) buffers: f64,
@@ -107,7 +107,7 @@ pub(super) struct SimulatedFleet<'a> {
     context: &'a RunContext,
     database: &'a Database,
     workers: Vec<WorkerId>,
-    /// They hold the locks.
+    /// Sessions that hold the worker locks.
     holders: Vec<Session>,
     session: Session,
     claimer: Session,
@@ -127,7 +127,7 @@ impl<'a> SimulatedFleet<'a> {
         Ok(Self { context, database, workers, holders, session, claimer, claim })
     }
 
-    /// Registers workers until there are so many, each with its readers busy.
+    /// Registers workers up to this number, each with its readers busy.
     pub(super) async fn grow(&mut self, size: u32, readers: u32) -> Result<()> {
         while self.workers.len() < size as usize {
             if self.workers.len() >= self.holders.len() * LOCKS_PER_SESSION as usize {
@@ -145,20 +145,20 @@ impl<'a> SimulatedFleet<'a> {
                 heartbeat_interval: Duration::from_secs(5),
                 orphan_timeout: Duration::from_secs(3600),
             };
-            let holder = self.holders.last().context("a session was made")?;
+            let holder = self.holders.last().context("no session was opened")?;
             register(&**holder, &registration).await?;
             self.workers.push(worker);
         }
         self.database.session.execute(ASSIGN_TASKS, &[&i64::from(readers)]).await?;
         self.database.session.batch_execute(VACUUM).await?;
-        // Rows as they are while workers beat: each with a dead one beside it.
+        // Give each worker row a dead version, as regular heartbeats do.
         for worker in &self.workers {
             heartbeat(&*self.session, *worker, readers as usize, &[]).await?;
         }
         Ok(())
     }
 
-    /// Takes all of them off the list; their locks go with the sessions.
+    /// Deregisters all workers; the locks end with the sessions.
     pub(super) async fn deregister(self) -> Result<()> {
         for worker in &self.workers {
             queue::heartbeat::deregister(&*self.session, *worker).await?;
@@ -166,10 +166,10 @@ impl<'a> SimulatedFleet<'a> {
         Ok(())
     }
 
-    /// What one of these statements costs in the fleet as it is.
+    /// Measures one of these statements in the current fleet.
     pub(super) async fn cost(&self, what: Operation, calls: usize) -> Result<Cost> {
         let kept = if what == Operation::HeartbeatWithReservation { "high" } else { "none" };
-        let kept: ReservedCapacity = kept.parse().ok().context("a reserved capacity")?;
+        let kept: ReservedCapacity = kept.parse().ok().context("invalid reserved capacity")?;
         set_reserved_capacity(&*self.session, kept).await?;
         let mut last: i64 = self.session.query_typed(NEXT, &[]).await?[0].get(0);
         let mut times = LatencyHistogram::new()?;
@@ -195,10 +195,7 @@ impl<'a> SimulatedFleet<'a> {
                 let held: Vec<(TaskId, Token)> =
                     (1..=8).map(|id| (TaskId(id), Token::stale())).collect();
                 let orders = heartbeat(&*self.session, worker, 8, &held).await?;
-                ensure!(
-                    orders.is_some(),
-                    "the fleet does not know a worker of the simulated_fleet"
-                );
+                ensure!(orders.is_some(), "a worker of the simulated fleet is not registered");
             }
             Operation::Poll | Operation::PollPeers | Operation::PollUnregistered => {
                 let unregistered = what == Operation::PollUnregistered;
@@ -211,7 +208,7 @@ impl<'a> SimulatedFleet<'a> {
         Ok(())
     }
 
-    /// As a worker claims that goes on from its watermark; returns the next one.
+    /// Claims like a worker that continues from its watermark; returns the next watermark.
     async fn claim(&self, worker: WorkerId, after: i64) -> Result<i64> {
         let (pids, started, after) = ([1_i32; 8], [Timestamp::UNIX_EPOCH; 8], [after]);
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [

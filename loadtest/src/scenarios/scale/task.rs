@@ -1,4 +1,5 @@
-//! What one task costs the server, and one connection: all that the rest is worked out from.
+//! Measures the server cost of one task and of one connection, from which other loads can be
+//! computed.
 
 use anyhow::{Context, Result};
 use queue::operate::share_commits;
@@ -16,7 +17,7 @@ use crate::sample::cpu_seconds;
 
 const LOG: &str = "/* loadtest.log_written */ SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
 
-/// Of finished tasks, with indexes.
+/// Size of finished tasks, with indexes.
 const HISTORY: &str = "/* loadtest.history_bytes */
 SELECT sum(pg_total_relation_size(i.inhrelid))::float8, (SELECT count(*) FROM mill.attempts)::float8
 FROM pg_inherits i WHERE i.inhparent = 'mill.attempts'::regclass";
@@ -32,8 +33,8 @@ struct Spent {
     worker_seconds: f64,
 }
 
-/// Per task: log and processor time, a commit each and with shared commits; a row of history; a
-/// connection's memory.
+/// Returns per task: WAL and processor time, with one commit each and with shared commits; the size
+/// of a history row; and a connection's memory.
 pub(super) async fn costs(context: &RunContext) -> Result<(Vec<Case>, Vec<Check>)> {
     let tasks = context.tasks(50_000, 5_000);
     let fleet_spec = FleetSpec::from_options(context);
@@ -92,9 +93,10 @@ async fn round_of(
     Ok((spent, check))
 }
 
-/// Up to now: the server's processes, also those that have ended; the workers, all of which have.
+/// Returns the totals so far: the server's processes, including ended ones, and the workers, all of
+/// which have ended.
 async fn spent(context: &RunContext, database: &Database) -> Result<Spent> {
-    let postmaster = context.postmaster().context("the server is not the load test's own")?;
+    let postmaster = context.postmaster().context("the server is not a private cluster")?;
     let ended = |pid| ended_children_time(pid).map_or(0.0, |time| time.as_secs_f64());
     Ok(Spent {
         log_bytes: database.session.query_typed(LOG, &[]).await?[0].get(0),
@@ -103,7 +105,7 @@ async fn spent(context: &RunContext, database: &Database) -> Result<Spent> {
     })
 }
 
-/// Megabytes that the backend of a reader has for itself after some hundred tasks.
+/// Returns the megabytes of private memory of a reader's backend after a few hundred tasks.
 async fn connection(context: &RunContext, database: &Database) -> Result<Option<f64>> {
     const WARM: i64 = 5_000;
     database.empty().await?;

@@ -1,4 +1,4 @@
-//! All schedules are due at the same instant, as at midnight.
+//! Measures schedules that are all due at the same instant, for example midnight.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::result::{Check, Series};
 use crate::sample::Sampler;
 use crate::session::Session;
 
-/// What earlier rounds have left.
+/// Removes the rows of earlier rounds.
 const NO_RUNS: &str = "/* loadtest.no_runs */
 TRUNCATE mill.runs, mill.run_tasks, mill.run_edges, mill.run_events, mill.schedule_log";
 
@@ -27,7 +27,7 @@ UPDATE mill.schedules SET next_fire_at = $1, next_tick_at = $1";
 const ENDED: &str = "/* loadtest.runs_ended */
 SELECT count(*) FROM mill.runs r WHERE r.state <> 'running'";
 
-/// From the instant to the last fire, and to the end of the last run.
+/// Seconds from the instant to the last fire, and to the end of the last run.
 const TOOK: &str = "/* loadtest.burst */
 SELECT coalesce(extract(epoch FROM max(r.started_at) - $1), 0)::float8,
     coalesce(extract(epoch FROM max(r.finished_at) - $1), 0)::float8
@@ -48,26 +48,26 @@ SELECT count(*) FILTER (WHERE l.event = 'fired'), count(*) FILTER (WHERE l.event
     count(*) FILTER (WHERE l.event NOT IN ('fired', 'completed'))
 FROM mill.schedule_log l";
 
-/// Until the instant: every worker has looked, and knows when it comes.
+/// Lead time: every worker has polled and knows the instant.
 const AHEAD: Duration = Duration::from_secs(5);
 
-/// Seldom, because it counts all runs.
+/// Infrequent, because the query counts all runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// No run has ended for this long: something hangs.
+/// No finished run for this long means that a component hangs.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a round came to.
+/// Result of a round.
 pub(super) struct Burst {
-    /// From the instant to the end of the last run.
+    /// Seconds from the instant to the end of the last run.
     pub(super) seconds: f64,
-    /// A second, from the instant to the last of them.
+    /// Fires per second, from the instant to the last fire.
     pub(super) fires: f64,
     pub(super) series: Vec<Series>,
     pub(super) checks: Vec<Check>,
 }
 
-/// So many schedules, in this round.
+/// Runs a round with `schedules` schedules.
 #[expect(clippy::cast_precision_loss, reason = "a count of schedules")]
 pub(super) async fn round(
     context: &RunContext,
@@ -83,7 +83,10 @@ pub(super) async fn round(
     open_queue(database).await?;
     let at: Timestamp = database_now(&**session).await? + AHEAD;
     session.execute(DUE, &[&at]).await?;
-    ensure!(database_now(&**session).await? < at, "the instant was over before it was known");
+    ensure!(
+        database_now(&**session).await? < at,
+        "the instant passed before the schedules were planned"
+    );
     let sampler = Sampler::start(context, database, fleet.pids()).await?;
     until_ended(context, session, &mut fleet, schedules).await?;
     let mut series = sampler.end(number);
@@ -112,15 +115,15 @@ async fn until_ended(
         }
         ensure!(
             moved.elapsed() < STALL_TIMEOUT,
-            "{ended} of {schedules} runs have ended, and none for {STALL_TIMEOUT:?}{}",
+            "{ended} of {schedules} runs have finished, none within {STALL_TIMEOUT:?}{}",
             fleet.tails()
         );
-        context.progress.state(&format!("{ended} of {schedules} runs have ended"));
+        context.progress.state(&format!("{ended} of {schedules} runs have finished"));
     }
     Ok(())
 }
 
-/// The last second is not a whole one.
+/// The last second is incomplete.
 async fn by_second(
     session: &Session,
     at: Timestamp,
@@ -146,14 +149,14 @@ async fn outcome(
         what: format!("every schedule fired once and its run succeeded, round {round}"),
         passed: counts == [schedules; 5],
         detail: format!(
-            "{runs} runs of {distinct} schedules, {on_time} for the instant, {succeeded} succeeded, \
+            "{runs} runs of {distinct} schedules, {on_time} at the instant, {succeeded} succeeded, \
              {attempts} attempts"
         ),
     };
     let row = &session.query_typed(LOGGED, &[]).await?[0];
     let [fired, completed, others]: [i64; 3] = [0, 1, 2].map(|n| row.get(n));
     let logged = Check {
-        what: format!("the log has each fire and each end and nothing else, round {round}"),
+        what: format!("the log contains exactly each fire and each completion, round {round}"),
         passed: (fired, completed, others) == (schedules, schedules, 0),
         detail: format!("{fired} fired, {completed} completed, {others} others"),
     };

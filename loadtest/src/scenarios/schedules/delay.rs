@@ -1,4 +1,4 @@
-//! One schedule that fires every second, on a fleet with nothing else to do.
+//! Measures one schedule that fires every second on an otherwise idle fleet.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::result::Check;
 const SET: &str = "/* loadtest.every_second */
 SELECT mill.set_schedule('every second', 'every(1 second)', 'SELECT 1')";
 
-/// Milliseconds from the instant of each fire to the start of its run, of those after a moment.
+/// Milliseconds from the instant of each fire to the start of its run, after a point in time.
 const DELAYS: &str = "/* loadtest.fire_delays */
 SELECT (1000 * extract(epoch FROM r.started_at - r.fire_at))::float8 FROM mill.runs r
 WHERE r.fire_at > $1 ORDER BY r.fire_at LIMIT $2";
@@ -27,20 +27,20 @@ const ANY: &str = "/* loadtest.any_fire */ SELECT EXISTS (SELECT FROM mill.runs)
 const ENDED: &str = "/* loadtest.fires_ended */
 SELECT count(*) >= $2 FROM mill.runs r WHERE r.fire_at > $1 AND r.state <> 'running'";
 
-/// Over how many seconds these fires are spread, how many succeeded, and what else there was.
+/// Seconds over which these fires are spread, number of successes, and number of other log entries.
 const OUTCOME: &str = "/* loadtest.fires_outcome */
 SELECT 1 + extract(epoch FROM max(f.fire_at) - min(f.fire_at))::bigint,
     count(*) FILTER (WHERE f.state = 'succeeded'),
     (SELECT count(*) FROM mill.schedule_log l WHERE l.event NOT IN ('fired', 'completed'))
 FROM (SELECT r.fire_at, r.state FROM mill.runs r WHERE r.fire_at > $1 ORDER BY r.fire_at LIMIT $2) AS f";
 
-/// What a round came to.
+/// Result of a round.
 pub(super) struct Round {
     pub(super) times: LatencyHistogram,
     pub(super) check: Check,
 }
 
-/// In a round: one a second.
+/// Returns the fires per round: one per second.
 pub(super) fn fires(context: &RunContext) -> i64 {
     let length = context.duration(Duration::from_secs(30), Duration::from_secs(5));
     i64::try_from(length.as_secs()).unwrap_or(i64::MAX)
@@ -57,7 +57,7 @@ pub(super) async fn round(
     session.query_typed(SET, &[]).await?;
     vacuum_and_checkpoint(&database).await?;
     let mut fleet = Fleet::start(context, &database, fleet_spec).await?;
-    // The first one is late by what it took to find and to read the schedule.
+    // The first fire is delayed by finding and parsing the schedule.
     until(session, &mut fleet, ANY, &[]).await?;
     let from: Timestamp = database_now(&**session).await?;
     let counted: [(&(dyn ToSql + Sync), Type); 2] =
@@ -72,9 +72,9 @@ pub(super) async fn round(
     let row = &session.query_typed(OUTCOME, &counted).await?[0];
     let [seconds, succeeded, others]: [i64; 3] = [0, 1, 2].map(|n| row.get(n));
     let check = Check {
-        what: format!("a fire each second, and its run succeeded, round {number}"),
+        what: format!("one fire per second, and every run succeeded, round {number}"),
         passed: (seconds, succeeded, others) == (fires, fires, 0),
-        detail: format!("{succeeded} succeeded in {seconds} s; {others} other things in the log"),
+        detail: format!("{succeeded} succeeded in {seconds} s; {others} other log entries"),
     };
     context.drop_database(database).await?;
     Ok(Round { times, check })

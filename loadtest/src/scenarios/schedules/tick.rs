@@ -1,4 +1,4 @@
-//! What a tick begins with, while nothing is due: as often as a round says, in one session.
+//! Measures the first statement of a tick while no schedule is due, repeatedly in one session.
 
 use std::time::Instant;
 
@@ -9,35 +9,36 @@ use crate::context::RunContext;
 use crate::database::Database;
 use crate::latency::LatencyHistogram;
 
-/// As many as a worker takes at once.
+/// The batch of a worker.
 const TICK: &str = "/* loadtest.tick */ SELECT * FROM mill.lock_due_schedules(50)";
 
-/// Of the ticks since the statements were forgotten; the function with all that it runs.
+/// Average cost of the ticks since the statistics reset; includes statements inside the function.
 const COST: &str = r"/* loadtest.tick_cost */
 SELECT s.mean_exec_time, (s.shared_blks_hit + s.shared_blks_read)::float8 / s.calls
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query LIKE '/* loadtest.tick */%'";
 
-/// The first ones of a session plan, and fill its caches; a worker's session lives long.
+/// Warm-up calls: the first calls of a session plan and fill its caches; a worker's session is
+/// long-lived.
 const FIRST: usize = 50;
 
-/// What a round of ticks came to.
+/// Result of a round.
 pub(super) struct Round {
-    /// As the client sees them, one round trip each.
+    /// Times at the client, one round trip each.
     pub(super) times: LatencyHistogram,
-    /// `None`: the server does not count it.
+    /// `None` if the server does not count statements.
     pub(super) cost: Option<Cost>,
 }
 
-/// Of one tick, on average.
+/// Average cost of one tick.
 pub(super) struct Cost {
-    /// Milliseconds, as the server itself has it.
+    /// Milliseconds by the server's measurement.
     pub(super) ms: f64,
-    /// Pages, in memory or not.
+    /// Pages, cached or not.
     pub(super) buffers: f64,
 }
 
-/// In a round.
+/// Returns the ticks per round.
 pub(super) fn ticks(context: &RunContext) -> usize {
     context.size(5_000, 1_000)
 }
@@ -54,7 +55,7 @@ pub(super) async fn round(context: &RunContext, database: &Database) -> Result<R
         let due = transaction.query_typed(TICK, &[]).await?;
         let took = begun.elapsed();
         transaction.commit().await?;
-        ensure!(due.is_empty(), "{} schedules are due, and none should be", due.len());
+        ensure!(due.is_empty(), "{} schedules are due, expected none", due.len());
         if n >= FIRST {
             times.add(took.as_secs_f64() * 1000.0);
         }

@@ -10,7 +10,7 @@ use Moment::{Claimed, CommitSent, Completing, Enqueue, Executing, Heartbeat, Idl
 
 const ALL: &[Mode] = &[T, L, M];
 
-/// One fault at several moments; a mode is named where it makes a difference.
+/// One fault at several moments; modes are listed where they make a difference.
 type Row = (Fault, &'static [(Moment, &'static [Mode])]);
 
 const CELLS: &[Row] = &[
@@ -116,7 +116,7 @@ const CELLS: &[Row] = &[
     (F::OwnCommitInBlock, &[(Executing, &[T])]),
 ];
 
-/// Every cell, in the order of the table.
+/// Returns every cell in the order of the table.
 pub(crate) fn cells() -> Vec<Cell> {
     let of_fault = |(fault, moments): &Row| {
         let fault = *fault;

@@ -1,11 +1,12 @@
-//! What a cell is: one fault, at one moment of a task's way, in one mode; and what is promised of it.
+//! A cell of the matrix: one fault, at one moment of a task's execution, in one mode; with the
+//! promise for the outcome.
 
 use std::fmt;
 use std::time::Duration;
 
 use proxy::Cut;
 
-/// How the task is run.
+/// Execution mode of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Transaction,
@@ -13,27 +14,27 @@ pub(crate) enum Mode {
     AtMostOnce,
 }
 
-/// Where on its way the task is when the fault comes.
+/// Moment of the task's execution at which the fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// It is being submitted; the client tries again with the same key until it has an answer.
+    /// The task is being enqueued; the client retries with the same key until it has a reply.
     Enqueue,
-    /// Claimed; BEGIN is on its way to the server.
+    /// The task is claimed; BEGIN is on its way to the server.
     Claimed,
-    /// Its statement has left an effect and goes on.
+    /// The task's statement has left an effect and is still running.
     Executing,
-    /// Its statement is through. In a transaction COMMIT is being carried out (a deferred trigger
-    /// waits); otherwise the completion is on its way.
+    /// The task's statement is finished. In transaction mode, COMMIT is being executed (a deferred
+    /// trigger waits); otherwise the completion is on its way.
     Completing,
-    /// It is committed, or in autocommit mode completed, and the answer is on its way.
+    /// The task is committed, or in autocommit mode completed, and the reply is on its way.
     CommitSent,
-    /// It is executing, and a beat of its worker is on its way.
+    /// The task is executing, and a heartbeat of its worker is on its way.
     Heartbeat,
-    /// There is none; it comes after the fault or under it.
+    /// There is no task; it arrives after or during the fault.
     Idle,
 }
 
-/// What goes wrong.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     WorkerKilled,
@@ -54,7 +55,7 @@ pub(crate) enum Fault {
     ServerFrozen,
     StandbyMissing,
     Promotion,
-    /// Sessions with this application_name.
+    /// Terminates sessions with this application_name.
     Sessions(&'static str),
     Message(Cut),
     NetworkCut,
@@ -76,18 +77,18 @@ pub(crate) enum Fault {
     OwnCommitInBlock,
 }
 
-/// What a cell needs under it.
+/// Environment that a cell needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Setup {
     /// A cluster.
     Plain,
-    /// Each worker in a network namespace of its own.
+    /// Each worker in its own network namespace.
     Network,
-    /// The database on a small disk of its own.
+    /// The database on a separate small disk.
     DataDisk,
-    /// The log of the cluster on a small disk of its own.
+    /// The cluster's WAL on a separate small disk.
     WalDisk,
-    /// A standby that every commit waits for.
+    /// A synchronous standby.
     Standby,
 }
 
@@ -100,18 +101,19 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Whether an effect may be there twice, by the mode's own promise.
+    /// Returns whether the mode's promise permits a duplicate effect.
     pub(crate) fn may_duplicate(&self) -> bool {
         self.mode == Mode::AtLeastOnce
     }
 
-    /// Whether the task may end as `unknown`, by the mode's own promise.
+    /// Returns whether the mode's promise permits the outcome `unknown`.
     pub(crate) fn may_be_unknown(&self) -> bool {
         self.mode == Mode::AtMostOnce
     }
 
-    /// Each try leaves an attempt that did not succeed: what tells that the fault has met its task.
-    /// Elsewhere the task may also get through, or has no attempt to lose.
+    /// Returns whether each trial must leave an unsuccessful attempt, which proves that the fault
+    /// hit its task. In other cells the task may succeed despite the fault, or has no attempt to
+    /// lose.
     pub(crate) fn interrupts(&self) -> bool {
         let unhurt = self.fault.is_tolerated()
             || matches!(
@@ -125,8 +127,8 @@ impl Cell {
                     | Fault::ServerFrozen
                     | Fault::StandbyMissing
             );
-        // Commits of claims do not wait for the disk: a crash may take one along, and the attempt with
-        // it. An effect in autocommit mode has brought its claim to the disk.
+        // Claims commit asynchronously: a crash may lose the claim, and the attempt with it. In
+        // autocommit mode, the effect's commit has flushed the claim to disk.
         let forgotten = self.mode == Mode::Transaction
             && matches!(
                 self.fault,
@@ -140,7 +142,7 @@ impl Cell {
         self.moment == Moment::Executing && !unhurt
     }
 
-    /// What the table says is promised.
+    /// Returns the promise as shown in the table.
     pub(crate) fn promise(&self) -> &'static str {
         match (self.fault, self.mode) {
             (Fault::OwnCommit | Fault::OwnCommitInBlock, _) => "refused, no effect",
@@ -167,8 +169,8 @@ impl Fault {
         }
     }
 
-    /// The database is away while it lasts: nothing can be submitted, and recovery counts from its
-    /// end.
+    /// Returns whether the database is unavailable during the fault: nothing can be enqueued, and
+    /// recovery time starts at its end.
     pub(crate) fn makes_database_unavailable(self) -> bool {
         matches!(
             self,
@@ -185,7 +187,8 @@ impl Fault {
         )
     }
 
-    /// The fleet stands still while it lasts, for the database refuses it: recovery counts from its end.
+    /// Returns whether the database refuses the whole fleet during the fault: recovery time starts
+    /// at its end.
     pub(crate) fn blocks_all_workers(self) -> bool {
         self.makes_database_unavailable()
             || matches!(
@@ -197,7 +200,7 @@ impl Fault {
             )
     }
 
-    /// It hits one worker, and another one can take over while it lasts.
+    /// Returns whether the fault hits one worker and another worker can take over meanwhile.
     pub(crate) fn other_worker_can_take_over(self) -> bool {
         matches!(
             self,
@@ -205,7 +208,7 @@ impl Fault {
         )
     }
 
-    /// The work has to go on under it.
+    /// Returns whether the work must continue during the fault.
     pub(crate) fn is_tolerated(self) -> bool {
         matches!(
             self,
@@ -217,7 +220,7 @@ impl Fault {
         )
     }
 
-    /// The statement itself is the fault: nothing is done to anybody.
+    /// Returns whether the statement itself is the fault.
     pub(crate) fn is_caused_by_task(self) -> bool {
         matches!(
             self,
@@ -229,7 +232,7 @@ impl Fault {
         )
     }
 
-    /// It lasts this long, or if another worker can take over, until it has, and this long at most.
+    /// Returns the duration of the fault; if another worker can take over, the maximum duration.
     pub(crate) fn duration(self, short: bool) -> Duration {
         let seconds = match self {
             Self::WorkerStopped | Self::NetworkCut | Self::NetworkOneWay | Self::NetworkReset => 12,
@@ -246,7 +249,7 @@ impl Fault {
             | Self::ClockBehind
             | Self::WorkersLocked => 4,
             Self::DataDiskFull => 3,
-            // Longer than the grace.
+            // Longer than the shutdown timeout.
             Self::ShutdownTimeout => 2,
             Self::ServerKilled | Self::ServerImmediate | Self::WalDiskFull | Self::Sessions(_) => 1,
             _ => 0,
@@ -254,12 +257,12 @@ impl Fault {
         Duration::from_secs(seconds)
     }
 
-    /// Too slow for the short form.
+    /// Returns whether the fault is too slow for the short form.
     pub(crate) fn slow(self) -> bool {
         matches!(self, Self::BackendStoppedPastTimeout)
     }
 
-    /// The longest that the tasks may take to end, from where recovery counts.
+    /// Returns the maximum time from the start of recovery to the end of the tasks.
     pub(crate) fn bound(self) -> Duration {
         let seconds = match self {
             Self::SlowLink | Self::PacketLoss | Self::Latency => 30,
@@ -313,7 +316,7 @@ impl fmt::Display for Fault {
             Self::NeverEnds => "statement: never ends, timeout 1 s",
             Self::Deadlock => "statement: deadlock of two tasks",
             Self::Serialization => "statement: serialization failure",
-            Self::OwnCommit => "statement: COMMIT of its own",
+            Self::OwnCommit => "statement: COMMIT",
             Self::OwnCommitInBlock => "statement: COMMIT in a DO block",
         })
     }

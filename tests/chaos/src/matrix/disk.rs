@@ -1,4 +1,4 @@
-//! A small disk that can be full: a file system in memory.
+//! A small disk that can be filled: a file system in memory.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, ensure};
 
 use super::scratch::{self, Scratch, run};
 
-/// Unmounted and removed with the value.
+/// Unmounted and removed on drop.
 pub(crate) struct Disk {
     path: PathBuf,
 }
 
 impl Disk {
-    /// Makes one that belongs to whom `like` belongs to.
+    /// Mounts a disk with the same owner as `like`.
     pub(crate) fn new(scratch: &Scratch, megabytes: u32, like: &Path) -> Result<Self> {
         let path = scratch.path().join(scratch::name().0);
         fs::create_dir(&path)?;
@@ -30,10 +30,10 @@ impl Disk {
         &self.path
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk.
     pub(crate) fn fill(&self) -> Result<()> {
         let mut filler = File::create(self.filler())?;
-        // Large steps, then small ones: not a page is to be left.
+        // Large steps, then small ones, so that no page remains free.
         for step in [1 << 20, 4096] {
             let zeros = vec![0; step];
             loop {
@@ -47,7 +47,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives it back.
+    /// Frees the disk again.
     pub(crate) fn free(&self) -> Result<()> {
         match fs::remove_file(self.filler()) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),

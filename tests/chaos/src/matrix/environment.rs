@@ -1,4 +1,4 @@
-//! One cell's database and fleet, and what can be seen of its tasks.
+//! Database and fleet of one cell, and the observed state of its tasks.
 
 use std::time::{Duration, Instant};
 
@@ -13,20 +13,20 @@ use super::test_bed::{TASKS, TestBed, WORKER_SLOTS};
 use super::test_task::{Counts, TABLES, TestTask, count, interrupted};
 use super::worker_slot::{READERS, WorkerSlot};
 
-/// Between two looks at what is waited for.
+/// Polling interval.
 const STEP: Duration = Duration::from_millis(20);
 
-/// How long a fleet may take to be complete again.
+/// Time limit for the fleet to be complete again.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Workers that are registered and beat, and sessions of readers.
+/// Registered workers with current heartbeats, and sessions of readers.
 const READY: &str = "/* chaos.ready */
 SELECT (SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
         WHERE s.pid = ANY ($1) AND w.heartbeat_at > now() - interval '3 seconds'),
     (SELECT count(*) FROM pg_stat_activity a WHERE a.datname = current_database()
         AND a.usename = 'etl' AND a.application_name LIKE 'pgmill reader %')";
 
-/// Whose each task is, if it waits to be let go.
+/// Worker and backend of each task that waits on its gate.
 const HELD: &str = "/* chaos.held */
 SELECT s.pid, t.session_pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by
     JOIN pg_stat_activity a ON a.pid = t.session_pid
@@ -36,11 +36,11 @@ const BACKEND: &str = "/* chaos.backend */
 SELECT t.session_pid FROM mill.tasks t WHERE t.name = $1 AND t.session_pid IS NOT NULL
 UNION ALL SELECT a.session_pid FROM mill.attempts a WHERE a.name = $1 AND a.final";
 
-/// Tasks of these names that have come to an end.
+/// Finished tasks with these names.
 const ENDED: &str = "/* chaos.ended */
 SELECT count(DISTINCT a.name) FROM mill.attempts a WHERE a.final AND a.name = ANY ($1)";
 
-/// Who is hit.
+/// Worker and backend that the fault hits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Victim {
     pub(crate) worker_slot: usize,
@@ -53,16 +53,16 @@ pub(crate) struct Environment<'a> {
     pub(crate) short: bool,
     pub(crate) database: String,
     pub(crate) session: Session,
-    /// Has the advisory locks of the tasks that are held.
+    /// Holds the advisory locks that keep tasks waiting.
     pub(crate) holder: Session,
     pub(crate) worker_slots: Vec<WorkerSlot>,
-    /// Of the try that goes on.
+    /// Standby of the current trial.
     pub(crate) standby: Option<Cluster>,
     test_tasks: Vec<TestTask>,
 }
 
 impl<'a> Environment<'a> {
-    /// A database, and worker_slots without workers.
+    /// Creates a database and worker slots without workers.
     pub(crate) async fn new(
         test_bed: &'a mut TestBed,
         cell: Cell,
@@ -102,7 +102,7 @@ impl<'a> Environment<'a> {
         })
     }
 
-    /// What a try needs anew.
+    /// Prepares the next trial.
     pub(crate) async fn prepare(&mut self) -> Result<()> {
         if self.cell.fault == Fault::Promotion {
             self.standby = Some(self.test_bed.start_standby().await?);
@@ -110,14 +110,14 @@ impl<'a> Environment<'a> {
         Ok(())
     }
 
-    /// The next task that the fault is about.
+    /// Returns the next task to be hit by the fault.
     pub(crate) fn test_task(&mut self) -> TestTask {
         let test_task = TestTask::new(self.next_number(), self.cell);
         self.test_tasks.push(test_task);
         test_task
     }
 
-    /// A quick one.
+    /// Returns a quick task that the fault does not target.
     pub(crate) fn bystander(&mut self) -> TestTask {
         let test_task = TestTask::bystander(self.next_number(), self.cell);
         self.test_tasks.push(test_task);
@@ -128,7 +128,8 @@ impl<'a> Environment<'a> {
         self.test_tasks.last().map_or(2, |last| last.number + 1)
     }
 
-    /// Once each worker_slot has a worker that beats, and all readers are connected.
+    /// Returns once each worker slot has a worker with a current heartbeat, and all readers are
+    /// connected.
     pub(crate) async fn ready(&mut self) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -152,19 +153,19 @@ impl<'a> Environment<'a> {
             }
             if begun.elapsed() > TIMEOUT {
                 let seen = seen.map(|rows| (rows[0].get::<_, i64>(0), rows[0].get::<_, i64>(1)));
-                bail!("the fleet does not come back: {seen:?}{}", self.tails());
+                bail!("the fleet does not recover: {seen:?}{}", self.tails());
             }
             sleep(STEP).await;
         }
     }
 
-    /// Connects again after the server was away; while it is, nothing happens.
+    /// Reconnects after a server outage; does nothing during one.
     pub(crate) async fn reconnect(&mut self) {
         let _ = self.session.reconnect().await;
         let _ = self.holder.reconnect().await;
     }
 
-    /// Submits, and tries until the database takes it.
+    /// Enqueues a task, retrying until the database accepts it.
     pub(crate) async fn enqueue(&mut self, test_task: TestTask) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -177,7 +178,7 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Once all of them wait to be let go: who has the first.
+    /// Returns once all tasks wait on their gates: the worker and backend of the first task.
     pub(crate) async fn until_held(&mut self, test_tasks: &[TestTask]) -> Result<Victim> {
         let names: Vec<String> = test_tasks.iter().map(TestTask::name).collect();
         let begun = Instant::now();
@@ -191,17 +192,18 @@ impl<'a> Environment<'a> {
                     return Ok(Victim { worker_slot, backend: rows[0].get(1) });
                 }
             }
-            ensure!(begun.elapsed() < TIMEOUT, "no task to hit{}", self.tails());
+            ensure!(begun.elapsed() < TIMEOUT, "no task reached its gate{}", self.tails());
             sleep(STEP).await;
         }
     }
 
-    /// The backend that has or had the task.
+    /// Returns the backend that runs or ran the task.
     pub(crate) async fn backend(&self, test_task: TestTask) -> Result<Option<i32>> {
         self.session.one(BACKEND, &[&test_task.name()]).await
     }
 
-    /// When all of them had come to an end; `None`: not before the deadline. The database may be away.
+    /// Returns when all tasks had finished; `None` if not before the deadline. The database may be
+    /// unavailable.
     pub(crate) async fn until_ended(
         &mut self,
         test_tasks: &[TestTask],
@@ -223,8 +225,8 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Stops the fleet, so that nothing can happen any more, counts, and removes the database. So
-    /// many tries were to be met by the fault.
+    /// Stops the fleet, counts the outcomes, and removes the database. Returns an error if the
+    /// fault hit fewer attempts than the trials require.
     pub(crate) async fn close(mut self, tries: u32) -> Result<Counts> {
         for worker_slot in &self.worker_slots {
             if worker_slot.pid().is_some() {
@@ -242,7 +244,7 @@ impl<'a> Environment<'a> {
         let counts = count(&self.session, &self.test_tasks).await?;
         if self.cell.interrupts() {
             let met = interrupted(&self.session).await?;
-            ensure!(met >= i64::from(tries), "the fault has met {met} attempts in {tries} tries");
+            ensure!(met >= i64::from(tries), "the fault hit {met} attempts in {tries} tries");
         }
         let admin = Session::open(&self.test_bed.cluster.url("postgres")).await?;
         admin
@@ -251,7 +253,7 @@ impl<'a> Environment<'a> {
         Ok(counts)
     }
 
-    /// The ends of the workers' logs, for an error message.
+    /// Returns the last lines of the workers' logs, for an error message.
     pub(crate) fn tails(&self) -> String {
         self.worker_slots.iter().map(WorkerSlot::tail).collect()
     }

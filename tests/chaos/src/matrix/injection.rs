@@ -1,4 +1,4 @@
-//! How each fault is done, and undone.
+//! Injects and heals each fault.
 
 use std::time::{Duration, Instant};
 
@@ -15,26 +15,26 @@ use super::scratch;
 use super::session::Session;
 use super::worker_slot::WorkerSlot;
 
-/// Every session of the fleet with such a name, in this database.
+/// Terminates every session of the fleet with this name in this database.
 const END: &str = "/* chaos.end */
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.usename IN ('fleet', 'etl') AND a.application_name LIKE $1";
 
 const HOUR: i64 = 3600;
 
-/// Half a gigabyte of log in one go: step by step, checkpoints would make room behind it.
+/// Writes half a gigabyte of WAL at once: with small steps, checkpoints would free space.
 const BURN: &str = "/* chaos.burn */
 SELECT pg_logical_emit_message(false, 'chaos', repeat('x', 1000000)) FROM generate_series(1, 500)";
 
-/// What has to be undone.
+/// State needed to heal the fault.
 #[derive(Default)]
 pub(crate) struct Injection {
     victim: Victim,
-    /// Has a table locked.
+    /// Session that holds a table lock.
     lock: Option<Session>,
 }
 
-/// Does the cell's fault.
+/// Injects the cell's fault.
 pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) -> Result<Injection> {
     let mut injection = Injection { victim, lock: None };
     match environment.cell.fault {
@@ -92,7 +92,7 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
     Ok(injection)
 }
 
-/// Undoes it.
+/// Heals the fault.
 pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection) -> Result<()> {
     let Injection { victim, lock } = injection;
     match environment.cell.fault {
@@ -166,7 +166,7 @@ async fn to_backend(environment: &Environment<'_>, victim: Victim) -> Result<()>
     scratch::signal(pid.cast_unsigned(), signal)
 }
 
-/// Once the kernel has killed the worker whose task asked for too much.
+/// Returns once the OOM killer has killed the worker whose task allocated too much.
 async fn until_out_of_memory(environment: &mut Environment<'_>) -> Result<()> {
     let [one, other] = &mut environment.worker_slots[..] else { return Ok(()) };
     let status = tokio::select! {
@@ -174,31 +174,31 @@ async fn until_out_of_memory(environment: &mut Environment<'_>) -> Result<()> {
         ended = other.until_ended() => ended,
     };
     let status = status?;
-    ensure!(!status.success(), "a worker ended with {status} instead of running out of memory");
+    ensure!(!status.success(), "a worker ended with {status} instead of being killed for memory");
     Ok(())
 }
 
-/// The clocks are right again; they were off indeed. Of a worker that had nothing to do, the last
-/// word may be older than that.
+/// Checks that the clocks were wrong and are correct again. The last log line of an idle worker may
+/// predate the correction.
 async fn check_clocks(environment: &Environment<'_>) -> Result<()> {
     let mut off = Vec::new();
-    for reading in environment.worker_slots.iter().filter_map(WorkerSlot::clock_reading) {
+    for output in environment.worker_slots.iter().filter_map(WorkerSlot::clock_reading) {
         let sql = "/* chaos.off */
             SELECT (extract(epoch FROM $1::text::timestamptz - now()) / 3600)::float8";
-        off.push(environment.session.one::<f64>(sql, &[&reading]).await?.unwrap_or_default());
+        off.push(environment.session.one::<f64>(sql, &[&output]).await?.unwrap_or_default());
     }
     let meant = off.iter().any(|hours| (0.9..1.1).contains(&hours.abs()));
-    ensure!(meant, "the workers' clocks are {off:?} hours off");
+    ensure!(meant, "the workers' clocks are wrong by {off:?} hours");
     environment.worker_slots.iter().try_for_each(|worker_slot| worker_slot.set_clock(0))
 }
 
 async fn end_sessions(environment: &Environment<'_>, name: &str) -> Result<()> {
     let ended = environment.session.rows(END, &[&name]).await?;
-    ensure!(!ended.is_empty(), "no session \"{name}\" to end");
+    ensure!(!ended.is_empty(), "no session \"{name}\" to terminate");
     Ok(())
 }
 
-/// Commits wait for a standby of this name.
+/// Makes commits wait for a standby with this name.
 async fn wait_for_standby(environment: &Environment<'_>, name: &str) -> Result<()> {
     let set = format!("/* chaos.standby */ ALTER SYSTEM SET synchronous_standby_names = {name}");
     environment.session.execute(&set).await?;
@@ -234,7 +234,7 @@ fn delay(environment: &Environment<'_>, by: Duration) {
     }
 }
 
-/// The server is gone for good, and its standby takes its place.
+/// Kills the primary permanently and promotes its standby.
 async fn promote(environment: &mut Environment<'_>) -> Result<()> {
     let standby = environment.standby.take().context("no standby")?;
     block_in_place(|| {
@@ -254,7 +254,7 @@ async fn promote(environment: &mut Environment<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes log until the server cannot and goes down.
+/// Writes WAL until the server fails.
 async fn fill_log(environment: &mut Environment<'_>) -> Result<()> {
     let panics = |environment: &Environment<'_>| {
         let log = std::fs::read_to_string(environment.test_bed.cluster.log()).unwrap_or_default();
@@ -263,13 +263,13 @@ async fn fill_log(environment: &mut Environment<'_>) -> Result<()> {
     let before = panics(environment);
     environment.test_bed.disk.as_ref().context("no disk")?.fill()?;
     let burner = Session::open(&environment.test_bed.cluster.url(&environment.database)).await?;
-    // Its error is that of a session whose server has gone down, or nearly.
+    // The session fails when its server goes down.
     let _ = burner.execute(BURN).await;
-    ensure!(panics(environment) > before, "the server lives on though the disk of its log is full");
+    ensure!(panics(environment) > before, "the server keeps running although its WAL disk is full");
     Ok(())
 }
 
-/// Starts the server if it is down, and waits until it accepts.
+/// Starts the server if it is down, and waits until it accepts connections.
 async fn until_up(environment: &mut Environment<'_>) -> Result<()> {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! A bound on the memory of one worker: a control group.
+//! Memory limit of one worker: a control group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use anyhow::{Context, Result};
 
 use super::scratch;
 
-/// Where control groups for memory are: version 1, and version 2.
+/// Root folders of memory control groups: version 1 and version 2.
 pub(crate) const ROOTS: [&str; 2] = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
 
-/// A worker at rest takes less than half of it.
+/// An idle worker uses less than half of this limit.
 const MOST_BYTES: &str = "67108864";
 
-/// A control group; removed with the value, after the processes in it have ended.
+/// A control group, removed on drop after its processes have ended.
 pub(crate) struct Memory {
     path: PathBuf,
 }
 
 impl Memory {
-    /// Makes one.
+    /// Creates a control group.
     ///
     /// # Errors
-    /// The system has none that this process may make.
+    /// Returns an error if this process cannot create control groups.
     pub(crate) fn new() -> Result<Self> {
         let (root, limit) = if Path::new(ROOTS[0]).join("memory.limit_in_bytes").exists() {
             (ROOTS[0], "memory.limit_in_bytes")
@@ -30,16 +30,16 @@ impl Memory {
             (ROOTS[1], "memory.max")
         };
         let path = Path::new(root).join(scratch::name().0);
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
         let memory = Self { path };
-        fs::write(memory.path.join(limit), MOST_BYTES).context("no bound on memory here")?;
+        fs::write(memory.path.join(limit), MOST_BYTES).context("cannot set a memory limit")?;
         Ok(memory)
     }
 
-    /// Takes a process in.
+    /// Adds a process to the group.
     pub(crate) fn take(&self, pid: u32) -> Result<()> {
         fs::write(self.path.join("cgroup.procs"), pid.to_string())
-            .context("cannot bound the memory of a worker")
+            .context("cannot limit the memory of a worker")
     }
 }
 

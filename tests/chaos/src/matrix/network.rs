@@ -1,4 +1,4 @@
-//! A network namespace for one worker, with a link to the server and rules that impair it.
+//! A network namespace for one worker, with a link to the server and rules that impair the link.
 
 use std::net::Ipv4Addr;
 
@@ -6,18 +6,18 @@ use anyhow::{Context, Result};
 
 use super::scratch::{name, run};
 
-/// How the link is spoiled.
+/// Impairment of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Impairment {
-    /// Nothing passes.
+    /// No packet passes.
     Cut,
-    /// What the server sends is dropped.
+    /// Packets from the server are dropped.
     OneWay,
-    /// Every connection is reset, from both sides, and none can be made.
+    /// Every connection is reset on both sides, and new connections are impossible.
     Reset,
-    /// No connection can be made; those that are there stay.
+    /// New connections are refused; existing ones stay open.
     Refuse,
-    /// A tenth of the packets is dropped, in both directions.
+    /// A tenth of the packets is dropped in both directions.
     Loss,
     /// 1 Mbit/s in each direction.
     Slow,
@@ -27,28 +27,28 @@ const CHAINS: &str = "add table inet chaos
 add chain inet chaos in { type filter hook input priority 0 ; policy accept ; }
 add chain inet chaos out { type filter hook output priority 0 ; policy accept ; }";
 
-/// Removed with the value, and the link with it.
+/// Removed on drop, together with the link.
 pub(crate) struct Network {
     name: String,
-    /// This side of the link, outside of the namespace.
+    /// Host side of the link.
     link: String,
     server: Ipv4Addr,
 }
 
 impl Network {
-    /// Makes one.
+    /// Creates the namespace and the link.
     ///
     /// # Errors
-    /// No `ip`, or not the right to.
+    /// Returns an error if `ip` is missing or not permitted.
     pub(crate) fn new() -> Result<Self> {
         let (name, n) = name();
         run("ip", &["netns", "add", &name])?;
-        // From the range for tests of networks, four addresses each, at a place that other runs of
-        // this moment hardly have.
+        // From the benchmarking address range (RFC 2544), four addresses each, at an offset that
+        // concurrent runs are unlikely to use.
         let place = (std::process::id() % 128 * 256 + n % 256) * 4;
         let address = |host: u32| Ipv4Addr::from_bits(0xC612_0000 + place + host);
         let (server, own) = (address(1), address(2));
-        // Sixteen bytes are the most that a link's name may have, with its end.
+        // An interface name has at most 15 characters.
         let link = format!("pgmc{place}");
         let network = Self { name, link, server };
         let Self { name, link, .. } = &network;
@@ -58,22 +58,22 @@ impl Network {
         network.inside(&["ip", "addr", "add", &format!("{own}/30"), "dev", "eth0"])?;
         network.inside(&["ip", "link", "set", "eth0", "up"])?;
         network.inside(&["ip", "link", "set", "lo", "up"])?;
-        network.nft(CHAINS).context("no nft")?;
+        network.nft(CHAINS).context("nft failed")?;
         network.nft("delete table inet chaos")?;
         Ok(network)
     }
 
-    /// The server's address, as the namespace sees it.
+    /// Returns the server's address as seen from the namespace.
     pub(crate) fn server(&self) -> Ipv4Addr {
         self.server
     }
 
-    /// What a command line has to begin with to be run inside.
+    /// Returns the command prefix that runs a program inside the namespace.
     pub(crate) fn entrance(&self) -> [&str; 4] {
         ["ip", "netns", "exec", &self.name]
     }
 
-    /// Spoils the link.
+    /// Impairs the link.
     pub(crate) fn impair(&self, how: Impairment) -> Result<()> {
         const LOSS: &str = "numgen random mod 10 == 0 drop";
         const RESET: &str = "meta l4proto tcp reject with tcp reset";
@@ -86,7 +86,7 @@ impl Network {
             Impairment::Loss => (LOSS, LOSS),
             Impairment::Slow => return self.slow(),
         };
-        // One transaction: no packet meets half of the rules.
+        // One transaction: no packet sees half of the rules.
         self.nft(&format!(
             "{CHAINS}\nadd rule inet chaos in {incoming}\nadd rule inet chaos out {outgoing}"
         ))
@@ -100,10 +100,10 @@ impl Network {
         self.inside(&inside)
     }
 
-    /// Makes it whole again.
+    /// Restores the link.
     pub(crate) fn heal(&self) -> Result<()> {
         self.nft("add table inet chaos\ndelete table inet chaos")?;
-        // An error means that nothing slows it down.
+        // An error means that no bandwidth limit is set.
         let _ = run("tc", &["qdisc", "del", "dev", &self.link, "root"]);
         let _ = self.inside(&["tc", "qdisc", "del", "dev", "eth0", "root"]);
         Ok(())
@@ -124,7 +124,8 @@ impl Drop for Network {
         if let Err(error) = run("ip", &["netns", "del", &self.name]) {
             eprintln!("chaos: {error:#}");
         }
-        // The other end went with the namespace; this one goes with it, some moments later.
+        // The namespace's end of the link is removed with the namespace; this end follows with a
+        // delay.
         let _ = run("ip", &["link", "del", &self.link]);
     }
 }

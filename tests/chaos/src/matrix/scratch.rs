@@ -1,5 +1,5 @@
-//! What a run puts on the machine outside of its clusters, under names that tell whose it is, and the
-//! removal of what killed runs left.
+//! Resources that a run creates outside its clusters, with names that identify their owner, and the
+//! removal of the leftovers of killed runs.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -11,31 +11,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Of everything: folders, mounts, namespaces, control groups. The owner's process id follows.
+/// Prefix of all folders, mounts, namespaces and control groups; the owner's process id follows.
 pub(crate) const PREFIX: &str = "pgmill-chaos-";
 
 const WORKERS: &str = "workers";
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// A name that no other part of this or another living run has.
+/// Returns a name that is unique among all living runs.
 pub(crate) fn name() -> (String, u32) {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     (format!("{PREFIX}{}-{n}", std::process::id()), n)
 }
 
-/// The folder of logs, clocks and mounts; removed with the value.
+/// Folder of logs, clocks and mounts, removed on drop.
 pub(crate) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes it, after the left-overs of killed runs are gone.
+    /// Creates the folder after removing the leftovers of killed runs.
     pub(crate) fn new() -> Result<Self> {
         sweep();
         let path = std::env::temp_dir().join(name().0);
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        // The server's account has to get to its disks.
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        // The server's account must be able to reach its disks.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
         Ok(Self { path })
     }
@@ -44,7 +44,7 @@ impl Scratch {
         &self.path
     }
 
-    /// Notes a worker, so that the next run can end it if this one is killed.
+    /// Records a worker, so that the next run can end it if this run is killed.
     pub(crate) fn note(&self, pid: u32) -> Result<()> {
         let file = self.path.join(WORKERS);
         let mut file = OpenOptions::new().create(true).append(true).open(file)?;
@@ -61,33 +61,34 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs a program of the system to its end; an error has what it said.
+/// Runs a system program to completion; an error contains its output.
 pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
     let output = Command::new(program)
         .args(args)
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("cannot run {program}"))?;
-    let error_text = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{program} {}: {}", args.join(" "), error_text.trim());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} {}: {}", args.join(" "), printed.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether a name is of a run whose process is gone.
+/// Returns whether a name belongs to a run whose process has ended.
 fn abandoned(name: &str) -> bool {
     let Some(rest) = name.strip_prefix(PREFIX) else { return false };
     let pid: Option<u32> = rest.split('-').next().and_then(|pid| pid.parse().ok());
     pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// When a process started, in the kernel's ticks: tells it from a later one with its number.
+/// Returns the start time of a process in kernel ticks, which distinguishes it from a later process
+/// with the same pid.
 fn started(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(19).map(str::to_owned)
 }
 
-/// Removes what killed runs left; what resists is named and left alone. Their clusters are swept by
-/// the next start of a cluster.
+/// Removes the leftovers of killed runs; reports and keeps those that cannot be removed. The next
+/// start of a cluster removes their clusters.
 fn sweep() {
     let mut left: Vec<(PathBuf, Result<()>)> = Vec::new();
     for folder in abandoned_in(&std::env::temp_dir()) {
@@ -95,7 +96,7 @@ fn sweep() {
     }
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     for line in mounts.lines() {
-        // Disks; namespaces are mounts too, and go their own way.
+        // Disks only; namespaces are mounts too, but are removed separately.
         if let [_, mount, "tmpfs", ..] = line.split(' ').collect::<Vec<_>>()[..]
             && mount.split('/').any(abandoned)
         {
@@ -137,7 +138,7 @@ fn end_workers(folder: &Path) {
         if let Some((pid, at)) = noted
             && started(pid).as_deref() == Some(at)
         {
-            // It may have ended since.
+            // The process may have ended in the meantime.
             let _ = signal(pid, Signal::KILL);
         }
     }
@@ -145,6 +146,6 @@ fn end_workers(folder: &Path) {
 
 /// Sends a signal to a process.
 pub(crate) fn signal(pid: u32, signal: Signal) -> Result<()> {
-    let Some(pid) = Pid::from_raw(pid.try_into()?) else { bail!("no process id") };
+    let Some(pid) = Pid::from_raw(pid.try_into()?) else { bail!("invalid process id") };
     kill_process(pid, signal).with_context(|| format!("cannot signal process {pid:?}"))
 }

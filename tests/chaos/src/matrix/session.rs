@@ -1,4 +1,4 @@
-//! The suite's own sessions, which may break with the server and are made anew.
+//! Sessions of the test suite, which may break with the server and can reconnect.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Row};
 
-/// The longest that a statement of the suite's may take; those that wait for a fault say so.
+/// Time limit for a statement of the suite; statements that wait for a fault set their own.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A session, driven in the background until it is dropped.
+/// A session, driven in the background until dropped.
 pub(crate) struct Session {
     url: String,
     client: Client,
@@ -22,21 +22,21 @@ impl Session {
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let connecting = tokio_postgres::connect(url, NoTls);
         let (client, connection) =
-            timeout(TIMEOUT, connecting).await.context("no answer from the server")??;
+            timeout(TIMEOUT, connecting).await.context("no reply from the server")??;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
-            // Its end shows in the client.
+            // The client reports the end of the connection.
             let _ = connection.await;
         });
         Ok(Self { url: url.to_owned(), client, _driver: driver })
     }
 
-    /// The client, for what takes one.
+    /// Returns the client.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Makes it anew, if it has ended.
+    /// Reconnects if the session has ended.
     pub(crate) async fn reconnect(&mut self) -> Result<()> {
         if self.client.is_closed() {
             *self = Self::open(&self.url).await?;
@@ -44,19 +44,19 @@ impl Session {
         Ok(())
     }
 
-    /// Statements that return nothing.
+    /// Runs statements that return nothing.
     pub(crate) async fn execute(&self, sql: &str) -> Result<()> {
         let done = timeout(TIMEOUT, self.client.batch_execute(sql)).await;
-        done.context("no answer from the server")?.with_context(|| sql.to_owned())
+        done.context("no reply from the server")?.with_context(|| sql.to_owned())
     }
 
-    /// Rows.
+    /// Returns all rows.
     pub(crate) async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let rows = timeout(TIMEOUT, self.client.query(sql, params)).await;
-        rows.context("no answer from the server")?.with_context(|| sql.to_owned())
+        rows.context("no reply from the server")?.with_context(|| sql.to_owned())
     }
 
-    /// The first row's first column.
+    /// Returns the first column of the first row.
     pub(crate) async fn one<T: tokio_postgres::types::FromSqlOwned>(
         &self,
         sql: &str,

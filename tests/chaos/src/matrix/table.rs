@@ -1,4 +1,4 @@
-//! What the cells have shown: as a table, as JSON, as a part of a page.
+//! Formats the results of the cells: as a table, as JSON, as a section of a page.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use super::cell::Cell;
 
-/// Between these lines of a page the table stands.
+/// Markers around the table in a page.
 const BEGIN: &str = "<!-- the matrix -->";
 const END: &str = "<!-- the end of the matrix -->";
 
-/// What one cell has shown.
+/// Result of one cell.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CellResult {
     pub(crate) fault: String,
@@ -25,19 +25,19 @@ pub(crate) struct CellResult {
     pub(crate) duplicates: u32,
     pub(crate) stuck: u32,
     pub(crate) unknown: u32,
-    /// The longest of all tries, in seconds.
+    /// Maximum over all tries, in seconds.
     pub(crate) recovery_seconds: Option<f64>,
     pub(crate) promised: String,
-    /// Why it was not tried.
+    /// Reason why the cell was skipped.
     pub(crate) skipped: Option<String>,
-    /// Why it could not be tried to its end.
+    /// Error that ended the cell early.
     pub(crate) error: Option<String>,
     #[serde(skip)]
     cell: Cell,
 }
 
 impl CellResult {
-    /// Nothing so far.
+    /// Returns an empty result.
     pub(crate) fn new(cell: Cell) -> Self {
         Self {
             fault: cell.fault.to_string(),
@@ -56,17 +56,16 @@ impl CellResult {
         }
     }
 
-    /// It cannot be tried here.
+    /// Marks the cell as skipped.
     pub(crate) fn skipped(self, why: String) -> Self {
         Self { skipped: Some(why), ..self }
     }
 
-    /// Which cell.
     pub(crate) fn cell(&self) -> Cell {
         self.cell
     }
 
-    /// One more try, which took this long to recover; `None`: it was stuck.
+    /// Adds one try with its recovery time; `None` if it was stuck.
     pub(crate) fn record_try(&mut self, recovery: Option<Duration>) {
         self.tries += 1;
         match recovery {
@@ -78,7 +77,7 @@ impl CellResult {
         }
     }
 
-    /// Whether what is promised was found.
+    /// Returns whether the promise held.
     pub(crate) fn passed(&self) -> bool {
         self.error.is_none()
             && self.lost == 0
@@ -100,26 +99,26 @@ impl CellResult {
                 self.recovery_seconds.map_or(String::new(), |seconds| format!("{seconds:.1}")),
             ],
         };
-        let mut cell_text = self.promised.clone();
+        let mut output = self.promised.clone();
         if let Some(why) = &self.skipped {
-            cell_text = format!("skipped: {why}");
+            output = format!("skipped: {why}");
         } else if self.error.is_some() {
-            cell_text = "ERROR".to_owned();
+            output = "ERROR".to_owned();
         } else if !self.passed() {
-            cell_text = format!("{cell_text}: BROKEN");
+            output = format!("{output}: BROKEN");
         } else if self.unknown > 0 {
-            let _ = write!(cell_text, ": {} unknown", self.unknown);
+            let _ = write!(output, ": {} unknown", self.unknown);
         }
         let [fault, moment, mode] = head;
         let [tries, lost, duplicates, stuck, recovery] = counts;
-        [fault, moment, mode, tries, lost, duplicates, stuck, recovery, cell_text]
+        [fault, moment, mode, tries, lost, duplicates, stuck, recovery, output]
     }
 }
 
 const HEAD: [&str; 9] =
     ["fault", "moment", "mode", "tries", "lost", "duplicates", "stuck", "recovery, s", "promised"];
 
-/// As a table of Markdown, which is one for people too.
+/// Formats a Markdown table, padded to be readable as plain text.
 pub(crate) fn table(shown: &[CellResult]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(shown.iter().map(CellResult::row));
@@ -128,7 +127,7 @@ pub(crate) fn table(shown: &[CellResult]) -> String {
     let mut text = String::new();
     for (n, row) in rows.iter().enumerate() {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Numbers stand at the right.
+            // Numbers are right-aligned.
             let padded = if (3..8).contains(&column) {
                 format!("| {cell:>width$} ")
             } else {
@@ -148,7 +147,7 @@ pub(crate) fn table(shown: &[CellResult]) -> String {
     text
 }
 
-/// One line about all of them.
+/// Summarizes all cells in one line.
 pub(crate) fn sum(shown: &[CellResult]) -> String {
     let tried: Vec<&CellResult> = shown.iter().filter(|shown| shown.skipped.is_none()).collect();
     let total = |count: fn(&CellResult) -> u32| tried.iter().map(|shown| count(shown)).sum::<u32>();
@@ -156,8 +155,8 @@ pub(crate) fn sum(shown: &[CellResult]) -> String {
     let promised_once = |shown: &&&CellResult| !shown.cell.may_duplicate();
     let duplicates: u32 = tried.iter().filter(promised_once).map(|shown| shown.duplicates).sum();
     format!(
-        "{} cells, {} tries: {} lost, {duplicates} duplicated where once is promised, {} stuck; \
-         {broken} cells broken, {} skipped",
+        "{} cells, {} tries: {} lost, {duplicates} duplicates despite an exactly-once promise, \
+         {} stuck; {broken} cells broken, {} skipped",
         tried.len(),
         total(|shown| shown.tries),
         total(|shown| shown.lost),
@@ -166,7 +165,7 @@ pub(crate) fn sum(shown: &[CellResult]) -> String {
     )
 }
 
-/// Puts the table into a page, in the place of the one that is there.
+/// Replaces the table in a page.
 pub(crate) fn write(page: &Path, shown: &[CellResult]) -> Result<()> {
     let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
     let replaced = replace(&text, &format!("{}\n{}", table(shown), sum(shown)))
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_breaks_what_is_promised_once_only() {
+    fn a_duplicate_breaks_only_an_exactly_once_promise() {
         for (mode, holds) in
             [(Mode::Transaction, false), (Mode::AtLeastOnce, true), (Mode::AtMostOnce, false)]
         {
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_takes_the_place_of_the_old_one() {
+    fn the_table_replaces_the_old_one() {
         let page = format!("head\n{BEGIN}\nold\n{END}\nfoot\n");
         let replaced = replace(&page, "| new |").unwrap();
         assert_eq!(replaced, format!("head\n{BEGIN}\n\n| new |\n\n{END}\nfoot\n"));

@@ -1,5 +1,5 @@
-//! What cells stand on: a cluster, and around it what their faults need. Used by one cell after the
-//! other, each in a database of its own.
+//! The environment of cells: a cluster with the resources that the faults need. Cells use it one
+//! after another, each with its own database.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -22,17 +22,17 @@ use super::network::Network;
 use super::scratch::Scratch;
 use super::session::Session;
 
-/// Workers of a cell: the one that the fault meets, and the other one.
+/// Workers of a cell: the one that the fault hits, and the other one.
 pub(crate) const WORKER_SLOTS: usize = 2;
 
 const DATA_MEGABYTES: u32 = 96;
 const WAL_MEGABYTES: u32 = 128;
 
-/// The logins of the fleet: its control sessions' and its tasks'.
+/// Logins of the fleet: for control sessions and for tasks.
 pub(crate) const FLEET: &str = "fleet";
 pub(crate) const TASKS: &str = "etl";
 
-/// Fields in the order in which they are dropped: a server before its disk.
+/// Fields are in drop order: a server before its disk.
 pub(crate) struct TestBed {
     pub(crate) cluster: Cluster,
     pub(crate) networks: Vec<Network>,
@@ -78,7 +78,7 @@ impl TestBed {
         Ok(test_bed)
     }
 
-    /// A standby of the cluster, which every commit waits for from now on.
+    /// Starts a standby of the cluster; every commit waits for it from now on.
     pub(crate) async fn start_standby(&self) -> Result<Cluster> {
         let standby = block_in_place(|| self.cluster.standby())?;
         let session = Session::open(&self.cluster.url("postgres")).await?;
@@ -95,18 +95,18 @@ impl TestBed {
             if session.one::<i64>(sql, &[]).await? == Some(1) {
                 return Ok(standby);
             }
-            ensure!(begun.elapsed() < Duration::from_secs(30), "the standby does not follow");
+            ensure!(begun.elapsed() < Duration::from_secs(30), "the standby does not catch up");
             sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Options of CREATE DATABASE.
+    /// Returns options for CREATE DATABASE.
     pub(crate) fn place(&self) -> &'static str {
         if self.kind == Setup::DataDisk { "TABLESPACE small" } else { "" }
     }
 
-    /// Where a worker finds a database under one of the fleet's logins. Holds the password: never
-    /// for a command line.
+    /// Returns the connection string of a worker for a database and a login of the fleet. Contains
+    /// the password: never put it on a command line.
     pub(crate) fn url(&self, worker_slot: usize, login: &str, database: &str) -> String {
         let host = self.networks.get(worker_slot).map(|network| network.server().to_string());
         let host = host.as_deref().unwrap_or("127.0.0.1");
@@ -134,11 +134,11 @@ impl TestBed {
     }
 }
 
-/// `mv`, for it keeps owners and crosses file systems.
+/// Uses `mv`, which keeps owners and crosses file systems.
 fn move_log(data: &Path, disk: &Path) -> Result<()> {
     let (from, to) = (data.join("pg_wal"), disk.join("pg_wal"));
     super::scratch::run("mv", &[&from.to_string_lossy(), &to.to_string_lossy()])?;
-    symlink(to, from).context("cannot move the log")
+    symlink(to, from).context("cannot move the WAL")
 }
 
 fn options(binaries: Binaries, kind: Setup, networks: &[Network]) -> Options {
@@ -155,7 +155,7 @@ fn options(binaries: Binaries, kind: Setup, networks: &[Network]) -> Options {
     options
 }
 
-/// Why cells of this kind cannot be tried here; `None`: they can.
+/// Returns why cells with this setup cannot run here; `None` if they can.
 pub(crate) fn missing(kind: Setup, binaries: &Binaries, scratch: &Scratch) -> Option<String> {
     let root = rustix::process::geteuid().is_root();
     let tried = match kind {
@@ -171,7 +171,7 @@ pub(crate) fn missing(kind: Setup, binaries: &Binaries, scratch: &Scratch) -> Op
     tried.err().map(|error| format!("{error:#}"))
 }
 
-/// The same for a bound on memory.
+/// Returns why memory limits are not available; `None` if they are.
 pub(crate) fn missing_memory() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("needs root".to_owned());
@@ -179,12 +179,12 @@ pub(crate) fn missing_memory() -> Option<String> {
     Memory::new().err().map(|error| format!("{error:#}"))
 }
 
-/// The same for false clocks.
+/// Returns why false clocks are not available; `None` if they are.
 pub(crate) fn missing_clock() -> Option<String> {
     false_clock().is_none().then(|| "needs libfaketime (package libfaketime)".to_owned())
 }
 
-/// A library that shows a process another time than it is.
+/// Returns a library that gives a process a wrong clock.
 pub(crate) fn false_clock() -> Option<String> {
     let folders = fs::read_dir("/usr/lib").ok()?.flatten();
     folders

@@ -1,13 +1,13 @@
-//! The tasks of a cell: what they do, what they have to become, and what became of them, counted by
-//! what they left and not by what a worker says.
+//! The tasks of a cell: their statements, their permitted outcomes, and their actual outcomes,
+//! counted from the effects and not from worker reports.
 
 use anyhow::{Context, Result};
 
 use super::cell::{Cell, Fault, Mode, Moment};
 use super::session::Session;
 
-/// Effects, and what holds a task where it is: the suite has the advisory lock of a task's number
-/// while the task is to be held. Those that are fought over have two keys.
+/// Tables of the effects, and gates: a task waits on the advisory lock of its number while the
+/// suite holds that lock. Contended locks have two keys.
 pub(crate) const TABLES: &str = "/* chaos.tables */
 CREATE TABLE public.effect (test_task bigint NOT NULL, hold boolean NOT NULL DEFAULT false, padding text);
 CREATE TABLE public.counter (n bigint NOT NULL);
@@ -33,11 +33,11 @@ const FIRST: &str = "current_setting('mill.attempt') = '1'";
 pub(crate) struct TestTask {
     pub(crate) number: i64,
     cell: Cell,
-    /// A quick one beside those that the fault is about.
+    /// A quick task in addition to those that the fault targets.
     bystander: bool,
 }
 
-/// What became of tasks.
+/// Outcomes of tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) lost: u32,
@@ -55,13 +55,13 @@ impl TestTask {
         Self { number, cell, bystander: true }
     }
 
-    /// By which the product's tables name it.
+    /// Name of the task in pgmill's tables.
     pub(crate) fn name(&self) -> String {
         format!("test_task {}", self.number)
     }
 
-    /// What submits it; `later`: due some seconds from now, so that it is live while a client tries
-    /// again.
+    /// Returns the enqueue statement; with `later`, the task is due some seconds from now, so that
+    /// it is still live while a client retries.
     pub(crate) fn enqueue(&self, later: bool) -> String {
         let Self { number, cell, .. } = self;
         let statement = self.statement().replace('\'', "''");
@@ -70,7 +70,7 @@ impl TestTask {
             Mode::AtLeastOnce => ", mode => 'autocommit'",
             Mode::AtMostOnce => ", mode => 'autocommit', at_most_once => true",
         };
-        // One: a fault that uses up an attempt shows.
+        // One attempt: a fault that uses up an attempt becomes visible.
         let most = match cell.fault {
             Fault::DataDiskFull => 100,
             Fault::NeverEnds | Fault::BackendStoppedPastTimeout if !self.bystander => 3,
@@ -106,7 +106,7 @@ impl TestTask {
                 format!("{effect}; SELECT repeat('x', CASE WHEN {FIRST} THEN 200000000 ELSE 1 END)")
             }
             (Fault::Deadlock, _) => {
-                // An odd one and an even one take the same two locks crosswise.
+                // An odd and an even task take the same two locks in opposite order.
                 let lock = |which| format!("SELECT pg_advisory_xact_lock(0, {which})");
                 format!("{effect}; {}; {gate}; {}", lock(1 + n % 2), lock(2 - n % 2))
             }
@@ -127,20 +127,20 @@ impl TestTask {
         }
     }
 
-    /// Whether it must not have an effect.
+    /// Returns whether the task must be refused without an effect.
     fn refused(&self) -> bool {
         matches!(self.cell.fault, Fault::OwnCommit | Fault::OwnCommitInBlock) && !self.bystander
     }
 }
 
-/// What each task left: effects, ends, how it ended, whether it is live.
+/// State of each task: number of effects, number of ends, outcome, whether it is live.
 const LEFT: &str = "/* chaos.left */
 SELECT (SELECT count(*) FROM public.effect e WHERE e.test_task = n),
     ARRAY(SELECT a.outcome::text FROM mill.attempts a WHERE a.final AND a.name = 'test_task ' || n),
     (SELECT count(*) FROM mill.tasks t WHERE t.name = 'test_task ' || n)
 FROM unnest($1::int8[]) WITH ORDINALITY AS s (n, o) ORDER BY o";
 
-/// Counts what became of the tasks; those that are stuck are not lost.
+/// Counts the outcomes of the tasks; stuck tasks are not lost.
 pub(crate) async fn count(session: &Session, test_tasks: &[TestTask]) -> Result<Counts> {
     let numbers: Vec<i64> = test_tasks.iter().map(|test_task| test_task.number).collect();
     let rows = session.rows(LEFT, &[&numbers]).await.context("cannot count")?;
@@ -163,7 +163,7 @@ pub(crate) async fn count(session: &Session, test_tasks: &[TestTask]) -> Result<
     Ok(counts)
 }
 
-/// Attempts that did not succeed: the fault has met so many.
+/// Returns the number of unsuccessful attempts, which is the number of attempts that the fault hit.
 pub(crate) async fn interrupted(session: &Session) -> Result<i64> {
     let sql = "/* chaos.interrupted */
         SELECT count(*) FROM mill.attempts a WHERE a.outcome <> 'succeeded'";

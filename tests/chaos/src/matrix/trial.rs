@@ -1,5 +1,5 @@
-//! One try of a cell: a task is brought to the moment, the fault comes and goes, and the fleet has to
-//! bring the task to its end.
+//! One trial of a cell: brings a task to the moment, injects and heals the fault, and waits until
+//! the fleet has finished the task.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use super::session::Session;
 use super::test_task::TestTask;
 use super::worker_slot::WorkerSlot;
 
-/// How long a task may take to get where it is to be hit.
+/// Time limit for a task to reach the moment.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Quick tasks that have to get through while the fault lasts, where it is to be borne.
+/// Number of quick tasks that must succeed during a fault that the fleet tolerates.
 const BYSTANDERS: usize = 20;
 
-/// Longer than the orphan timeout, and than keepalives take to find a cut.
+/// Longer than the orphan timeout and the keepalive time that detects a cut.
 const DETECTION_TIME: Duration = Duration::from_secs(8);
 
-/// From the fault, or from where it gave the database back, to the end of the tasks; `None`: they
-/// were stuck.
+/// Runs a trial. Returns the time from the fault, or from the end of a database outage, to the end
+/// of the tasks; `None` if they were stuck.
 pub(crate) async fn run(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     environment.prepare().await?;
     environment.ready().await?;
@@ -35,7 +35,7 @@ pub(crate) async fn run(environment: &mut Environment<'_>) -> Result<Option<Dura
     }
 }
 
-/// The fault meets a task that somebody has.
+/// The fault hits a claimed task.
 async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     let fault = environment.cell.fault;
     let mut test_tasks = vec![environment.test_task()];
@@ -60,7 +60,7 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
             Fault::DataDiskFull | Fault::TasksLocked | Fault::StandbyMissing | Fault::Serialization
         )
         || fault.is_caused_by_task();
-    // A dead worker's message does not arrive any more.
+    // A message of a dead worker no longer arrives.
     let passes = matches!(fault, Fault::WorkerStopped | Fault::Drain | Fault::Latency);
     if early {
         release(environment, passes).await;
@@ -88,7 +88,7 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
     finished(environment, &test_tasks, from, ended_under_it).await
 }
 
-/// The fault meets a fleet without work.
+/// The fault hits an idle fleet.
 async fn while_idle(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     let fault = environment.cell.fault;
     let begun = Instant::now();
@@ -119,7 +119,7 @@ async fn while_idle(environment: &mut Environment<'_>) -> Result<Option<Duration
     finished(environment, &test_tasks, from, ended_under_it).await
 }
 
-/// The fault meets the client that submits.
+/// The fault hits the client that enqueues.
 async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     let fault = environment.cell.fault;
     let test_task = environment.test_task();
@@ -144,7 +144,7 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
         let injection = match injection {
             Some(injection) => injection,
             None => {
-                timeout(TIMEOUT, proxy.fired()).await.context("nothing was submitted")?;
+                timeout(TIMEOUT, proxy.fired()).await.context("no enqueue was sent")?;
                 inject(environment, Victim::default()).await?
             }
         };
@@ -164,15 +164,15 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
     Ok(ended.map(|_| answered.saturating_duration_since(healed)))
 }
 
-/// As a client does that wants its task submitted once: with a key, until there is an answer.
+/// Enqueues like a client that wants the task exactly once: with a key, until it has a reply.
 async fn submit(url: &str, test_task: TestTask) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let reply = match Session::open(url).await {
+        let reported = match Session::open(url).await {
             Ok(session) => session.execute(&test_task.enqueue(true)).await,
             Err(error) => Err(error),
         };
-        match reply {
+        match reported {
             Ok(()) => return Ok(()),
             Err(error) if begun.elapsed() > TIMEOUT => return Err(error),
             Err(_) => sleep(Duration::from_millis(50)).await,
@@ -180,7 +180,7 @@ async fn submit(url: &str, test_task: TestTask) -> Result<()> {
     }
 }
 
-/// Sets the traps that hold a task, or cut its session, at a message.
+/// Arms the traps that hold a task, or cut its session, at a message.
 fn arm(environment: &Environment<'_>) {
     let transaction = environment.cell.mode == Mode::Transaction;
     let act = |otherwise| match environment.cell.fault {
@@ -207,7 +207,7 @@ fn arm(environment: &Environment<'_>) {
     }
 }
 
-/// Once the tasks are where they are to be hit: who has the first.
+/// Returns once the tasks have reached the moment: the worker and backend of the first task.
 async fn until_there(environment: &mut Environment<'_>, test_tasks: &[TestTask]) -> Result<Victim> {
     let (fault, moment, mode) =
         (environment.cell.fault, environment.cell.moment, environment.cell.mode);
@@ -222,21 +222,23 @@ async fn until_there(environment: &mut Environment<'_>, test_tasks: &[TestTask])
         }
         Moment::Heartbeat => {
             let victim = environment.until_held(test_tasks).await?;
-            let proxies =
-                environment.worker_slots[victim.worker_slot].proxies.as_ref().context("no way")?;
+            let proxies = environment.worker_slots[victim.worker_slot]
+                .proxies
+                .as_ref()
+                .context("no proxies")?;
             let act = if let Fault::Message(cut) = fault {
                 FaultAction::Cut(cut)
             } else {
                 FaultAction::Hold
             };
             proxies.control.arm(MessageMatch::Text("queue.heartbeat".to_owned()), act);
-            timeout(TIMEOUT, proxies.control.fired()).await.context("no beat")?;
+            timeout(TIMEOUT, proxies.control.fired()).await.context("no heartbeat")?;
             return Ok(victim);
         }
         _ => {}
     }
     let worker_slot =
-        timeout(TIMEOUT, triggered_slot(environment)).await.context("no trap has closed")??;
+        timeout(TIMEOUT, triggered_slot(environment)).await.context("no trap was triggered")??;
     for (n, proxies) in
         environment.worker_slots.iter().map(|worker_slot| worker_slot.proxies.as_ref()).enumerate()
     {
@@ -246,32 +248,34 @@ async fn until_there(environment: &mut Environment<'_>, test_tasks: &[TestTask])
         }
     }
     if moment == Moment::CommitSent && !message {
-        // Its answer is held: it is carried out.
+        // Its reply is held; the server executes the message.
         let ended = environment.until_ended(test_tasks, Instant::now() + TIMEOUT).await;
-        ensure!(ended.is_some(), "a commit that was sent is not carried out");
+        ensure!(ended.is_some(), "a sent commit was not executed");
     }
     Ok(Victim { worker_slot, backend: environment.backend(test_tasks[0]).await? })
 }
 
-/// The worker_slot whose trap has closed.
+/// Returns the worker slot whose trap was triggered.
 async fn triggered_slot(environment: &Environment<'_>) -> Result<usize> {
     async fn closed(worker_slot: &WorkerSlot) -> Result<()> {
-        let proxies = worker_slot.proxies.as_ref().context("no way")?;
+        let proxies = worker_slot.proxies.as_ref().context("no proxies")?;
         tokio::select! {
             () = proxies.tasks.fired() => {}
             () = proxies.control.fired() => {}
         }
         Ok(())
     }
-    let [one, other] = &environment.worker_slots[..] else { anyhow::bail!("not two worker_slots") };
+    let [one, other] = &environment.worker_slots[..] else {
+        anyhow::bail!("expected two worker slots")
+    };
     tokio::select! {
         closed = closed(one) => closed.map(|()| 0),
         closed = closed(other) => closed.map(|()| 1),
     }
 }
 
-/// Lets the fault last: for its time, or until it has been got around. When the tasks had ended, if
-/// they have.
+/// Waits for the duration of the fault, or until the fleet has worked around it. Returns when the
+/// tasks had finished, if they have.
 async fn last(
     environment: &mut Environment<'_>,
     test_tasks: &[TestTask],
@@ -280,13 +284,13 @@ async fn last(
     let fault = environment.cell.fault;
     let while_idle = environment.cell.moment == Moment::Idle;
     let most = match fault.duration(environment.short) {
-        // Somebody else runs the task at once; this long, so that all notice.
+        // Another worker runs the task at once; wait long enough for all detection.
         _ if while_idle && fault.other_worker_can_take_over() => DETECTION_TIME,
         most => most,
     };
     let ended = match test_tasks {
         [] => None,
-        // It answers nobody.
+        // A frozen server does not reply.
         _ if fault == Fault::ServerFrozen => None,
         _ => environment.until_ended(test_tasks, begun + most).await,
     };
@@ -299,7 +303,7 @@ async fn last(
     ended
 }
 
-/// Nothing holds the tasks any more.
+/// Releases everything that holds the tasks.
 async fn release(environment: &mut Environment<'_>, passes: bool) {
     for proxies in
         environment.worker_slots.iter().filter_map(|worker_slot| worker_slot.proxies.as_ref())
@@ -309,23 +313,23 @@ async fn release(environment: &mut Environment<'_>, passes: bool) {
             way.disarm();
         }
     }
-    // If the server was away, so are the locks.
+    // After a server outage the locks are gone too.
     let unlock = "/* chaos.release */ SELECT pg_advisory_unlock_all()";
     let _ = environment.holder.execute(unlock).await;
 }
 
-/// A worker that was told to end has done so, and well.
+/// Checks that a worker asked to stop has ended successfully.
 async fn gone(environment: &mut Environment<'_>, victim: Victim) -> Result<()> {
     if matches!(environment.cell.fault, Fault::Drain | Fault::ShutdownTimeout) {
         let worker_slot = &mut environment.worker_slots[victim.worker_slot];
         let tail = worker_slot.tail();
         let status = worker_slot.until_ended().await?;
-        ensure!(status.success(), "a worker that was told to end ended with {status}{tail}");
+        ensure!(status.success(), "a worker asked to stop ended with {status}{tail}");
     }
     Ok(())
 }
 
-/// Waits for the ends of the tasks, and of a quick one that comes now.
+/// Waits until the tasks and a newly enqueued quick task have finished.
 async fn finished(
     environment: &mut Environment<'_>,
     test_tasks: &[TestTask],

@@ -1,5 +1,5 @@
-//! A worker's place in a cell: its way to the server, its clock, its memory, and the process that
-//! sits there now.
+//! The slot of a worker in a cell: its connection to the server, its clock, its memory limit, and
+//! its current process.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -17,18 +17,18 @@ use super::memory::Memory;
 use super::scratch::signal;
 use super::test_bed::{FLEET, TASKS, TestBed, false_clock};
 
-/// Readers of each worker.
+/// Readers per worker.
 pub(crate) const READERS: i64 = 2;
 
-/// How long a worker may take to end after SIGTERM; its grace is over long before.
+/// Time limit for a worker to end after SIGTERM; its shutdown timeout expires long before.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// Fields in the order in which they are dropped: the process before what it is in.
+/// Fields are in drop order: the process before its environment.
 pub(crate) struct WorkerSlot {
     process: Option<Process>,
-    /// Between the worker and the server: on the way of its tasks, and of all else.
+    /// Proxies between the worker and the server: one for tasks, one for everything else.
     pub(crate) proxies: Option<Proxies>,
     clock: Option<PathBuf>,
     memory: Option<Memory>,
@@ -42,14 +42,14 @@ pub(crate) struct Proxies {
     pub(crate) control: Proxy,
 }
 
-/// One process; killed when dropped.
+/// One process, killed on drop.
 struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl WorkerSlot {
-    /// An empty one, with what the cell's fault needs.
+    /// Creates an empty slot with the resources that the cell's fault needs.
     pub(crate) async fn new(
         test_bed: &TestBed,
         cell: Cell,
@@ -90,10 +90,10 @@ impl WorkerSlot {
         Ok(worker_slot)
     }
 
-    /// Starts a worker here if there is none. One that has ended though nobody told it to is an error.
+    /// Starts a worker if the slot is empty. Returns an error if a worker has ended unexpectedly.
     pub(crate) fn fill(&mut self, test_bed: &TestBed) -> Result<()> {
         if self.process.is_some() {
-            ensure!(self.ended()?.is_none(), "a worker has ended by itself{}", self.tail());
+            ensure!(self.ended()?.is_none(), "a worker ended unexpectedly{}", self.tail());
             return Ok(());
         }
         let program = cluster::sibling_program("worker")?;
@@ -153,7 +153,7 @@ impl WorkerSlot {
         Ok(())
     }
 
-    /// The process that sits here.
+    /// Returns the pid of the current process.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.child.id())
     }
@@ -161,16 +161,16 @@ impl WorkerSlot {
     pub(crate) fn signal(&self, what: Signal) -> Result<()> {
         match self.pid() {
             Some(pid) => signal(pid, what),
-            None => bail!("no worker to signal"),
+            None => bail!("there is no worker to signal"),
         }
     }
 
-    /// SIGKILL, and gone: the next [`fill`](Self::fill) starts another one.
+    /// Sends SIGKILL and waits; the next [`fill`](Self::fill) starts a new worker.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Once the process has ended: how. The worker_slot is empty then.
+    /// Waits for the process to end and returns its exit status. The slot is empty afterwards.
     pub(crate) async fn until_ended(&mut self) -> Result<ExitStatus> {
         let begun = Instant::now();
         loop {
@@ -178,27 +178,27 @@ impl WorkerSlot {
                 self.process = None;
                 return Ok(status);
             }
-            ensure!(begun.elapsed() < TIMEOUT, "a worker does not end{}", self.tail());
+            ensure!(begun.elapsed() < TIMEOUT, "a worker has not ended{}", self.tail());
             sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Shows the worker a clock that is so many seconds off.
+    /// Sets the worker's clock off by this many seconds.
     pub(crate) fn set_clock(&self, off: i64) -> Result<()> {
         let Some(clock) = &self.clock else { return Ok(()) };
-        // Renamed: never read while half of it is there.
+        // Renamed atomically: a partial file is never read.
         let new = clock.with_extension("new");
         fs::write(&new, format!("{off:+}\n"))?;
-        fs::rename(new, clock).context("cannot set a clock")
+        fs::rename(new, clock).context("cannot set the clock")
     }
 
-    /// When the worker says it is: the time on the last line of its log.
+    /// Returns the worker's own time: that of the last line of its log.
     pub(crate) fn clock_reading(&self) -> Option<String> {
         let log = fs::read_to_string(&self.process.as_ref()?.log).ok()?;
         Some(log.lines().last()?.split_whitespace().next()?.to_owned())
     }
 
-    /// The last lines of its log, for an error message.
+    /// Returns the last lines of the log, for an error message.
     pub(crate) fn tail(&self) -> String {
         let Some(process) = &self.process else { return String::new() };
         let text = fs::read_to_string(&process.log).unwrap_or_default();
@@ -217,7 +217,7 @@ impl WorkerSlot {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // Errors mean that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

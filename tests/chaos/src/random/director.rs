@@ -1,4 +1,4 @@
-//! Carries a plan out: step after step, load and fleet at work all the while.
+//! Executes a plan step by step while load and fleet are running.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,14 +15,14 @@ use super::progress::Progress;
 use super::report::{Counts, Report, counted};
 use super::servers::Servers;
 
-/// More tasks than this do not wait: the load would be over before the faults are.
+/// Maximum backlog before the plan waits: otherwise the load would be over before the faults are.
 const BACKLOG: i64 = 2500;
-/// Nothing may hold the plan up for longer.
+/// Maximum time that the plan waits for the backlog.
 const MAX_BACKLOG_WAIT: Duration = Duration::from_secs(5);
-/// From the last fault on, until nothing is live any more.
+/// Time limit from the last fault until no task is live.
 const DRAIN: Duration = Duration::from_secs(180);
-/// On top of the orphan timeout, until the tasks of the dead are back: after an outage nobody is taken
-/// for dead for ten seconds, and the machine is crowded.
+/// Time in addition to the orphan timeout until the tasks of dead workers are reclaimed: after an
+/// outage no worker is considered dead for ten seconds, and the machine is under load.
 const BOUND: Duration = Duration::from_secs(20);
 
 const WAITING: &str =
@@ -31,13 +31,13 @@ const WAITING: &str =
 const LIVE: &str = "/* chaos.live */
 SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs r WHERE r.state = 'running')";
 
-/// Anybody's: readers, control sessions, the load, the operator, who ends the own last.
+/// Terminates random sessions: readers, control sessions, load, and last the operator's own.
 const END_SESSIONS: &str = "/* chaos.end_sessions */
 SELECT count(pg_terminate_backend(s.pid)) FROM (SELECT a.pid FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
     ORDER BY random() LIMIT ";
 
-/// Everything that takes part.
+/// All participants.
 pub(crate) struct Director<'a> {
     servers: &'a mut Servers,
     fleet: Fleet,
@@ -63,10 +63,10 @@ impl<'a> Director<'a> {
         Ok(Self { servers, fleet, load, operator, counts, progress, begun: Instant::now(), limit })
     }
 
-    /// The whole plan, and what the checker finds.
+    /// Executes the whole plan and returns the checker's report.
     ///
     /// # Errors
-    /// A server that does not come back, a worker that ends by itself.
+    /// Returns an error if a server does not recover, or a worker ends unexpectedly.
     pub(crate) async fn run_plan(mut self, plan: Plan) -> Result<Report> {
         let (seed, all) = (plan.seed, plan.steps.len());
         for (n, step) in plan.steps.into_iter().enumerate() {
@@ -134,7 +134,8 @@ impl<'a> Director<'a> {
         Ok(())
     }
 
-    /// Waits while enough is there to do, but not for ever: somebody may have paused all of it.
+    /// Waits while the backlog is large enough, for a limited time: an operator action may have
+    /// paused all queues.
     async fn backlog(&mut self) -> Result<()> {
         let begun = Instant::now();
         while self.operator.session.number(WAITING).await? > BACKLOG {
@@ -147,9 +148,9 @@ impl<'a> Director<'a> {
         Ok(())
     }
 
-    /// Heals everything, lets the fleet finish, and asks the checker.
+    /// Heals everything, lets the fleet finish, and runs the checker.
     async fn end(&mut self) -> Result<Vec<Finding>> {
-        self.progress.phase("everything is healed, the fleet finishes");
+        self.progress.phase("all faults are healed; the fleet finishes its tasks");
         self.fleet.resume()?;
         self.operator.resume_all().await?;
         let mut ops = self.load.end().await?;
@@ -172,7 +173,7 @@ impl<'a> Director<'a> {
         check(client, &expect).await
     }
 
-    /// Until nothing is live, or no longer has a right to be: then the checker says so.
+    /// Waits until no task is live, or the time limit expires; the checker then reports the rest.
     async fn drain(&mut self) -> Result<()> {
         let begun = Instant::now();
         while self.operator.session.number(LIVE).await? > 0 && begun.elapsed() < DRAIN {

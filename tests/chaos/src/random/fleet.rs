@@ -1,7 +1,7 @@
-//! The workers: real processes of the program `worker`, which was built beside this one.
+//! Runs the workers: real processes of the program `worker`, built together with this one.
 //!
-//! Each is in a process group of its own, so that Ctrl-C reaches this program only. Dropping the fleet
-//! kills what still runs.
+//! Each worker has its own process group, so that Ctrl-C reaches only this program. Dropping the
+//! fleet kills the running workers.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// As short as a worker takes them: faults come every second.
+/// The minimum that a worker accepts: faults occur every second.
 pub(crate) const ORPHAN_TIMEOUT: Duration = Duration::from_secs(3);
 const FLAGS: &[&str] = &[
     "--heartbeat-interval",
@@ -27,10 +27,10 @@ const FLAGS: &[&str] = &[
     "8",
 ];
 
-/// How long a worker may take to end after SIGTERM: the grace, and what cancels take.
+/// Time limit for a worker to end after SIGTERM: the shutdown timeout plus cancellation.
 const TIMEOUT: Duration = Duration::from_secs(45);
 
-/// If this program itself is killed, nobody stops the workers: they end by themselves.
+/// Ends orphaned workers if this program itself is killed.
 const IDLE: &str = "--exit-when-idle=3m";
 
 /// Running workers.
@@ -39,7 +39,7 @@ pub(crate) struct Fleet {
     directory: PathBuf,
     url: String,
     workers: Vec<Worker>,
-    /// Told to end, and still at it.
+    /// Workers asked to stop that are still running.
     leaving: Vec<(Instant, Worker)>,
     started: usize,
 }
@@ -48,12 +48,12 @@ pub(crate) struct Fleet {
 struct Worker {
     child: Child,
     log: PathBuf,
-    /// Stopped until then.
+    /// End of a SIGSTOP.
     stopped_until: Option<Instant>,
 }
 
 impl Fleet {
-    /// Starts so many.
+    /// Starts `count` workers.
     pub(crate) fn start(url: &str, directory: PathBuf, count: usize) -> Result<Self> {
         let program = cluster::sibling_program("worker")?;
         let (workers, leaving) = (Vec::new(), Vec::new());
@@ -85,7 +85,7 @@ impl Fleet {
         Ok(Worker { child, log, stopped_until: None })
     }
 
-    /// SIGKILL for one, and a new one in its place.
+    /// Sends SIGKILL to one worker and starts a replacement.
     pub(crate) async fn kill(&mut self, draw: u32) -> Result<()> {
         let n = self.chosen(draw);
         self.workers[n].child.kill().await.context("could not kill a worker")?;
@@ -93,7 +93,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// SIGSTOP for one, and SIGCONT later: see [`supervise`](Self::supervise).
+    /// Sends SIGSTOP to one worker; [`supervise`](Self::supervise) sends SIGCONT later.
     pub(crate) fn stop(&mut self, draw: u32, time: Duration) -> Result<()> {
         let n = self.chosen(draw);
         let worker = &mut self.workers[n];
@@ -102,7 +102,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// SIGTERM for one, and a new one in its place at once, as in a deploy.
+    /// Sends SIGTERM to one worker and starts a replacement at once, as in a deploy.
     pub(crate) fn replace(&mut self, draw: u32) -> Result<()> {
         let n = self.chosen(draw);
         self.workers[n].resume()?;
@@ -112,10 +112,11 @@ impl Fleet {
         Ok(())
     }
 
-    /// Lets those go on whose time is over, and starts those again who found no server to begin with.
+    /// Resumes workers whose stop has expired, and restarts those that found no server at their
+    /// start.
     ///
     /// # Errors
-    /// A worker has ended that nobody told to, or has not ended that somebody did.
+    /// Returns an error if a worker has ended unexpectedly, or has not ended after SIGTERM.
     pub(crate) fn supervise(&mut self) -> Result<()> {
         for n in 0..self.workers.len() {
             let worker = &mut self.workers[n];
@@ -127,7 +128,7 @@ impl Fleet {
                 Some(status) if status.code() == Some(i32::from(exit::UNREACHABLE)) => {
                     self.workers[n] = self.spawn()?;
                 }
-                Some(status) => bail!("a worker ended by itself ({status}){}", worker.tail()),
+                Some(status) => bail!("a worker ended unexpectedly ({status}){}", worker.tail()),
             }
         }
         let mut late = None;
@@ -144,7 +145,7 @@ impl Fleet {
             _ => {
                 if since.elapsed() > TIMEOUT {
                     late = Some(format!(
-                        "a worker still runs {TIMEOUT:?} after SIGTERM{}",
+                        "a worker is still running {TIMEOUT:?} after SIGTERM{}",
                         worker.tail()
                     ));
                 }
@@ -154,12 +155,12 @@ impl Fleet {
         late.map_or(Ok(()), |late| bail!(late))
     }
 
-    /// Lets all go on that are stopped.
+    /// Resumes all stopped workers.
     pub(crate) fn resume(&mut self) -> Result<()> {
         self.workers.iter_mut().try_for_each(Worker::resume)
     }
 
-    /// SIGTERM for all, and their ends.
+    /// Sends SIGTERM to all workers and waits until they have ended.
     pub(crate) async fn end(&mut self) -> Result<()> {
         for worker in &self.workers {
             worker.signal(Signal::TERM)?;
@@ -167,7 +168,7 @@ impl Fleet {
         let leaving = self.leaving.drain(..).map(|(_, worker)| worker);
         for mut worker in self.workers.drain(..).chain(leaving) {
             let Ok(status) = timeout(TIMEOUT, worker.child.wait()).await else {
-                bail!("a worker still runs {TIMEOUT:?} after SIGTERM{}", worker.tail());
+                bail!("a worker is still running {TIMEOUT:?} after SIGTERM{}", worker.tail());
             };
             let status = status?;
             ensure!(
@@ -179,7 +180,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// How many were ever started.
+    /// Returns the number of workers ever started.
     pub(crate) fn started(&self) -> usize {
         self.started
     }
@@ -191,7 +192,7 @@ impl Fleet {
 
 impl Worker {
     fn signal(&self, signal: Signal) -> Result<()> {
-        // One that has ended is found by `supervise`, which says how.
+        // `supervise` finds a worker that has ended and reports its status.
         if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
             kill_process(pid, signal).context("could not signal a worker")?;
         }

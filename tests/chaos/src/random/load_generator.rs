@@ -1,5 +1,5 @@
-//! Those who ask for tasks and runs, and remember what they were answered: in memory, where no crash
-//! of the server reaches it.
+//! Enqueues tasks and starts runs, and records the replies in memory, where no server crash can
+//! lose them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,14 +12,14 @@ use tokio_postgres::Row;
 use super::session::{Reply, Session};
 use super::work_item::{Kind, WorkItem};
 
-/// Sessions that ask at the same time.
+/// Number of concurrent sessions.
 const SESSIONS: usize = 8;
-/// Items that wait for one of them.
+/// Maximum number of items that wait for one session.
 const WAITING: usize = 100;
-/// Of those that were answered last, operators choose.
+/// Operators choose among this many of the last acknowledged ids.
 const REMEMBERED: usize = 2000;
 
-/// Ids that were answered.
+/// Acknowledged ids.
 #[derive(Default)]
 pub(crate) struct KnownIds {
     tasks: Mutex<Vec<i64>>,
@@ -27,12 +27,12 @@ pub(crate) struct KnownIds {
 }
 
 impl KnownIds {
-    /// One of the last tasks.
+    /// Returns one of the last tasks.
     pub(crate) fn task(&self, draw: u32) -> Option<i64> {
         Self::draw(&self.tasks, draw)
     }
 
-    /// One of the last runs.
+    /// Returns one of the last runs.
     pub(crate) fn run(&self, draw: u32) -> Option<i64> {
         Self::draw(&self.runs, draw)
     }
@@ -52,7 +52,7 @@ impl KnownIds {
     }
 }
 
-/// All of them.
+/// All sessions of the load.
 pub(crate) struct LoadGenerator {
     items: Vec<Sender<WorkItem>>,
     sessions: JoinSet<Result<Vec<Op>>>,
@@ -60,7 +60,7 @@ pub(crate) struct LoadGenerator {
 }
 
 impl LoadGenerator {
-    /// Connects to whoever takes writes.
+    /// Connects to the server that accepts writes.
     pub(crate) fn start(url: &str) -> Self {
         let known = Arc::new(KnownIds::default());
         let (mut items, mut sessions) = (Vec::new(), JoinSet::new());
@@ -72,12 +72,12 @@ impl LoadGenerator {
         Self { items, sessions, known }
     }
 
-    /// Hands an item to one of them; waits while that one has too many.
+    /// Passes an item to one of the sessions; waits while its queue is full.
     pub(crate) async fn submit(&self, item: WorkItem) -> Result<()> {
         self.items[item.n % self.items.len()].send(item).await.context("a session has given up")
     }
 
-    /// Everything that was asked for, with the answers, once all are there.
+    /// Returns all operations with their replies, once all replies have arrived.
     pub(crate) async fn end(&mut self) -> Result<Vec<Op>> {
         self.items.clear();
         let mut ops = Vec::new();
@@ -96,8 +96,8 @@ async fn run_session(
     let mut ops = Vec::new();
     while let Some(item) = items.recv().await {
         let call = item.call();
-        // With a key it is asked for twice in any case, and until there is an answer: that makes one
-        // task.
+        // An item with a key is enqueued twice in any case, and until there is a reply; the result
+        // is one task.
         let mut left = if item.kind == Kind::Duplicate { 2 } else { 1 };
         while left > 0 {
             let reply = session.query(&call).await?;
@@ -112,7 +112,7 @@ async fn run_session(
     Ok(ops)
 }
 
-/// One operation for each task, or for the run.
+/// Records one operation per task, or one for the run.
 fn note(ops: &mut Vec<Op>, item: &WorkItem, reply: Reply) -> Result<()> {
     let (answer, rows, reply) = match reply {
         Reply::Rows(rows) => (Answer::Ok, rows, None),

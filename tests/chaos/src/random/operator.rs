@@ -1,4 +1,4 @@
-//! What an operator does, by the functions that `pgmill` calls; noted with the answers.
+//! Performs operator actions with the functions that `pgmill` calls, and records the replies.
 
 use anyhow::Result;
 use checker::{Answer, Op, OpKind};
@@ -14,26 +14,26 @@ pub(crate) struct Operator {
     pub(crate) operator_actions: usize,
 }
 
-/// Every queue that was paused, and every worker that drains.
+/// Resumes every paused queue and every draining worker.
 const RESUME_ALL: &str = "/* chaos.resume_all */
 SELECT (SELECT count(mill.resume(q.name)) FROM mill.queues q WHERE q.paused),
     (SELECT count(mill.drain(w.id, false)) FROM mill.workers w WHERE w.draining)";
 
 impl Operator {
-    /// For the server that takes writes.
+    /// Creates an operator for the server that accepts writes.
     pub(crate) fn new(url: &str) -> Self {
         Self { session: Session::new(url, "chaos operator"), ops: Vec::new(), operator_actions: 0 }
     }
 
-    /// Does it once. A deploy is somebody else's.
+    /// Performs an action once. Deploys are performed elsewhere.
     ///
     /// # Errors
-    /// No server for a minute.
+    /// Returns an error if no server is available for a minute.
     pub(crate) async fn act(&mut self, act: &OperatorAction, known: &KnownIds) -> Result<()> {
         self.operator_actions += 1;
         match act {
             OperatorAction::Cancel { draw } => {
-                // Most of those that are known have ended: every other time one that has not.
+                // Most of the known tasks have ended: every other time, choose a live one.
                 let task = if draw % 2 == 0 { known.task(*draw) } else { self.live(*draw).await? };
                 self.task(OpKind::Cancel, "cancel", task).await?;
             }
@@ -76,15 +76,15 @@ impl Operator {
         Ok(())
     }
 
-    /// Takes back what keeps the fleet from working.
+    /// Undoes everything that keeps the fleet from working.
     ///
     /// # Errors
-    /// No answer for a minute.
+    /// Returns an error if there is no reply for a minute.
     pub(crate) async fn resume_all(&mut self) -> Result<()> {
         self.session.rows(RESUME_ALL).await.map(drop)
     }
 
-    /// Says something whose answer nobody needs.
+    /// Runs a statement whose reply is not needed.
     async fn execute(&mut self, sql: &str) -> Result<()> {
         self.session.query(sql).await.map(drop)
     }
@@ -101,7 +101,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Some live task.
+    /// Returns a random live task.
     async fn live(&mut self, draw: u32) -> Result<Option<i64>> {
         let sql = format!("SELECT t.id FROM mill.tasks t ORDER BY hashint8(t.id + {draw}) LIMIT 1");
         match self.session.query(&sql).await? {
@@ -111,7 +111,7 @@ impl Operator {
     }
 
     async fn cancel_many(&mut self, queue: &str, count: i64) -> Result<()> {
-        // The same statement for each as `pgmill task cancel --queue` sends.
+        // The statement for each task that `pgmill task cancel --queue` sends.
         let sql = format!(
             "SELECT t.id, mill.cancel(t.id) FROM (SELECT t.id FROM mill.tasks t
              WHERE t.queue = '{queue}' AND t.node IS NULL ORDER BY t.id LIMIT {count}) AS t"

@@ -1,4 +1,4 @@
-//! What is going to happen, drawn from the seed and from nothing else.
+//! The plan of a run, determined by the seed alone.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::work_item::{KEYS, LIMITED_QUEUE, SHARED, WorkItem};
 
-/// How much of each.
+/// Numbers of tasks and faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) tasks: usize,
@@ -17,30 +17,30 @@ pub(crate) struct Size {
     pub(crate) promote: bool,
 }
 
-/// What goes wrong. A draw chooses among those who are there at that moment.
+/// Kind of fault. `draw` selects among the workers present at that moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
     /// SIGKILL for a worker.
     Kill { draw: u32 },
-    /// SIGSTOP for a worker, and SIGCONT so many milliseconds later.
+    /// SIGSTOP for a worker, and SIGCONT after `ms` milliseconds.
     Stop { draw: u32, ms: u64 },
-    /// `pg_terminate_backend` for so many sessions.
+    /// `pg_terminate_backend` for `count` sessions.
     EndSessions { count: i64 },
     /// `pg_ctl stop -m immediate`, and start.
     Immediate,
     /// SIGKILL for the whole server, and start.
     Crash,
-    /// The primary is lost, and the standby takes its place.
+    /// The primary is lost, and the standby is promoted.
     Promote,
 }
 
-/// What an operator does.
+/// Kind of operator action.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OperatorAction {
     Cancel {
         draw: u32,
     },
-    /// So many tasks of one queue, in one call.
+    /// Cancels several tasks of one queue in one call.
     CancelMany {
         queue: &'static str,
         count: i64,
@@ -61,7 +61,7 @@ pub(crate) enum OperatorAction {
     Resume,
     Drain,
     Undrain,
-    /// SIGTERM for a worker, and another one in its place: a deploy.
+    /// SIGTERM for a worker with an immediate replacement: a deploy.
     Deploy {
         draw: u32,
     },
@@ -75,17 +75,17 @@ pub(crate) enum OperatorAction {
     },
 }
 
-/// One thing after the other.
+/// One step of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Load(Vec<WorkItem>),
     Break(Fault),
     OperatorAction(OperatorAction),
-    /// Milliseconds in which the fleet works.
+    /// Milliseconds in which the fleet works undisturbed.
     Wait(u64),
 }
 
-/// All of it.
+/// A whole plan.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -93,7 +93,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The same for the same seed and size.
+    /// Draws a plan; equal seeds and sizes produce equal plans.
     pub(crate) fn draw(seed: u64, size: Size) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let events = events(size, &mut random);
@@ -123,7 +123,7 @@ impl Plan {
     }
 }
 
-/// Faults and acts in a random order; the promotion in the last third of them.
+/// Returns faults and actions in random order, with the promotion in the last third.
 fn events(size: Size, random: &mut StdRng) -> Vec<Step> {
     let mut events = Vec::new();
     for n in 0..size.crashes {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_what_was_asked_for() {
+    fn a_plan_has_the_requested_size() {
         for seed in 0..20 {
             let plan = Plan::draw(seed, SIZE);
             let count = |what: fn(&Fault) -> bool| {

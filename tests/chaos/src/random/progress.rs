@@ -1,4 +1,5 @@
-//! How far it is: a bar on a terminal, else a line now and then. On stderr, for stdout has the report.
+//! Shows progress on stderr, because stdout carries the report: a bar on a terminal, otherwise an
+//! occasional line.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -7,10 +8,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::report::Counts;
 
-/// Where lines stay, so often is said how it goes.
+/// Interval of progress lines if stderr is not a terminal.
 const LOG_INTERVAL: Duration = Duration::from_secs(20);
 
-/// The bar, or what stands in for it.
+/// The bar, or plain lines.
 pub(crate) struct Progress {
     bar: ProgressBar,
     reported: Cell<Instant>,
@@ -19,7 +20,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        // The template is a constant: it is right, or every run shows that it is not.
+        // The template is a constant; an error would show in every run.
         if let Ok(style) = ProgressStyle::with_template("{elapsed:>6} {wide_bar:.dim} {msg}") {
             bar.set_style(style);
         }
@@ -27,7 +28,7 @@ impl Progress {
         Self { bar, reported: Cell::new(Instant::now()) }
     }
 
-    /// What begins now.
+    /// Starts a phase.
     pub(crate) fn phase(&self, text: &str) {
         self.reported.set(Instant::now());
         if self.bar.is_hidden() {
@@ -37,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// A step is done.
+    /// Reports a completed step.
     pub(crate) fn step(&self, done: usize, all: usize, counts: &Counts) {
         self.bar.set_length(all as u64);
         self.bar.set_position(done as u64);
@@ -55,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! What happened, and which promises held.
+//! The report: counts of events, and the promises that held.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use super::session::Session;
 
-/// How often each thing happened.
+/// Counts of events.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Counts {
     pub(crate) tasks_requested: usize,
     pub(crate) operations: usize,
     pub(crate) operations_refused: usize,
     pub(crate) operations_unknown: usize,
-    /// Of the enqueues that were refused: why the first one was.
+    /// Message of the first refused enqueue.
     pub(crate) refusal: Option<String>,
     pub(crate) operator_actions: usize,
     pub(crate) kills: usize,
@@ -28,17 +28,17 @@ pub(crate) struct Counts {
     pub(crate) promotions: usize,
     pub(crate) workers_started: usize,
     pub(crate) drain_seconds: f64,
-    /// Of the plan, when the time was over.
+    /// Steps of the plan left when the time limit expired.
     pub(crate) steps_left: usize,
-    /// Attempts by their outcome.
+    /// Attempts by outcome.
     pub(crate) attempts: BTreeMap<String, i64>,
-    /// Runs by their state.
+    /// Runs by state.
     pub(crate) runs: BTreeMap<String, i64>,
     pub(crate) effects: i64,
 }
 
 impl Counts {
-    /// What the load and the operator were answered.
+    /// Adds the replies to the load and to the operator.
     pub(crate) fn add_operations(&mut self, ops: &[Op]) {
         let answered = |answer| ops.iter().filter(move |op| op.answer == answer);
         self.operations = ops.len();
@@ -50,10 +50,10 @@ impl Counts {
     }
 }
 
-/// The counts with what the database adds to them.
+/// Returns the counts completed from the database.
 ///
 /// # Errors
-/// Database trouble.
+/// Returns an error if a query fails.
 pub(crate) async fn counted(mut counts: Counts, session: &mut Session) -> Result<Counts> {
     for row in
         session.rows("SELECT a.outcome::text, count(*) FROM mill.attempts a GROUP BY 1").await?
@@ -67,7 +67,7 @@ pub(crate) async fn counted(mut counts: Counts, session: &mut Session) -> Result
     Ok(counts)
 }
 
-/// The end of it.
+/// Final report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) seed: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Whether a promise was broken.
+    /// Returns whether a promise was broken.
     pub(crate) fn broken(&self) -> bool {
         self.findings.iter().any(|finding| finding.count > 0)
     }
@@ -86,10 +86,10 @@ impl Report {
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { seed, seconds, counts: c, findings } = self;
-        writeln!(f, "seed {seed}, {seconds:.0} s, of them {:.0} s to finish", c.drain_seconds)?;
+        writeln!(f, "seed {seed}, {seconds:.0} s, including {:.0} s to finish", c.drain_seconds)?;
         writeln!(
             f,
-            "asked for {} tasks in {} operations, {} refused, {} without an answer",
+            "enqueued {} tasks in {} operations, {} refused, {} without a reply",
             c.tasks_requested, c.operations, c.operations_refused, c.operations_unknown
         )?;
         if let Some(refusal) = &c.refusal {
@@ -103,7 +103,7 @@ impl Display for Report {
         )?;
         writeln!(
             f,
-            "{} acts of operators, {} deploys, {} workers started",
+            "{} operator actions, {} deploys, {} workers started",
             c.operator_actions, c.deploys, c.workers_started
         )?;
         let words = |counts: &BTreeMap<String, i64>| {
@@ -113,7 +113,7 @@ impl Display for Report {
         writeln!(f, "attempts: {}; {} effects", words(&c.attempts), c.effects)?;
         writeln!(f, "runs: {}", words(&c.runs))?;
         if c.steps_left > 0 {
-            writeln!(f, "the time was over: {} steps of the plan are left", c.steps_left)?;
+            writeln!(f, "time limit expired: {} steps of the plan are left", c.steps_left)?;
         }
         for finding in findings {
             let (name, count) = (finding.invariant, finding.count);

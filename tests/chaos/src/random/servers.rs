@@ -1,4 +1,4 @@
-//! A primary, its standby, and what has to be in the database before anything happens.
+//! A primary, its standby, and the initial content of the database.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use tokio::time::sleep;
 use super::session::Session;
 use super::work_item::{GROUP, JOB, KEYS, LIMITED_QUEUE, ROWS, SHARED};
 
-/// Durable, as a cluster is by default. Deadlocks are broken soon, and a server that was down finds
-/// what it missed.
+/// Durable, the default of a cluster. Deadlocks are detected quickly, and a server that was down
+/// can catch up.
 const SETTINGS: &[(&str, &str)] =
     &[("deadlock_timeout", "100ms"), ("wal_keep_size", "512MB"), ("max_wal_size", "2GB")];
 
 const SYNC: &str = "/* chaos.sync */
 SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
 
-/// The servers. Both go away with the value.
+/// The servers, removed on drop.
 pub(crate) struct Servers {
     primary: Cluster,
     standby: Option<Cluster>,
-    /// Names both: whoever takes writes is meant.
+    /// Connection string with both servers, which selects the writable one.
     pub(crate) url: String,
-    /// For logs of the workers; gone with the value.
+    /// Folder for the workers' logs, removed on drop.
     pub(crate) directory: PathBuf,
 }
 
@@ -46,8 +46,8 @@ impl Servers {
         Ok(Self { primary, standby, url, directory })
     }
 
-    /// Makes the schema and all that the load needs; from then on a commit that is answered is on both
-    /// servers.
+    /// Creates the schema and the objects that the load needs; from then on an acknowledged commit
+    /// is on both servers.
     pub(crate) async fn prepare(&self) -> Result<()> {
         let mut session = Session::new(&self.url, "chaos");
         let client = session.client().await?;
@@ -57,7 +57,7 @@ impl Servers {
             let mut polls = 0;
             while client.query_one(SYNC, &[]).await?.get::<_, i64>(0) == 0 {
                 polls += 1;
-                ensure!(polls < 600, "the standby does not follow");
+                ensure!(polls < 600, "the standby does not catch up");
                 sleep(Duration::from_millis(50)).await;
             }
         }
@@ -85,7 +85,7 @@ impl Servers {
         client.batch_execute(&sql).await.context("could not prepare the database")
     }
 
-    /// Stops the server at once and starts it again. Blocks.
+    /// Stops the server immediately and starts it again. Blocks.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.primary.restart(Mode::Immediate)
     }
@@ -96,7 +96,7 @@ impl Servers {
         self.primary.start_again()
     }
 
-    /// The primary is killed for good, and the standby takes its place. Blocks.
+    /// Kills the primary permanently and promotes the standby. Blocks.
     pub(crate) fn promote(&mut self) -> Result<()> {
         let standby = self.standby.take().context("there is no standby")?;
         self.primary.crash()?;
@@ -105,7 +105,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Leaves the server running; a connection string for whoever wants to look.
+    /// Leaves the server running; returns a connection string for inspection.
     pub(crate) fn keep(&mut self) -> Result<String> {
         self.primary.keep()?;
         Ok(self.primary.url("postgres"))
@@ -114,7 +114,7 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        // Logs of workers: nothing that anybody misses.
+        // The folder holds only worker logs; a failed removal does not matter.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,4 +1,4 @@
-//! A session that comes back after every fault, and tells an answer from a lost one.
+//! A session that reconnects after every fault, and distinguishes a reply from a lost one.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use tokio_postgres::{Client, Error, Row};
 /// Longer than any fault lasts.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What came back.
+/// Result of a statement.
 pub(crate) enum Reply {
-    /// It happened.
+    /// The statement was executed.
     Rows(Vec<Row>),
-    /// The server refused it: it did not happen.
+    /// The server refused the statement, which therefore had no effect.
     Refused(String),
-    /// The connection broke before the answer.
+    /// The connection was lost before the reply.
     Unknown,
 }
 
-/// One session, or the next one in its place.
+/// A session that reconnects when needed.
 pub(crate) struct Session {
     url: String,
     name: &'static str,
@@ -29,20 +29,20 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// For the writable server of those in the URL; connects when it is needed.
+    /// Creates a session for the writable server of the URL; connects on first use.
     pub(crate) fn new(url: &str, name: &'static str) -> Self {
         Self { url: url.to_owned(), name, open: None }
     }
 
-    /// The open session; a new one if there is none.
+    /// Returns the open session, or a new one.
     ///
     /// # Errors
-    /// No server takes it for a minute.
+    /// Returns an error if no server accepts connections for a minute.
     pub(crate) async fn client(&mut self) -> Result<&Client> {
         if self.open.as_ref().is_none_or(|(client, _)| client.is_closed()) {
             self.open = Some(self.connect().await?);
         }
-        self.open.as_ref().map(|(client, _)| client).context("no session")
+        self.open.as_ref().map(|(client, _)| client).context("there is no session")
     }
 
     async fn connect(&self) -> Result<(Client, JoinSet<()>)> {
@@ -54,23 +54,23 @@ impl Session {
                 Ok((client, connection)) => {
                     let mut driver = JoinSet::new();
                     driver.spawn(async move {
-                        // Its end shows in the client.
+                        // The client reports the end of the connection.
                         let _ = connection.await;
                     });
                     return Ok((client, driver));
                 }
                 Err(error) if begun.elapsed() > TIMEOUT => {
-                    return Err(error).context("no server for a minute");
+                    return Err(error).context("no server available for a minute");
                 }
                 Err(_) => sleep(Duration::from_millis(50)).await,
             }
         }
     }
 
-    /// Asks once.
+    /// Runs a statement once.
     ///
     /// # Errors
-    /// No server for a minute.
+    /// Returns an error if no server is available for a minute.
     pub(crate) async fn query(&mut self, sql: &str) -> Result<Reply> {
         let client = self.client().await?;
         let answer = timeout(TIMEOUT, client.query_typed(sql, &[])).await;
@@ -88,33 +88,33 @@ impl Session {
         })
     }
 
-    /// Asks something that may be asked again, until there is an answer.
+    /// Runs an idempotent statement until there is a reply.
     ///
     /// # Errors
-    /// No answer for a minute; the server refuses.
+    /// Returns an error if there is no reply for a minute, or the server refuses.
     pub(crate) async fn rows(&mut self, sql: &str) -> Result<Vec<Row>> {
         let begun = Instant::now();
         loop {
             match self.query(sql).await? {
                 Reply::Rows(rows) => return Ok(rows),
                 Reply::Refused(message) => anyhow::bail!("{message} in {sql}"),
-                Reply::Unknown if begun.elapsed() > TIMEOUT => anyhow::bail!("no answer to {sql}"),
+                Reply::Unknown if begun.elapsed() > TIMEOUT => anyhow::bail!("no reply to {sql}"),
                 Reply::Unknown => {}
             }
         }
     }
 
-    /// One number.
+    /// Returns one number.
     ///
     /// # Errors
-    /// Those of [`rows`](Self::rows).
+    /// Returns the errors of [`rows`](Self::rows).
     pub(crate) async fn number(&mut self, sql: &str) -> Result<i64> {
         Ok(self.rows(sql).await?.first().context("no row")?.try_get(0)?)
     }
 }
 
-/// Whether the error says that the answer did not come: the connection broke, or the server goes down
-/// and may have committed all the same (57P01 to 57P03).
+/// Returns whether the reply was lost: the connection broke, or the server shut down and may have
+/// committed nevertheless (57P01 to 57P03).
 fn lost(error: &Error) -> bool {
     error.code().is_none_or(|code| code.code().starts_with("57P0") || code.code().starts_with("08"))
 }

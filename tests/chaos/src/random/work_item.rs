@@ -1,24 +1,24 @@
-//! One thing that the load asks for: a task, several at once, or a run; as SQL.
+//! One item of the load as SQL: a task, several tasks at once, or a run.
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 
-/// Concurrency keys, and the most that each ever allows at once.
+/// Concurrency keys, each with its highest limit.
 pub(crate) const KEYS: [(&str, i32); 5] = [("k0", 1), ("k1", 1), ("k2", 2), ("k3", 3), ("k4", 8)];
-/// The queue with a limit, and the most that it ever allows at once.
+/// The queue with a limit, with its highest limit.
 pub(crate) const LIMITED_QUEUE: (&str, i32) = ("limited", 3);
-/// The group with a limit, and the most of it outside of runs.
+/// The group with a limit, with its highest limit outside runs.
 pub(crate) const GROUP: (&str, i32) = ("few", 4);
 /// The queue whose tasks share commits.
 pub(crate) const SHARED: &str = "shared";
-/// Rows that quarrelling tasks write in any order.
+/// Number of rows that conflicting tasks write in any order.
 pub(crate) const ROWS: u32 = 6;
 
-/// Tasks of one call of `mill.enqueue_many`.
+/// Tasks per call of `mill.enqueue_many`.
 const MANY: usize = 50;
 
-/// The job that runs are made of: a diamond, and a task that fails with one that makes up for it.
-/// Of so many tasks.
+/// The job of the runs: a diamond, and a failing task with a compensating one.
+/// Number of tasks of that job.
 pub(crate) const JOB_TASKS: usize = 6;
 pub(crate) const JOB: &str = r#"[
 {"name": "top", "statement": "SELECT chaos.work() WHERE $1::text IS NOT NULL",
@@ -31,45 +31,45 @@ pub(crate) const JOB: &str = r#"[
 {"name": "amends", "statement": "SELECT chaos.work()", "max_attempts": 9,
     "after": [{"task": "shaky", "expected": "failed"}]}]"#;
 
-/// What the SQL of a task is like.
+/// Kind of a task's SQL.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
-    /// So many short ones in one call.
+    /// Several short tasks in one call.
     Many(usize),
-    /// In transaction mode, for so many milliseconds.
+    /// Transaction mode, with a duration in milliseconds.
     Plain(u32),
     Autocommit(u32),
     AtMostOnce(u32),
-    /// With a concurrency key: which of them.
+    /// With a concurrency key, given by index.
     Keyed(usize),
-    /// In the queue with a limit, with a key or without.
+    /// In the queue with a limit, with or without a key.
     LimitedQueue(Option<usize>),
     InGroup,
-    /// Fails so often as it may.
+    /// Fails on every permitted attempt.
     Fails(u32),
-    /// Fails at the first attempts.
+    /// Fails on the first attempts.
     FailsFirst(u32),
-    /// Writes two rows, in this order: deadlocks.
+    /// Writes two rows in this order: deadlocks.
     Deadlocks(u32, u32),
-    /// With a deduplication key, asked for twice.
+    /// With a deduplication key, enqueued twice.
     Duplicate,
     Run,
 }
 
-/// What is asked for.
+/// An item of the load.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkItem {
-    /// From 0; names it.
+    /// Number from 0, part of the name.
     pub(crate) n: usize,
     pub(crate) kind: Kind,
     shared: bool,
     priority: &'static str,
-    /// Milliseconds until it is due; 0: at once.
+    /// Milliseconds until the task is due; 0 means at once.
     delay: u32,
 }
 
 impl WorkItem {
-    /// Draws the next one.
+    /// Draws the next item.
     pub(crate) fn draw(n: usize, random: &mut StdRng) -> Self {
         let key = random.random_range(0..KEYS.len());
         let kind = match random.random_range(0..100) {
@@ -95,7 +95,7 @@ impl WorkItem {
         Self { n, kind, shared: random.random(), priority: priority(random), delay }
     }
 
-    /// How many tasks come of it.
+    /// Returns the number of tasks that the item creates.
     pub(crate) fn tasks(&self) -> usize {
         match self.kind {
             Kind::Many(count) => count,
@@ -104,17 +104,17 @@ impl WorkItem {
         }
     }
 
-    /// Its name, which is that of its task, or the beginning of that.
+    /// Returns the name, which is the task's name or its prefix.
     pub(crate) fn name(&self) -> String {
         format!("t{}", self.n)
     }
 
-    /// Its deduplication key.
+    /// Returns the deduplication key.
     pub(crate) fn key(&self) -> Option<String> {
         (self.kind == Kind::Duplicate).then(|| format!("duplicate {}", self.n))
     }
 
-    /// The SQL of its task.
+    /// Returns the SQL of the task.
     fn statement(&self) -> String {
         let seconds = |ms: u32| f64::from(ms) / 1000.0;
         let apart = |ms| {
@@ -148,7 +148,7 @@ impl WorkItem {
         }
     }
 
-    /// The call that asks for it; answers with the ids of the tasks, or of the run.
+    /// Returns the call, which returns the ids of the tasks, or of the run.
     pub(crate) fn call(&self) -> String {
         let (name, statement) = (self.name(), self.statement().replace('\'', "''"));
         let queue = match self.kind {
