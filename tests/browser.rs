@@ -102,7 +102,7 @@ fn facts(incidents: &Incidents) -> Value {
         "/lineage": ["load stock", "merge"],
         "/failures": ["42P01", "does not exist", "division by zero"],
         "/workers": ["batch-1", "batch-2", "orders by day", "worker --queues mail"],
-        "/queues": ["etl", "at most 1 at once"],
+        "/queues": ["etl", "max running 1"],
         "/priorities": ["high", "normal", "low"],
         "/groups": ["warehouse", "loads and their summaries"],
         "/audit": ["set_group", "set_job"],

@@ -140,6 +140,6 @@ export async function resolved(page, config) {
   const texts = config.gone;
   await page.waitForFunction((texts) => {
     const text = document.querySelector("section[aria-label=Problems]")?.textContent ?? "";
-    return texts.every((text) => !text.includes(text));
+    return texts.every((gone) => !text.includes(gone));
   }, texts);
 }

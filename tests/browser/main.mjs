@@ -29,7 +29,7 @@ async function run(part) {
 try {
   for (const part of config.parts) {
     try {
-      const said = await run(part);
+      const result = await run(part);
       console.log(`${part}: ${result ?? "done"}`);
     } catch (error) {
       fault(`${part}: ${error.stack.slice(0, 1500)}`);
