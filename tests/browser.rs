@@ -270,7 +270,7 @@ async fn incidents_are_resolved(session: &mut OperatorSession) {
     assert_eq!(end(&it.database, it.run).await, "succeeded");
     let again = format!(
         "SELECT string_agg(name, ', ' ORDER BY name) FROM mill.run_tasks WHERE run_id = {} AND
-         started_at > (SELECT max(at) FROM mill.audit WHERE act = 'restart_run')",
+         started_at > (SELECT max(at) FROM mill.audit WHERE action = 'restart_run')",
         it.run
     );
     let again: String = it.database.value(&again).await;
@@ -308,7 +308,7 @@ async fn every_action(session: &mut OperatorSession) {
              WHERE s.name = 'arrivals' AND s.enabled"),
         ("job", "params = '{\"day\": 7}' AND state = 'succeeded' FROM mill.runs WHERE jobs = '{of a day}'"),
         ("bulk", "count(*) = 0 FROM mill.tasks WHERE queue = 'maintenance'"),
-        ("in whose name", "count(DISTINCT act) >= 15 FROM mill.audit WHERE actor = 'console' AND login = 'operator'"),
+        ("in whose name", "count(DISTINCT action) >= 15 FROM mill.audit WHERE actor = 'console' AND login = 'operator'"),
     ];
     for (what, fact) in facts {
         assert!(it.database.value::<bool>(&format!("SELECT {fact}")).await, "{what}: {fact}");

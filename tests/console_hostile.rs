@@ -70,7 +70,7 @@ const SHORT: &[&str] = &[
     "audit.login",
     "audit.role",
     "audit.actor",
-    "audit.act",
+    "audit.action",
     "audit.subject",
     "audit.application",
 ];

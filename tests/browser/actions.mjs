@@ -12,8 +12,8 @@ async function unfolded(cell) {
 export async function queueSettings(page, config) {
   await page.goto(at(config, "queues"));
   const reports = row(page, "reports");
-  const limits = await unfolded(reports.locator("td", { hasText: "at once" }));
-  await limits.getByLabel("at once").fill("2");
+  const limits = await unfolded(reports.locator("td", { hasText: "max running" }));
+  await limits.getByLabel("max running").fill("2");
   await limits.getByLabel("starts").fill("30");
   await limits.getByLabel("seconds").fill("60");
   await button(limits, "Set").click();
