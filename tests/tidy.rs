@@ -12,7 +12,7 @@ const PRODUCT: &[&str] = &[
 
 const MOST_LINES: usize = 500;
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 

@@ -32,7 +32,8 @@ impl Check {
 
 /// Formats one row per task.
 pub(crate) fn tasks(snapshot: &Snapshot, fleet: &Fleet) -> String {
-    let mut table = table(&["id", "name", "mode", "attempts, on worker", "outcome", "wait", "run"]);
+    let mut table =
+        table(&["id", "name", "mode", "attempts, on worker", "outcome", "wait", "duration"]);
     for attempts in by_task(snapshot) {
         let Some(last) = attempts.last() else { continue };
         let story: Vec<String> =

@@ -40,7 +40,7 @@ impl Check {
         Self { subject, what: what.into(), tool: tool.into(), outcome: Outcome::Passed, detail }
     }
 
-    /// Creates a check from errors, one per line; without mistakes the check has passed.
+    /// Creates a check from errors, one per line; without errors the check has passed.
     #[must_use]
     pub fn found(subject: &'static str, what: &str, tool: &str, errors: &[String]) -> Self {
         let outcome = if errors.is_empty() { Outcome::Passed } else { Outcome::Failed };

@@ -254,11 +254,16 @@ fn options(section: &Section<'_>) -> Result<Map<String, Value>, ValidationError>
     Ok(document)
 }
 
-fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
-    let mut given: Vec<&str> = ["max_attempts"].into_iter().chain(MAX_ATTEMPTS_ALIASES).collect();
-    given.retain(|key| section.get(key).is_some());
+/// Returns the keys by which the number of attempts is given, in the order of the file.
+fn max_attempts_keys(section: &Section<'_>) -> Vec<&'static str> {
+    let names = ["max_attempts"].into_iter().chain(MAX_ATTEMPTS_ALIASES);
+    let mut given: Vec<_> = names.filter(|key| section.get(key).is_some()).collect();
     given.sort_by_key(|key| section.offset_of(key));
-    match given[..] {
+    given
+}
+
+fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
+    match max_attempts_keys(section)[..] {
         [] => Ok(None),
         ["max_retries"] => Ok(section.whole("max_retries", 0..=9_999)?.map(|retries| retries + 1)),
         [key] => section.whole(key, 1..=10_000),
@@ -299,8 +304,7 @@ fn check_at_most_once(
         return Err(section.error_at(at, "at_most_once requires mode = \"autocommit\""));
     }
     if document.get("max_attempts").is_some_and(|attempts| *attempts != json!(1)) {
-        let keys = ["max_attempts"].into_iter().chain(MAX_ATTEMPTS_ALIASES);
-        let key = keys.into_iter().find(|key| section.get(key).is_some()).unwrap_or("max_attempts");
+        let key = max_attempts_keys(section)[0];
         return Err(
             section.error_at(section.offset_of(key), "at_most_once allows only max_attempts = 1")
         );

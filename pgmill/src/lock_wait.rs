@@ -57,7 +57,7 @@ impl LockWaitMonitor {
                 format!("lock wait timed out after {}s: {gave_up}", MAX_LOCK_WAIT.as_secs()),
             )
             .hint(
-                "Nothing was changed. Try again later, or end that session with \
+                "The waiting statement was cancelled. Try again later, or end that session with \
                  SELECT pg_terminate_backend(PID).",
             )),
         }

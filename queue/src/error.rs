@@ -108,8 +108,8 @@ impl QueueError {
     }
 }
 
-const READ_ONLY_HINT: &str = "this server is a standby or read-only: connect to the primary, for \
-                              example with target_session_attrs=read-write";
+const READ_ONLY_HINT: &str = "This server is a standby or read-only: connect to the primary, for \
+                              example with target_session_attrs=read-write.";
 
 /// SQLSTATE classes after which the same request may succeed later: connection errors, aborted
 /// transactions, insufficient resources, operator intervention.

@@ -19,6 +19,7 @@ use crate::in_flight::{ClaimedTask, InFlight};
 use crate::lanes::{ClaimRequest, ClaimRound, Lanes};
 use crate::metrics::Metrics;
 use crate::reader::IdleReader;
+use crate::registration::moved;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 use crate::weights::Weights;
@@ -141,9 +142,9 @@ impl Claimer {
                         poll = Backoff::up_to(self.poll_interval);
                     }
                 }
+                () = sleep_until(state.reconcile_at) => {}
                 // Poll soon after the last task, until a sweep has found nothing; from then on the
                 // poller notifies.
-                () = sleep_until(state.reconcile_at) => {}
                 () = sleep(poll.step()),
                     if !state.idle.is_empty() && (state.idle_unconfirmed || !poll.at_max()) => {}
             }
@@ -170,8 +171,7 @@ impl Claimer {
         if registered == server {
             return Ok(true);
         }
-        let message = "the queue is on another server now".to_owned();
-        Err(QueueError::Refused { message, hint: None })
+        Err(moved())
     }
 
     fn usable(&self, connected: &Connected) -> bool {

@@ -88,12 +88,9 @@ impl Control {
     /// # Errors
     /// Returns an error if the target is unusable, for example because of invalid certificate
     /// files.
-    pub(crate) fn new(
-        target: &Target,
-        metrics: &Metrics,
-        registration: &Registration,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn new(target: &Target, metrics: &Metrics) -> anyhow::Result<Self> {
         let target = control_target(target);
+        let registration = Registration::default();
         let ends = registration.clone();
         let manager = connect::pool_manager_until(&target, RecyclingMethod::Fast, move || {
             ends.end_of_session()
@@ -104,7 +101,7 @@ impl Control {
             .wait_timeout(Some(Duration::from_secs(30)))
             .create_timeout(Some(Duration::from_secs(15)))
             .build()?;
-        Ok(Self { pool, target, metrics: metrics.clone(), registration: registration.clone() })
+        Ok(Self { pool, target, metrics: metrics.clone(), registration })
     }
 
     /// Returns a session for one or two short statements, to be used within [`answered`].
@@ -215,14 +212,25 @@ impl Control {
     }
 }
 
-/// Runs an operation on the queue with the time limit [`ANSWER`].
+/// Runs an operation on a pooled session with the time limit [`ANSWER`].
 ///
 /// # Errors
-/// Returns the error of `work`, or [`QueueError::NoAnswer`] after the limit.
+/// As [`with_timeout`].
 pub(crate) async fn answered<T>(
     work: impl Future<Output = Result<T, QueueError>>,
 ) -> Result<T, QueueError> {
-    timeout(ANSWER, work).await.map_err(|_| QueueError::NoAnswer { within: ANSWER })?
+    with_timeout(ANSWER, work).await
+}
+
+/// Runs an operation on the queue with a time limit.
+///
+/// # Errors
+/// Returns the error of `work`, or [`QueueError::NoAnswer`] after the limit.
+pub(crate) async fn with_timeout<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, QueueError>>,
+) -> Result<T, QueueError> {
+    timeout(limit, work).await.map_err(|_| QueueError::NoAnswer { within: limit })?
 }
 
 /// Adds the settings of control sessions, which override options in the connection string.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use queue::heartbeat::{HeartbeatResponse, WorkerRegistration, deregister, heartbeat, register};
 use queue::server::server;
 use queue::{QueueError, prune};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
-use crate::control::{Backoff, Control, DedicatedSession};
+use crate::control::{Backoff, Control, DedicatedSession, with_timeout};
 use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
 use crate::sd_notify::SdNotify;
@@ -146,15 +146,4 @@ impl Heartbeat {
             self.in_flight.mark_lost(*token);
         }
     }
-}
-
-/// Returns the result of `operation`.
-///
-/// # Errors
-/// The error of `operation`, or [`QueueError::NoAnswer`] after `limit`.
-async fn with_timeout<T>(
-    limit: Duration,
-    operation: impl Future<Output = Result<T, QueueError>>,
-) -> Result<T, QueueError> {
-    timeout(limit, operation).await.map_err(|_| QueueError::NoAnswer { within: limit })?
 }

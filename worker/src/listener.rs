@@ -10,6 +10,7 @@ use queue::connect;
 use tokio_postgres::AsyncMessage;
 
 use crate::control::{Backoff, Control};
+use crate::registration::moved;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
@@ -63,7 +64,7 @@ async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
                 let message = poll_fn(|cx| connection.poll_message(cx));
                 match end.run_until_cancelled(message).await {
                     Some(message) => message,
-                    None => return Err("the queue is on another server now".to_owned()),
+                    None => return Err(moved().to_string()),
                 }
             }
         };

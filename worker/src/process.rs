@@ -30,7 +30,6 @@ use crate::poll::Poller;
 use crate::progress::ProgressReporter;
 use crate::reader::Reader;
 use crate::reclaimer::Reclaimer;
-use crate::registration::Registration;
 use crate::run_advancer::RunAdvancer;
 use crate::scheduler::Scheduler;
 use crate::sd_notify::SdNotify;
@@ -86,7 +85,7 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
     let wakeup: Arc<Wakeup> = Arc::default();
     let process = Process {
         worker: WorkerId::random(),
-        control: Control::new(&target, &metrics, &Registration::default())?,
+        control: Control::new(&target, &metrics)?,
         logins,
         in_flight: InFlight::new(Arc::clone(&wakeup)),
         wakeup,

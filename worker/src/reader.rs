@@ -14,6 +14,7 @@ use crate::finish::{Disposition, finish, release_unstarted};
 use crate::in_flight::ClaimedTask;
 use crate::login::Login;
 use crate::metrics::Metrics;
+use crate::registration::moved;
 use crate::session::{Session, SessionError};
 use crate::shared_commit;
 use crate::shutdown::Shutdown;
@@ -149,7 +150,11 @@ impl Reader {
                 let session = Session::open(&login, registration, &self.metrics.tracker).await?;
                 // The claimer claims tasks only at the server of the registration.
                 let registered = registration.until_registered().await;
-                if session.server() == registered { Ok(session) } else { Err(SessionError::Moved) }
+                if session.server() == registered {
+                    Ok(session)
+                } else {
+                    Err(SessionError::from(moved()))
+                }
             };
             let opened = tokio::select! {
                 () = self.shutdown.drain.cancelled() => return None,

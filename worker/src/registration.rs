@@ -11,9 +11,17 @@
 
 use std::sync::Arc;
 
+use queue::QueueError;
 use queue::server::Server;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+const MOVED: &str = "the queue is on another server now";
+
+/// Returns the error of a user of a session to a former server.
+pub(crate) fn moved() -> QueueError {
+    QueueError::Refused { message: MOVED.to_owned(), hint: None }
+}
 
 /// State of the registration, shared by all users of sessions in the process.
 #[derive(Clone, Default)]
@@ -35,9 +43,7 @@ impl Registration {
     pub(crate) fn registered(&self, server: Server) {
         self.0.send_modify(|state| {
             if state.server.is_some_and(|before| before != server) {
-                tracing::warn!(
-                    "the queue is on another server now; closing sessions to the former server"
-                );
+                tracing::warn!("{MOVED}; closing sessions to the former server");
                 std::mem::take(&mut state.end).cancel();
             }
             state.server = Some(server);
@@ -70,6 +76,10 @@ impl Registration {
 
     /// Resolves once the worker is registered.
     pub(crate) async fn until_registered(&self) -> Server {
+        // The common case, asked before every claim: no receiver is needed.
+        if let Some(server) = self.server() {
+            return server;
+        }
         let mut states = self.0.subscribe();
         loop {
             if let Some(server) = self.server() {

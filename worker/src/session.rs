@@ -90,7 +90,7 @@ impl Session {
         tracker: &TaskTracker,
     ) -> Result<Self, SessionError> {
         let opened = Self::open_in_time(login, registration, tracker);
-        timeout(PATIENCE, opened).await.map_err(|_| SessionError::NoAnswer)?
+        timeout(PATIENCE, opened).await.map_err(|_| QueueError::NoAnswer { within: PATIENCE })?
     }
 
     async fn open_in_time(
@@ -389,17 +389,12 @@ impl Canceller {
 /// Reason why a session could not be opened.
 #[derive(Debug)]
 pub(crate) enum SessionError {
-    Connect(ConnectError),
-    Query(Error),
+    /// The database is unreachable, does not answer, or reported an error.
     Queue(QueueError),
     /// The login of this name is a superuser.
     Superuser(String),
     /// This target is not the queue's database.
     OtherDatabase(String),
-    /// The server accepted the connection but did not answer.
-    NoAnswer,
-    /// The worker is registered at another server now.
-    Moved,
 }
 
 impl SessionError {
@@ -412,8 +407,6 @@ impl SessionError {
 impl std::fmt::Display for SessionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Connect(error) => f.write_str(&queue::chain(error)),
-            Self::Query(error) => f.write_str(&queue::database_message(error)),
             Self::Queue(error) => error.fmt(f),
             Self::Superuser(login) => {
                 write!(f, "tasks would run as \"{login}\", which is a superuser")
@@ -421,21 +414,19 @@ impl std::fmt::Display for SessionError {
             Self::OtherDatabase(target) => {
                 write!(f, "tasks would run in another database than the queue's: {target}")
             }
-            Self::NoAnswer => write!(f, "no answer from the server within {PATIENCE:?}"),
-            Self::Moved => f.write_str("the queue is on another server now"),
         }
     }
 }
 
 impl From<ConnectError> for SessionError {
     fn from(error: ConnectError) -> Self {
-        Self::Connect(error)
+        Self::Queue(error.into())
     }
 }
 
 impl From<Error> for SessionError {
     fn from(error: Error) -> Self {
-        Self::Query(error)
+        Self::Queue(error.into())
     }
 }
 
@@ -448,11 +439,7 @@ impl From<QueueError> for SessionError {
 impl From<SessionError> for QueueError {
     fn from(error: SessionError) -> Self {
         match error {
-            SessionError::Connect(error) => Self::Unreachable(error),
-            SessionError::Query(error) => Self::Database(error),
             SessionError::Queue(error) => error,
-            SessionError::NoAnswer => Self::NoAnswer { within: PATIENCE },
-            SessionError::Moved => Self::Refused { message: error.to_string(), hint: None },
             SessionError::OtherDatabase(_) => Self::Refused {
                 message: error.to_string(),
                 hint: Some(
