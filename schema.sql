@@ -162,7 +162,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON DOMAIN mill.profile_name IS 'Name of a profile: up to 63 letters, digits and _ . : -. Empty for the default task login';
+COMMENT ON DOMAIN mill.profile_name IS
+    'Name of a profile: up to 63 letters, digits and _ . : -. Empty for the default task login';
 COMMENT ON DOMAIN mill.queue_name IS 'Name of a queue: 1 to 128 letters, digits and _ . : -';
 COMMENT ON DOMAIN mill.label IS 'Name or deduplication key of a task: 1 to 512 bytes';
 COMMENT ON DOMAIN mill.statement IS 'SQL of a task, not empty';
@@ -172,20 +173,40 @@ COMMENT ON DOMAIN mill.retry_interval IS 'Wait before the next attempt, up to 36
 COMMENT ON DOMAIN mill.time_limit IS 'Maximum run time of an attempt, up to 365 days';
 COMMENT ON DOMAIN mill.due_time IS 'Time at which a task is due, within the years 1 to 9999';
 
-COMMENT ON TYPE mill.state IS 'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
-COMMENT ON TYPE mill.outcome IS 'Outcome of an attempt. lost: its worker died. unknown: an at-most-once statement whose end was not observed';
+COMMENT ON TYPE mill.state IS
+    'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
+COMMENT ON TYPE mill.outcome IS
+    'Outcome of an attempt. lost: its worker died. unknown: an at-most-once statement whose end was not observed';
 COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
-COMMENT ON TYPE mill.mode IS 'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
-COMMENT ON TYPE mill.limit_kind IS 'Subject of a limit, in the order in which a task acquires its permits. The most specific kind comes first, so that a waiting task delays only tasks of its own kind';
-COMMENT ON TYPE mill.reserved_capacity IS 'Share of the fleet''s readers that serve only reserved tasks: none, 10, 15 or 25 percent';
-COMMENT ON TYPE mill.expected IS 'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any outcome, also cancelled)';
+COMMENT ON TYPE mill.mode IS
+    'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
+    'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
+COMMENT ON TYPE mill.limit_kind IS
+    'Subject of a limit, in the order in which a task acquires its permits. The most specific kind comes first, so '
+    'that a waiting task delays only tasks of its own kind';
+COMMENT ON TYPE mill.reserved_capacity IS
+    'Share of the fleet''s readers that serve only reserved tasks: none, 10, 15 or 25 percent';
+COMMENT ON TYPE mill.expected IS
+    'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any '
+    'outcome, also cancelled)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
-COMMENT ON TYPE mill.run_state IS 'State of a run. A finished run is cancelled if the run was cancelled, else failed if a task failed whose failure counts, else cancelled if a task was cancelled, else succeeded';
-COMMENT ON TYPE mill.run_task_state IS 'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. upstream_failed: the outcomes of its parents do not satisfy its edges';
-COMMENT ON TYPE mill.fire_mode IS 'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
-COMMENT ON TYPE mill.overlap IS 'Handling of a fire while a run of the schedule is in progress: skip it; queue it, at most one, until that run finishes; or allow another run concurrently';
-COMMENT ON TYPE mill.declared_in IS 'Place of a schedule''s declaration, where its timing is changed: the COMMENT of a procedure, a file, or a call of mill.set_schedule';
-COMMENT ON TYPE mill.schedule_event IS 'Event in the life of a schedule. completed: a run finished. missed: no tick happened in time. reclaimed: the worker of one of its tasks died';
+COMMENT ON TYPE mill.run_state IS
+    'State of a run. A finished run is cancelled if the run was cancelled, else failed if a task failed whose failure '
+    'counts, else cancelled if a task was cancelled, else succeeded';
+COMMENT ON TYPE mill.run_task_state IS
+    'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. '
+    'upstream_failed: the outcomes of its parents do not satisfy its edges';
+COMMENT ON TYPE mill.fire_mode IS
+    'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
+COMMENT ON TYPE mill.overlap IS
+    'Handling of a fire while a run of the schedule is in progress: skip it; queue it, at most one, until that run '
+    'finishes; or allow another run concurrently';
+COMMENT ON TYPE mill.declared_in IS
+    'Place of a schedule''s declaration, where its timing is changed: the COMMENT of a procedure, a file, or a call '
+    'of mill.set_schedule';
+COMMENT ON TYPE mill.schedule_event IS
+    'Event in the life of a schedule. completed: a run finished. missed: no tick happened in time. reclaimed: the '
+    'worker of one of its tasks died';
 COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';
 
 -- Configuration tables: settings, audit, priorities, queues, profiles, groups, limits -------------
@@ -197,8 +218,10 @@ CREATE TABLE IF NOT EXISTS mill.schema_version (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     CONSTRAINT works_with_itself CHECK (works_with <= version)
 );
-COMMENT ON TABLE mill.schema_version IS 'Version of this schema, one row. Programs refuse to work with an incompatible version';
-COMMENT ON COLUMN mill.schema_version.works_with IS 'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
+COMMENT ON TABLE mill.schema_version IS
+    'Version of this schema, one row. Programs refuse to work with an incompatible version';
+COMMENT ON COLUMN mill.schema_version.works_with IS
+    'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
 INSERT INTO mill.schema_version (version, works_with) VALUES (1, 1) ON CONFLICT DO NOTHING;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
@@ -217,14 +240,21 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
-COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Maximum size of a statement in bytes. Enqueue refuses longer statements';
+COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
+    'Maximum size of a statement in bytes. Enqueue refuses longer statements';
 COMMENT ON COLUMN mill.settings.history_retention IS 'Age at which attempts are dropped, one daily partition at a time';
-COMMENT ON COLUMN mill.settings.schedule_log_retention IS 'Age at which rows of mill.schedule_log are deleted, some thousand at a time';
-COMMENT ON COLUMN mill.settings.audit_retention IS 'Age at which rows of mill.audit are deleted, some ten thousand an hour';
-COMMENT ON COLUMN mill.settings.declaring_roles IS 'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of mill_operator. The code of these procedures runs as the task login';
-COMMENT ON COLUMN mill.settings.hide_statements IS 'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
+COMMENT ON COLUMN mill.settings.schedule_log_retention IS
+    'Age at which rows of mill.schedule_log are deleted, some thousand at a time';
+COMMENT ON COLUMN mill.settings.audit_retention IS
+    'Age at which rows of mill.audit are deleted, some ten thousand an hour';
+COMMENT ON COLUMN mill.settings.declaring_roles IS
+    'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of '
+    'mill_operator. The code of these procedures runs as the task login';
+COMMENT ON COLUMN mill.settings.hide_statements IS
+    'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
-COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
+COMMENT ON COLUMN mill.settings.reserved_capacity IS
+    'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 
 -- The operator functions write to this table themselves, in their transaction: actions from psql are
@@ -243,7 +273,8 @@ CREATE TABLE IF NOT EXISTS mill.audit (
 COMMENT ON TABLE mill.audit IS 'Actions of operators. Append-only, kept for settings.audit_retention';
 COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
 COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
-COMMENT ON COLUMN mill.audit.actor IS 'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
+COMMENT ON COLUMN mill.audit.actor IS
+    'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
 COMMENT ON COLUMN mill.audit.action IS 'Function of schema mill; update_settings for a change of mill.settings';
 COMMENT ON COLUMN mill.audit.subject IS 'Object of the action: task 42, queue etl, run 12, schedule nightly, …';
 -- Looks up the actions on one subject.
@@ -253,7 +284,9 @@ CREATE OR REPLACE FUNCTION mill.record_audit(action text, subject text, detail j
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO mill.audit (action, subject, detail) VALUES (action, subject, nullif(detail, '{}'))
 $$;
-COMMENT ON FUNCTION mill.record_audit IS 'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be forged';
+COMMENT ON FUNCTION mill.record_audit IS
+    'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be '
+    'forged';
 
 CREATE OR REPLACE FUNCTION mill.record_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -263,7 +296,8 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.record_settings IS 'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
+COMMENT ON FUNCTION mill.record_settings IS
+    'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
 CREATE OR REPLACE TRIGGER record_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.record_settings();
 
@@ -272,8 +306,11 @@ CREATE TABLE IF NOT EXISTS mill.priorities (
     -- NaN and infinity compare greater than all numbers, so the upper bound excludes them.
     weight double precision NOT NULL CHECK (weight >= 0 AND weight <= 1000000)
 );
-COMMENT ON TABLE mill.priorities IS 'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a probability, not a rank';
-COMMENT ON COLUMN mill.priorities.weight IS 'Weight relative to the other priorities; 0: claimed only when no other priority has work';
+COMMENT ON TABLE mill.priorities IS
+    'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a '
+    'probability, not a rank';
+COMMENT ON COLUMN mill.priorities.weight IS
+    'Weight relative to the other priorities; 0: claimed only when no other priority has work';
 INSERT INTO mill.priorities (priority, weight)
     VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
     ON CONFLICT DO NOTHING;
@@ -286,7 +323,9 @@ CREATE TABLE IF NOT EXISTS mill.queues (
 );
 COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue without a row has the defaults';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
-COMMENT ON COLUMN mill.queues.shared_commit IS 'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task commits alone';
+COMMENT ON COLUMN mill.queues.shared_commit IS
+    'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
+    'commits alone';
 
 CREATE TABLE IF NOT EXISTS mill.profiles (
     name mill.profile_name PRIMARY KEY CHECK (name <> ''),
@@ -294,9 +333,13 @@ CREATE TABLE IF NOT EXISTS mill.profiles (
     description text,
     key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
 );
-COMMENT ON TABLE mill.profiles IS 'Alternative logins that tasks can run as. Workers hold the connection settings in their configuration; this table holds the roles that may use them';
+COMMENT ON TABLE mill.profiles IS
+    'Alternative logins that tasks can run as. Workers hold the connection settings in their configuration; this '
+    'table holds the roles that may use them';
 COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
-COMMENT ON COLUMN mill.profiles.key IS 'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its caller';
+COMMENT ON COLUMN mill.profiles.key IS
+    'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
+    'caller';
 
 CREATE TABLE IF NOT EXISTS mill.groups (
     name mill.label PRIMARY KEY,
@@ -310,11 +353,15 @@ CREATE TABLE IF NOT EXISTS mill.groups (
     CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
     CONSTRAINT period_has_length CHECK (opens <> closes)
 );
-COMMENT ON TABLE mill.groups IS 'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
+COMMENT ON TABLE mill.groups IS
+    'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
 COMMENT ON COLUMN mill.groups.priority IS 'Default priority of tasks that specify none';
-COMMENT ON COLUMN mill.groups.max_running IS 'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside any run count as one run';
+COMMENT ON COLUMN mill.groups.max_running IS
+    'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside '
+    'any run count as one run';
 COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
-COMMENT ON COLUMN mill.groups.opens IS 'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
+COMMENT ON COLUMN mill.groups.opens IS
+    'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
 
 CREATE TABLE IF NOT EXISTS mill.limits (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -333,12 +380,17 @@ CREATE TABLE IF NOT EXISTS mill.limits (
         CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
     UNIQUE (kind, name, run_id)
 );
-COMMENT ON TABLE mill.limits IS 'Limits on tasks of a queue, of a concurrency key, or of a group within one run. A task with a limit is blocked until it has a permit';
+COMMENT ON TABLE mill.limits IS
+    'Limits on tasks of a queue, of a concurrency key, or of a group within one run. A task with a limit is blocked '
+    'until it has a permit';
 COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 for tasks outside any run';
-COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
-COMMENT ON COLUMN mill.limits.requires_permit IS 'Keys and queues: whether any limit is set, so that new tasks need a permit';
+COMMENT ON COLUMN mill.limits.max_running IS
+    'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
+COMMENT ON COLUMN mill.limits.requires_permit IS
+    'Keys and queues: whether any limit is set, so that new tasks need a permit';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
-COMMENT ON COLUMN mill.limits.window_starts IS 'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+COMMENT ON COLUMN mill.limits.window_starts IS
+    'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
 
 -- Live tasks: tasks, dedup_keys -------------------------------------------------------------------
 
@@ -402,25 +454,39 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
 );
 COMMENT ON TABLE mill.tasks IS 'Live tasks. A finished task moves from this table to mill.attempts';
 COMMENT ON COLUMN mill.tasks.due_at IS 'Time before which the task is not claimed';
-COMMENT ON COLUMN mill.tasks.token IS 'Fencing token, random, one per claim. Every change of a running task requires it';
+COMMENT ON COLUMN mill.tasks.token IS
+    'Fencing token, random, one per claim. Every change of a running task requires it';
 COMMENT ON COLUMN mill.tasks.claimed_by IS 'Worker that holds the claim: workers.id';
-COMMENT ON COLUMN mill.tasks.session_pid IS 'Backend of the reader that runs the statement. It is terminated before the task is reclaimed';
-COMMENT ON COLUMN mill.tasks.session_started_at IS 'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
+COMMENT ON COLUMN mill.tasks.session_pid IS
+    'Backend of the reader that runs the statement. It is terminated before the task is reclaimed';
+COMMENT ON COLUMN mill.tasks.session_started_at IS
+    'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
 COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the running attempt, or of the last one';
-COMMENT ON COLUMN mill.tasks.max_attempts IS 'Number of failed attempts after which the task fails. Counts all attempts, not retries';
+COMMENT ON COLUMN mill.tasks.max_attempts IS
+    'Number of failed attempts after which the task fails. Counts all attempts, not retries';
 COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
-COMMENT ON COLUMN mill.tasks.transient_failures IS 'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not count towards max_attempts';
-COMMENT ON COLUMN mill.tasks.crashes IS 'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
+COMMENT ON COLUMN mill.tasks.transient_failures IS
+    'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not '
+    'count towards max_attempts';
+COMMENT ON COLUMN mill.tasks.crashes IS
+    'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.jitter IS 'Whether the wait before a retry is a random part of the retry interval';
-COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose end was not observed ends as unknown and is not retried automatically';
-COMMENT ON COLUMN mill.tasks.external IS 'Whether the task has effects outside this cluster. Its claim is made durable before the statement starts';
-COMMENT ON COLUMN mill.tasks.explain IS 'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
+COMMENT ON COLUMN mill.tasks.at_most_once IS
+    'Autocommit only: an attempt whose end was not observed ends as unknown and is not retried automatically';
+COMMENT ON COLUMN mill.tasks.external IS
+    'Whether the task has effects outside this cluster. Its claim is made durable before the statement starts';
+COMMENT ON COLUMN mill.tasks.explain IS
+    'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
 COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
-COMMENT ON COLUMN mill.tasks.concurrency_key IS 'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
-COMMENT ON COLUMN mill.tasks.run_id IS 'Run that the task belongs to, or that it counts with for the limit of its group';
+COMMENT ON COLUMN mill.tasks.concurrency_key IS
+    'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
+COMMENT ON COLUMN mill.tasks.run_id IS
+    'Run that the task belongs to, or that it counts with for the limit of its group';
 COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
-COMMENT ON COLUMN mill.tasks.limits IS 'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
-COMMENT ON COLUMN mill.tasks.blocking_limit_id IS 'Blocked tasks: the limit whose permit the task waits for. The task holds the permits of the preceding limits';
+COMMENT ON COLUMN mill.tasks.limits IS
+    'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
+COMMENT ON COLUMN mill.tasks.blocking_limit_id IS
+    'Blocked tasks: the limit whose permit the task waits for. The task holds the permits of the preceding limits';
 COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty: the default task login';
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
@@ -445,7 +511,8 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     key text PRIMARY KEY,
     task_id bigint NOT NULL
 );
-COMMENT ON TABLE mill.dedup_keys IS 'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
+COMMENT ON TABLE mill.dedup_keys IS
+    'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
 
 -- Attempts: table, partitions, retention ----------------------------------------------------------
 
@@ -492,14 +559,20 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     params jsonb,
     statement text NOT NULL
 ) PARTITION BY RANGE (finished_at);
-COMMENT ON TABLE mill.attempts IS 'One row per finished attempt. Append-only, with daily partitions (UTC) created in advance';
+COMMENT ON TABLE mill.attempts IS
+    'One row per finished attempt. Append-only, with daily partitions (UTC) created in advance';
 COMMENT ON COLUMN mill.attempts.final IS 'Whether the task ended with this attempt';
-COMMENT ON COLUMN mill.attempts.started_at IS 'Time at which the attempt was claimed; null if the task ended without being claimed';
+COMMENT ON COLUMN mill.attempts.started_at IS
+    'Time at which the attempt was claimed; null if the task ended without being claimed';
 COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over the statements of the task';
 COMMENT ON COLUMN mill.attempts.position IS 'Position of the error in the statement, in characters from 1';
-COMMENT ON COLUMN mill.attempts.notices IS 'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
-COMMENT ON COLUMN mill.attempts.result IS 'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
-COMMENT ON COLUMN mill.attempts.plan IS 'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning Time", "Execution Time", …}';
+COMMENT ON COLUMN mill.attempts.notices IS
+    'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
+COMMENT ON COLUMN mill.attempts.result IS
+    'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
+COMMENT ON COLUMN mill.attempts.plan IS
+    'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
+    'Time", "Execution Time", …}';
 -- pgmill task show, mill.retry, queue/src/resolve_commit.rs
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
 -- queue/src/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
@@ -535,7 +608,9 @@ BEGIN
     RETURN made;
 END
 $$;
-COMMENT ON FUNCTION mill.prepare_history IS 'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number of partitions created';
+COMMENT ON FUNCTION mill.prepare_history IS
+    'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number '
+    'of partitions created';
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
 
 CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
@@ -591,7 +666,9 @@ BEGIN
     RETURN dropped;
 END
 $$;
-COMMENT ON FUNCTION mill.prune IS 'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are no longer needed. Returns the number of partitions dropped';
+COMMENT ON FUNCTION mill.prune IS
+    'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are '
+    'no longer needed. Returns the number of partitions dropped';
 
 -- Workers: workers, worker_starts, cancel_requests, progress --------------------------------------
 
@@ -609,7 +686,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     profiles jsonb NOT NULL DEFAULT '{"": 1}'
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.workers IS 'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
+COMMENT ON TABLE mill.workers IS
+    'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
 COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process start';
 COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
@@ -633,7 +711,9 @@ CREATE TABLE IF NOT EXISTS mill.cancel_requests (
     requested_at timestamptz NOT NULL DEFAULT now(),
     requested_by text NOT NULL DEFAULT session_user
 );
-COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would make the completion of a REPEATABLE READ task fail';
+COMMENT ON TABLE mill.cancel_requests IS
+    'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would '
+    'make the completion of a REPEATABLE READ task fail';
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     task_id bigint PRIMARY KEY,
@@ -645,7 +725,10 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     notices jsonb
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.progress IS 'Progress that running tasks report, written by their workers about once a second. Separate from mill.tasks, because an update of a running task''s row would make the completion of a REPEATABLE READ task fail. mill.running ignores rows of finished attempts';
+COMMENT ON TABLE mill.progress IS
+    'Progress that running tasks report, written by their workers about once a second. Separate from mill.tasks, '
+    'because an update of a running task''s row would make the completion of a REPEATABLE READ task fail. '
+    'mill.running ignores rows of finished attempts';
 COMMENT ON COLUMN mill.progress.percent IS 'Percentage from the last notice of the form progress: 40% loading';
 COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that notice';
 COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
@@ -678,7 +761,8 @@ COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
 COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
 COMMENT ON COLUMN mill.jobs.priority IS 'Default priority of tasks that specify none';
-COMMENT ON COLUMN mill.jobs.of_schedule IS 'Whether the job was created from the statement of a schedule and changes only with that schedule';
+COMMENT ON COLUMN mill.jobs.of_schedule IS
+    'Whether the job was created from the statement of a schedule and changes only with that schedule';
 COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
 COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
@@ -710,9 +794,12 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
 );
 COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
-COMMENT ON COLUMN mill.job_tasks.params IS 'As in mill.tasks. {"$param": "day"} refers to a parameter of the run, {"$result": "parent", "column": "n"} to a column of the first row that a parent returned';
+COMMENT ON COLUMN mill.job_tasks.params IS
+    'As in mill.tasks. {"$param": "day"} refers to a parameter of the run, {"$result": "parent", "column": "n"} to a '
+    'column of the first row that a parent returned';
 COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Whether a run succeeds even if this task fails';
-COMMENT ON COLUMN mill.job_tasks.join_mode IS 'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
+COMMENT ON COLUMN mill.job_tasks.join_mode IS
+    'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
 COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Time since which new runs omit the task; null: enabled';
 
 CREATE TABLE IF NOT EXISTS mill.job_edges (
@@ -735,7 +822,9 @@ CREATE TABLE IF NOT EXISTS mill.dependencies (
     disabled_at timestamptz,
     PRIMARY KEY (child, parent)
 );
-COMMENT ON TABLE mill.dependencies IS 'Dependencies between tasks in every run that contains both. They also form the lineage of the data that the tasks load';
+COMMENT ON TABLE mill.dependencies IS
+    'Dependencies between tasks in every run that contains both. They also form the lineage of the data that the '
+    'tasks load';
 COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
 CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
 
@@ -771,11 +860,15 @@ CREATE TABLE IF NOT EXISTS mill.runs (
 COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
 COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
 COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
-COMMENT ON COLUMN mill.runs.needs_rescan IS 'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
-COMMENT ON COLUMN mill.runs.succeeded IS 'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks of a run in progress';
+COMMENT ON COLUMN mill.runs.needs_rescan IS
+    'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
+COMMENT ON COLUMN mill.runs.succeeded IS
+    'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks '
+    'of a run in progress';
 COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
 COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
-COMMENT ON COLUMN mill.runs.upstream_failed IS 'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+COMMENT ON COLUMN mill.runs.upstream_failed IS
+    'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
 COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
@@ -835,8 +928,11 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
 COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
-COMMENT ON COLUMN mill.run_tasks.parents IS 'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
-COMMENT ON COLUMN mill.run_tasks.pending_propagation IS 'Whether the task has finished and its completion is not propagated yet to children with a node above propagated_to';
+COMMENT ON COLUMN mill.run_tasks.parents IS
+    'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
+COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
+    'Whether the task has finished and its completion is not propagated yet to children with a node above '
+    'propagated_to';
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
 COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
@@ -846,7 +942,8 @@ COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as
 CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
 CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
 CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
-COMMENT ON SEQUENCE mill.added_nodes IS 'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
+COMMENT ON SEQUENCE mill.added_nodes IS
+    'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
 
 CREATE TABLE IF NOT EXISTS mill.run_edges (
     run_id bigint NOT NULL,
@@ -872,7 +969,9 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
     result jsonb
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.run_events IS 'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), or the run must be examined (node null)';
+COMMENT ON TABLE mill.run_events IS
+    'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
+    'or the run must be examined (node null)';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 
 -- Schedules: tables -------------------------------------------------------------------------------
@@ -925,15 +1024,21 @@ COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automa
 COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
 COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
 COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
-COMMENT ON COLUMN mill.schedules.params IS 'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of these names';
-COMMENT ON COLUMN mill.schedules.timing IS 'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
-COMMENT ON COLUMN mill.schedules.catch_up IS 'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
+COMMENT ON COLUMN mill.schedules.params IS
+    'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of '
+    'these names';
+COMMENT ON COLUMN mill.schedules.timing IS
+    'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.catch_up IS
+    'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
 COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
-COMMENT ON COLUMN mill.schedules.enabled IS 'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
+COMMENT ON COLUMN mill.schedules.enabled IS
+    'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
 COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
 COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
 COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
-COMMENT ON COLUMN mill.schedules.removed_at IS 'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
+COMMENT ON COLUMN mill.schedules.removed_at IS
+    'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
 COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
 COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
@@ -958,7 +1063,8 @@ CREATE TABLE IF NOT EXISTS mill.schedule_log (
     duration interval
 );
 COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
-COMMENT ON COLUMN mill.schedule_log.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.schedule_log.reason IS
+    'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
 COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
 COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
@@ -974,7 +1080,8 @@ CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     found_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (declared_as, place, message)
 );
-COMMENT ON TABLE mill.schedule_declaration_errors IS 'Errors in the comments of procedures, as of the last schedule sync';
+COMMENT ON TABLE mill.schedule_declaration_errors IS
+    'Errors in the comments of procedures, as of the last schedule sync';
 COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
 
 -- Permits: blocked <-> pending --------------------------------------------------------------------
@@ -993,8 +1100,10 @@ CREATE TABLE IF NOT EXISTS mill.permits (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 -- A task may have several starts that count towards one limit, so no set of columns identifies a row.
 ALTER TABLE mill.permits REPLICA IDENTITY FULL;
-COMMENT ON TABLE mill.permits IS 'Permits: one row per limit and pending or running task. For a limit with a rate, also the starts that still count';
-COMMENT ON COLUMN mill.permits.counts_until IS 'Set when the task has finished: time until which its start counts towards the rate';
+COMMENT ON TABLE mill.permits IS
+    'Permits: one row per limit and pending or running task. For a limit with a rate, also the starts that still count';
+COMMENT ON COLUMN mill.permits.counts_until IS
+    'Set when the task has finished: time until which its start counts towards the rate';
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
 CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
 
@@ -1002,7 +1111,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     at timestamptz NOT NULL,
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
-COMMENT ON TABLE mill.limit_reconciliation IS 'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
+COMMENT ON TABLE mill.limit_reconciliation IS
+    'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
 
 CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1016,7 +1126,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     END
     FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
 $$;
-COMMENT ON FUNCTION mill.resolve_local_time IS 'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where clocks are put forward, the first of two instants where they are put back';
+COMMENT ON FUNCTION mill.resolve_local_time IS
+    'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
+    'clocks are put forward, the first of two instants where they are put back';
 
 CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
     OUT open boolean, OUT until timestamptz)
@@ -1030,7 +1142,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
         WHERE opens IS NOT NULL) AS p
 $$;
-COMMENT ON FUNCTION mill.active_period IS 'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, until null';
+COMMENT ON FUNCTION mill.active_period IS
+    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
+    'until null';
 
 CREATE OR REPLACE VIEW mill.effective_limits AS
     SELECT l.id, l.kind, l.name, l.run_id,
@@ -1095,7 +1209,9 @@ BEGIN
     RETURN nullif(chain, '{}');
 END
 $$;
-COMMENT ON FUNCTION mill.required_limits IS 'Returns the ids of the limits that apply to such a task, in the order in which it acquires their permits; null: none';
+COMMENT ON FUNCTION mill.required_limits IS
+    'Returns the ids of the limits that apply to such a task, in the order in which it acquires their permits; null: '
+    'none';
 
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1104,7 +1220,8 @@ BEGIN
         OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
 END
 $$;
-COMMENT ON FUNCTION mill.has_group_permit IS 'Returns whether a pending task of the group has the permit that the group requires';
+COMMENT ON FUNCTION mill.has_group_permit IS
+    'Returns whether a pending task of the group has the permit that the group requires';
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -1118,7 +1235,9 @@ BEGIN
     DELETE FROM mill.permits p WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.release_permits IS 'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a rate until its window has passed. started_at: null for a task that never started';
+COMMENT ON FUNCTION mill.release_permits IS
+    'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a '
+    'rate until its window has passed. started_at: null for a task that never started';
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1200,7 +1319,9 @@ BEGIN
     next_in := next_at - clock_timestamp();
 END
 $$;
-COMMENT ON FUNCTION mill.grant_permits IS 'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: time until a rate or an active period frees more';
+COMMENT ON FUNCTION mill.grant_permits IS
+    'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: '
+    'time until a rate or an active period frees more';
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1223,7 +1344,8 @@ BEGIN
         FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
 END
 $$;
-COMMENT ON FUNCTION mill.grant_waiting_permits IS 'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
+COMMENT ON FUNCTION mill.grant_waiting_permits IS
+    'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
 
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1244,7 +1366,8 @@ BEGIN
     RETURN coalesce(cardinality(revoked), 0);
 END
 $$;
-COMMENT ON FUNCTION mill.revoke_permits IS 'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
+COMMENT ON FUNCTION mill.revoke_permits IS
+    'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1279,7 +1402,9 @@ BEGIN
     RETURN blocked;
 END
 $$;
-COMMENT ON FUNCTION mill.block_pending IS 'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such tasks. Returns the number of tasks';
+COMMENT ON FUNCTION mill.block_pending IS
+    'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such '
+    'tasks. Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1304,7 +1429,10 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.reconcile_limits IS 'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once a second';
+COMMENT ON FUNCTION mill.reconcile_limits IS
+    'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. '
+    'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
+    'a second';
 
 -- Operator functions: limits, groups, priorities --------------------------------------------------
 
@@ -1333,7 +1461,9 @@ BEGIN
     PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
-COMMENT ON FUNCTION mill.set_max_running IS 'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no limit. 0: no task starts. Running tasks finish';
+COMMENT ON FUNCTION mill.set_max_running IS
+    'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
+    'limit. 0: no task starts. Running tasks finish';
 
 CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
 RETURNS void
@@ -1363,7 +1493,8 @@ BEGIN
     PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
-COMMENT ON FUNCTION mill.set_rate IS 'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
+COMMENT ON FUNCTION mill.set_rate IS
+    'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
 
 CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1374,7 +1505,8 @@ BEGIN
     PERFORM pg_notify('mill', 'sweep');
 END
 $$;
-COMMENT ON FUNCTION mill.enforce_limits IS 'Applies changed limits to existing tasks. Workers then grant the permits again';
+COMMENT ON FUNCTION mill.enforce_limits IS
+    'Applies changed limits to existing tasks. Workers then grant the permits again';
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
     priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
@@ -1393,7 +1525,9 @@ BEGIN
         WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
 END
 $$;
-COMMENT ON FUNCTION mill.set_group IS 'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) removes its limit';
+COMMENT ON FUNCTION mill.set_group IS
+    'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) '
+    'removes its limit';
 
 CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
     zone text DEFAULT 'UTC') RETURNS void
@@ -1416,7 +1550,9 @@ BEGIN
         WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
 END
 $$;
-COMMENT ON FUNCTION mill.set_active_period IS 'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the period extends past midnight. null, null: at any time';
+COMMENT ON FUNCTION mill.set_active_period IS
+    'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the '
+    'period extends past midnight. null, null: at any time';
 
 CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1461,13 +1597,16 @@ BEGIN
         'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
 END
 $$;
-COMMENT ON FUNCTION mill.set_weights IS 'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
+COMMENT ON FUNCTION mill.set_weights IS
+    'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
 
 CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.settings SET reserved_capacity = capacity
 $$;
-COMMENT ON FUNCTION mill.set_reserved_capacity IS 'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next heartbeat';
+COMMENT ON FUNCTION mill.set_reserved_capacity IS
+    'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
+    'heartbeat';
 
 CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1489,7 +1628,9 @@ BEGIN
     RETURN coalesce(reserved, 0);
 END
 $$;
-COMMENT ON FUNCTION mill.reserved_readers IS 'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the same table and therefore agree';
+COMMENT ON FUNCTION mill.reserved_readers IS
+    'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
+    'same table and therefore agree';
 
 -- Checks of enqueue -------------------------------------------------------------------------------
 
@@ -1506,7 +1647,8 @@ BEGIN
     IF octet_length(statement) > limit_bytes THEN
         RAISE EXCEPTION 'the statement has % bytes, the limit is %', octet_length(statement), limit_bytes
             USING ERRCODE = '54000',
-                HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes in mill.settings.';
+                HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes '
+                    'in mill.settings.';
     END IF;
     IF jsonb_typeof(params) <> 'array' THEN
         RAISE EXCEPTION 'params is a JSON %, not an array', jsonb_typeof(params)
@@ -1517,7 +1659,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_statement IS 'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
+COMMENT ON FUNCTION mill.check_statement IS
+    'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
 
 CREATE OR REPLACE FUNCTION mill.check_explain(statement text, mode mill.mode) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1525,20 +1668,24 @@ BEGIN
     IF mode = 'autocommit' THEN
         RAISE EXCEPTION 'a task in autocommit mode cannot be explained' USING ERRCODE = '22023',
             HINT = 'Omit the mode: EXPLAIN ANALYZE runs the statement once, in a transaction.';
-    ELSIF statement !~* '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
+    ELSIF statement !~*
+        '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
         RAISE EXCEPTION 'EXPLAIN does not support this statement' USING ERRCODE = '22023',
             HINT = 'explain supports a single plain SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH.';
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_explain IS 'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not transaction. Whether there is only one statement is checked when the task runs';
+COMMENT ON FUNCTION mill.check_explain IS
+    'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not '
+    'transaction. Whether there is only one statement is checked when the task runs';
 
 CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
         ELSE 'pending' END::mill.state
 $$;
-COMMENT ON FUNCTION mill.first_state IS 'Returns the initial state of a task with this due time (null: now) and these limits';
+COMMENT ON FUNCTION mill.first_state IS
+    'Returns the initial state of a task with this due time (null: now) and these limits';
 
 -- Views without hidden columns: visible_* ---------------------------------------------------------
 
@@ -1547,14 +1694,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
     FROM mill.settings s
 $$;
-COMMENT ON FUNCTION mill.sees_statements IS 'Returns whether the current user may read statements, parameters, results and messages';
+COMMENT ON FUNCTION mill.sees_statements IS
+    'Returns whether the current user may read statements, parameters, results and messages';
 
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
     SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
         x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
         x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
-        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by,
+        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node,
+        x.limits, x.blocking_limit_id, x.start_by,
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
@@ -1618,7 +1767,9 @@ BEGIN
     RETURN found_key;
 END
 $$;
-COMMENT ON FUNCTION mill.profile IS 'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not use the profile';
+COMMENT ON FUNCTION mill.profile IS
+    'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
+    'use the profile';
 
 CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1632,7 +1783,8 @@ BEGIN
     RETURN found_name;
 END
 $$;
-COMMENT ON FUNCTION mill.name_of_profile IS 'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
+COMMENT ON FUNCTION mill.name_of_profile IS
+    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
 
 -- The declaration of a job determines the profiles of its tasks, so the check applies to the session
 -- user, or to the role assumed with SET ROLE.
@@ -1650,7 +1802,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_profile IS 'Raises an error if the caller may not use this profile, for mill.set_job_task';
+COMMENT ON FUNCTION mill.check_profile IS
+    'Raises an error if the caller may not use this profile, for mill.set_job_task';
 
 CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
     description text DEFAULT NULL) RETURNS void
@@ -1672,7 +1825,9 @@ BEGIN
         jsonb_build_object('allowed', set_profile.allowed)));
 END
 $$;
-COMMENT ON FUNCTION mill.set_profile IS 'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. For mill_owner only';
+COMMENT ON FUNCTION mill.set_profile IS
+    'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. '
+    'For mill_owner only';
 
 CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1696,7 +1851,8 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drop_profile IS 'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
+COMMENT ON FUNCTION mill.drop_profile IS
+    'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
 
 -- Enqueue: -> scheduled | blocked | pending -------------------------------------------------------
 
@@ -1775,7 +1931,9 @@ BEGIN
         RETURNING id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue_many IS 'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => mill.profile(''name'') corresponds to run_as';
+COMMENT ON FUNCTION mill.enqueue_many IS
+    'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => '
+    'mill.profile(''name'') corresponds to run_as';
 
 CREATE OR REPLACE FUNCTION mill.submit(
     statement text,
@@ -1849,11 +2007,14 @@ BEGIN
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
-        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false), key, concurrency_key, group_name,
+        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
+        key, concurrency_key, group_name,
         run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
 END
 $$;
-COMMENT ON FUNCTION mill.submit IS 'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned by mill.profile';
+COMMENT ON FUNCTION mill.submit IS
+    'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned '
+    'by mill.profile';
 
 CREATE OR REPLACE FUNCTION mill.enqueue(
     statement text,
@@ -1892,7 +2053,9 @@ BEGIN
     RETURN submitted.id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue IS 'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of that task and raises a notice';
+COMMENT ON FUNCTION mill.enqueue IS
+    'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
+    'that task and raises a notice';
 
 -- End of an attempt: complete, fail, release_claim, reclaim ---------------------------------------
 
@@ -1922,13 +2085,16 @@ BEGIN
         DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
     END IF;
     IF record_attempt.final AND task.node IS NOT NULL THEN
-        INSERT INTO mill.run_events (run_id, node, outcome, started_at, finished_at, attempts, session_pid, rows, message)
+        INSERT INTO mill.run_events (run_id, node, outcome, started_at, finished_at, attempts,
+            session_pid, rows, message)
         VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, clock_timestamp(), task.attempt,
             task.session_pid, (report->>'rows')::bigint, report->>'message');
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.record_attempt IS 'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the run';
+COMMENT ON FUNCTION mill.record_attempt IS
+    'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
+    'run';
 
 -- Forces a generic plan that uses the primary key: planning would take longer than the function itself,
 -- and a plan made while the table was empty stays in the session's cache after the table has grown.
@@ -1976,7 +2142,8 @@ BEGIN
             (SELECT array_agg(g.id) FROM gone g WHERE g.limits IS NOT NULL),
             (SELECT array_agg(g.claimed_at) FROM gone g WHERE g.limits IS NOT NULL),
             (SELECT array_agg(ROW(NULL, g.run_id, g.node, g.claimed_at, clock_timestamp(), row_counts[g.n],
-                    g.attempt, g.session_pid, 'succeeded', NULL, mill.first_row(reports[g.n]->'result'))::mill.run_events)
+                    g.attempt, g.session_pid, 'succeeded', NULL,
+                    mill.first_row(reports[g.n]->'result'))::mill.run_events)
                 FROM gone g WHERE g.node IS NOT NULL)
         INTO done, keys, limited, starts, in_runs FROM recorded r;
     IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
@@ -1990,13 +2157,18 @@ BEGIN
         PERFORM mill.release_permits(limited, starts);
     END IF;
     IF in_runs IS NOT NULL THEN
-        INSERT INTO mill.run_events (run_id, node, started_at, finished_at, rows, attempts, session_pid, outcome, result)
+        INSERT INTO mill.run_events (run_id, node, started_at, finished_at, rows, attempts,
+                session_pid, outcome, result)
             SELECT e.run_id, e.node, e.started_at, e.finished_at, e.rows, e.attempts, e.session_pid, e.outcome, e.result
             FROM unnest(in_runs) AS e;
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction that was begun for the tasks';
+COMMENT ON FUNCTION mill.complete IS
+    'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the '
+    'start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may '
+    'execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction '
+    'that was begun for the tasks';
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2012,7 +2184,8 @@ BEGIN
     RETURN cancelled IS NOT NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.run_is_cancelled IS 'Returns whether the task belongs to a cancelled run and must not be attempted again';
+COMMENT ON FUNCTION mill.run_is_cancelled IS
+    'Returns whether the task belongs to a cancelled run and must not be attempted again';
 
 CREATE OR REPLACE FUNCTION mill.fail(
     task_id bigint,
@@ -2068,7 +2241,9 @@ BEGIN
     RETURN 'retried';
 END
 $$;
-COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or finished (verdict final). Returns lost, retried or finished';
+COMMENT ON FUNCTION mill.fail IS
+    'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
+    'finished (verdict final). Returns lost, retried or finished';
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
 RETURNS boolean
@@ -2106,7 +2281,9 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.release_claim IS 'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel request ends as cancelled. Returns false if the claim is lost';
+COMMENT ON FUNCTION mill.release_claim IS
+    'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel '
+    'request ends as cancelled. Returns false if the claim is lost';
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
 RETURNS TABLE (task_id bigint, released boolean)
@@ -2139,7 +2316,9 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.reclaim IS 'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches settings.max_crashes ends as lost. released: whether the task will be attempted again';
+COMMENT ON FUNCTION mill.reclaim IS
+    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
+    'settings.max_crashes ends as lost. released: whether the task will be attempted again';
 
 -- Operator functions: cancel and retry one task ---------------------------------------------------
 
@@ -2171,7 +2350,9 @@ BEGIN
     RETURN 'cancelled';
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_task IS 'Cancels a task without an audit record, for mill.cancel and mill.cancel_open. Returns the same values as mill.cancel';
+COMMENT ON FUNCTION mill.cancel_task IS
+    'Cancels a task without an audit record, for mill.cancel and mill.cancel_open. Returns the same values as '
+    'mill.cancel';
 
 CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2184,7 +2365,9 @@ BEGIN
     RETURN answer;
 END
 $$;
-COMMENT ON FUNCTION mill.cancel IS 'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the statement), finished or not found. running => false leaves a running task alone and returns running';
+COMMENT ON FUNCTION mill.cancel IS
+    'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the '
+    'statement), finished or not found. running => false leaves a running task alone and returns running';
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2241,7 +2424,9 @@ EXCEPTION WHEN unique_violation THEN
     RAISE;
 END
 $$;
-COMMENT ON FUNCTION mill.retry IS 'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now (brought forward). Otherwise returns the live state, or not found';
+COMMENT ON FUNCTION mill.retry IS
+    'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now '
+    '(brought forward). Otherwise returns the live state, or not found';
 
 -- Graph helpers -----------------------------------------------------------------------------------
 
@@ -2304,7 +2489,9 @@ BEGIN
         FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
 END
 $$;
-COMMENT ON FUNCTION mill.cycle IS 'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of large networks, 1962)';
+COMMENT ON FUNCTION mill.cycle IS
+    'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
+    'large networks, 1962)';
 
 CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
@@ -2312,9 +2499,11 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN 'failed' THEN expected IN ('failed', 'finished')
         WHEN 'cancelled' THEN expected = 'finished' ELSE false END
 $$;
-COMMENT ON FUNCTION mill.satisfies IS 'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
+COMMENT ON FUNCTION mill.satisfies IS
+    'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
 
-CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer, satisfied integer, unsatisfied integer)
+CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer,
+    satisfied integer, unsatisfied integer)
 RETURNS mill.run_task_state
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
@@ -2324,7 +2513,9 @@ LANGUAGE sql IMMUTABLE AS $$
         ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
     END::mill.run_task_state
 $$;
-COMMENT ON FUNCTION mill.evaluate_join IS 'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied edges';
+COMMENT ON FUNCTION mill.evaluate_join IS
+    'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied '
+    'edges';
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2333,7 +2524,8 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
         WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
 $$;
-COMMENT ON FUNCTION mill.first_row IS 'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
+COMMENT ON FUNCTION mill.first_row IS
+    'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
 
 -- Jobs and dependencies: definition, checks, lineage ----------------------------------------------
 
@@ -2347,7 +2539,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                 'max_attempts', t.max_attempts, 'retry_interval', t.retry_interval, 'backoff', t.backoff,
                 'jitter', t.jitter, 'timeout', t.timeout, 'mode', t.mode, 'at_most_once', t.at_most_once,
                 'external', t.external, 'ignore_failure', t.ignore_failure, 'join', t.join_mode,
-                'run_as', nullif(t.run_as, ''), 'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
+                'run_as', nullif(t.run_as, ''),
+                'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
                         ORDER BY e.parent)
                     FROM mill.job_edges e
                     WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
@@ -2374,12 +2567,14 @@ BEGIN
                 OR jsonb_typeof(param->'column') IS DISTINCT FROM 'string')
         THEN
             RAISE EXCEPTION 'invalid parameter reference %', param USING ERRCODE = '22023',
-                HINT = 'Write {"$param": "name"} for a parameter of the run, {"$result": "task", "column": "name"} for a value that a parent returned.';
+                HINT = 'Write {"$param": "name"} for a parameter of the run, {"$result": "task", "column": "name"} '
+                    'for a value that a parent returned.';
         END IF;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.check_job_params IS 'Raises an error if params of a job''s task are not an array or contain an invalid reference';
+COMMENT ON FUNCTION mill.check_job_params IS
+    'Raises an error if params of a job''s task are not an array or contain an invalid reference';
 
 CREATE OR REPLACE FUNCTION mill.with_max_attempts(document jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2398,7 +2593,9 @@ BEGIN
     RETURN document;
 END
 $$;
-COMMENT ON FUNCTION mill.with_max_attempts IS 'Returns the document with max_attempts in place of its aliases attempts (the same number) and max_retries (one less)';
+COMMENT ON FUNCTION mill.with_max_attempts IS
+    'Returns the document with max_attempts in place of its aliases attempts (the same number) and max_retries (one '
+    'less)';
 
 CREATE OR REPLACE FUNCTION mill.set_job_task(job text, task jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2502,7 +2699,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_job IS 'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
+COMMENT ON FUNCTION mill.check_job IS
+    'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
 
 CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text, category text, frequency text,
     priority mill.priority, enabled boolean) RETURNS boolean
@@ -2559,7 +2757,8 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.put_job IS 'Creates or replaces a job, for mill.set_job and mill.put_own_job. Returns whether anything changed';
+COMMENT ON FUNCTION mill.put_job IS
+    'Creates or replaces a job, for mill.set_job and mill.put_own_job. Returns whether anything changed';
 
 CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
     frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
@@ -2584,7 +2783,12 @@ BEGIN
     RETURN changed;
 END
 $$;
-COMMENT ON FUNCTION mill.set_job IS 'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
+COMMENT ON FUNCTION mill.set_job IS
+    'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves '
+    'it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", '
+    '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
+    '"at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": '
+    '"parent", "expected": "failed"}]}]';
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2630,11 +2834,13 @@ BEGIN
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child), jsonb_build_object('expected', expected));
+    PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child),
+        jsonb_build_object('expected', expected));
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.set_dependency IS 'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
+COMMENT ON FUNCTION mill.set_dependency IS
+    'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
 
 CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2710,19 +2916,22 @@ BEGIN
     RETURN QUERY SELECT names[f.i], distances[f.i] FROM unnest(found[2:known]) AS f(i) ORDER BY 2, 1;
 END
 $$;
-COMMENT ON FUNCTION mill.reach IS 'Returns all direct and indirect parents of a task, or all children, with their distance (1: direct)';
+COMMENT ON FUNCTION mill.reach IS
+    'Returns all direct and indirect parents of a task, or all children, with their distance (1: direct)';
 
 CREATE OR REPLACE FUNCTION mill.upstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.task, r.distance FROM mill.reach(name, true) AS r
 $$;
-COMMENT ON FUNCTION mill.upstream IS 'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
+COMMENT ON FUNCTION mill.upstream IS
+    'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
 
 CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.task, r.distance FROM mill.reach(name, false) AS r
 $$;
-COMMENT ON FUNCTION mill.downstream IS 'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
+COMMENT ON FUNCTION mill.downstream IS
+    'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
 
 -- Runs: start, advance, cancel, restart, status ---------------------------------------------------
 
@@ -2753,7 +2962,9 @@ BEGIN
         FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
 END
 $$;
-COMMENT ON FUNCTION mill.runnable_jobs IS 'Returns the declared spelling of these job names, matched without regard to case, for mill.make_run. Raises an error if a job does not exist or is disabled. Separate from mill.make_run so that it uses indexes';
+COMMENT ON FUNCTION mill.runnable_jobs IS
+    'Returns the declared spelling of these job names, matched without regard to case, for mill.make_run. Raises an '
+    'error if a job does not exist or is disabled. Separate from mill.make_run so that it uses indexes';
 
 CREATE OR REPLACE FUNCTION mill.make_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
@@ -2832,7 +3043,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.make_run IS 'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
+COMMENT ON FUNCTION mill.make_run IS
+    'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
 
 CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
     OUT dropped text[])
@@ -2846,7 +3058,9 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.start_run IS 'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": …}. dropped: edges to tasks that are in none of the jobs';
+COMMENT ON FUNCTION mill.start_run IS
+    'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
+    '…}. dropped: edges to tasks that are in none of the jobs';
 
 CREATE OR REPLACE FUNCTION mill.fill_params(params jsonb, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2877,7 +3091,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             ELSE p.value END ORDER BY p.place)
     FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
 $$;
-COMMENT ON FUNCTION mill.fill_results IS 'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no such value';
+COMMENT ON FUNCTION mill.fill_results IS
+    'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no '
+    'such value';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -2914,7 +3130,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_run IS 'Raises an error if the run could not finish or was given an unknown parameter, for mill.make_run';
+COMMENT ON FUNCTION mill.check_run IS
+    'Raises an error if the run could not finish or was given an unknown parameter, for mill.make_run';
 
 CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
@@ -2925,18 +3142,22 @@ BEGIN
     WITH counted AS MATERIALIZED (
         SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
             count(*) FILTER (WHERE mill.satisfies(p.state, e.expected))::integer AS satisfied,
-            count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer AS unsatisfied
+            count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer
+                AS unsatisfied
         FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
             -- A finished parent whose completion will not be propagated to this child again.
             LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
-                AND p.state NOT IN ('waiting', 'ready', 'released') AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
+                AND p.state NOT IN ('waiting', 'ready', 'released')
+                AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
         WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
         GROUP BY c.node, c.join_mode
     ), evaluated AS (
         UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, unsatisfied = c.unsatisfied,
             state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied),
-            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied) = 'upstream_failed',
-            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied) = 'upstream_failed'
+            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied)
+                = 'upstream_failed',
+            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied)
+                = 'upstream_failed'
                 THEN clock_timestamp() END
         FROM counted c WHERE t.run_id = recount_dependencies.run_id AND t.node = c.node
         RETURNING t.state
@@ -2945,7 +3166,9 @@ BEGIN
     RETURN upstream_failed;
 END
 $$;
-COMMENT ON FUNCTION mill.recount_dependencies IS 'Recomputes from the edges the counters that mill.advance_run maintains incrementally, and the states, of waiting tasks (nodes null: all). Returns the number of tasks that became upstream_failed';
+COMMENT ON FUNCTION mill.recount_dependencies IS
+    'Recomputes from the edges the counters that mill.advance_run maintains incrementally, and the states, of waiting '
+    'tasks (nodes null: all). Returns the number of tasks that became upstream_failed';
 
 CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
     OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
@@ -2966,7 +3189,8 @@ BEGIN
         SELECT w.place, n.node, w.state, w.propagated_to FROM (
             SELECT p.node FROM unnest(parents) AS p(node)
             UNION
-            (SELECT t.node FROM mill.run_tasks t WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
+            (SELECT t.node FROM mill.run_tasks t
+            WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
             ORDER BY t.node LIMIT max_count)) AS n
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.state, t.propagated_to FROM mill.run_tasks t
             WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
@@ -2983,12 +3207,16 @@ BEGIN
                 count(*) FILTER (WHERE NOT e.met)::integer AS unsatisfied
             FROM edge e GROUP BY e.child) AS n
         CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
-            WHERE c.run_id = propagate_completion.run_id AND c.node = n.child AND c.state::text = 'waiting' LIMIT 1) AS w
+            WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
+                AND c.state::text = 'waiting' LIMIT 1) AS w
     ), evaluated AS (
         UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, unsatisfied = c.unsatisfied + n.unsatisfied,
-            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied),
-            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied) = 'upstream_failed',
-            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied)
+            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied),
+            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied) = 'upstream_failed',
+            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied)
                 = 'upstream_failed' THEN clock_timestamp() END
         FROM counted n WHERE c.ctid = n.place
         RETURNING c.node, c.state
@@ -3010,7 +3238,10 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.propagate_completion IS 'Propagates the completion of these parents (search: and of others with pending_propagation) to their children, over up to max_count edges, for mill.advance_run. edges_propagated = max_count: there may be more. ready, upstream_failed: nodes of the children that changed to these states';
+COMMENT ON FUNCTION mill.propagate_completion IS
+    'Propagates the completion of these parents (search: and of others with pending_propagation) to their children, '
+    'over up to max_count edges, for mill.advance_run. edges_propagated = max_count: there may be more. ready, '
+    'upstream_failed: nodes of the children that changed to these states';
 
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
@@ -3054,7 +3285,9 @@ BEGIN
     RETURN released;
 END
 $$;
-COMMENT ON FUNCTION mill.release_ready IS 'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. Returns the number of tasks';
+COMMENT ON FUNCTION mill.release_ready IS
+    'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. '
+    'Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -3089,7 +3322,9 @@ BEGIN
         WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running');
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_open IS 'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number of cancelled tasks that were never released. more: call again';
+COMMENT ON FUNCTION mill.cancel_open IS
+    'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number '
+    'of cancelled tasks that were never released. more: call again';
 
 CREATE OR REPLACE FUNCTION mill.end_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -3114,7 +3349,8 @@ BEGIN
     RETURN ended.state;
 END
 $$;
-COMMENT ON FUNCTION mill.end_run IS 'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
+COMMENT ON FUNCTION mill.end_run IS
+    'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
 
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
@@ -3158,8 +3394,9 @@ BEGIN
         UPDATE mill.run_tasks t SET
             state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
                 ELSE 'failed' END::mill.run_task_state,
-            outcome = e.outcome, pending_propagation = true, propagated_to = 0, attempts = e.attempts, started_at = e.started_at,
-            finished_at = e.finished_at, rows = e.rows, session_pid = e.session_pid, message = e.message, result = e.result
+            outcome = e.outcome, pending_propagation = true, propagated_to = 0, attempts = e.attempts,
+            started_at = e.started_at, finished_at = e.finished_at, rows = e.rows, session_pid = e.session_pid,
+            message = e.message, result = e.result
         FROM ended e WHERE t.ctid = e.place
         RETURNING t.node
     )
@@ -3200,7 +3437,10 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.advance_run IS 'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just finished';
+COMMENT ON FUNCTION mill.advance_run IS
+    'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run '
+    'when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just '
+    'finished';
 
 CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3220,15 +3460,17 @@ BEGIN
     RETURN 'cancelling';
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_run IS 'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, the state of a finished run, or not found';
+COMMENT ON FUNCTION mill.cancel_run IS
+    'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, '
+    'the state of a finished run, or not found';
 
 CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
         WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
-    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0, started_at = NULL,
-            finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
+    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
+            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
         WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes);
     PERFORM mill.recount_dependencies(run_id, NULL);
     PERFORM mill.release_ready(run_id, NULL, true, 2000);
@@ -3238,7 +3480,8 @@ BEGIN
     INSERT INTO mill.run_events (run_id) VALUES (reset_run_tasks.run_id);
 END
 $$;
-COMMENT ON FUNCTION mill.reset_run_tasks IS 'Resets these tasks of a run to waiting, for mill.restart_run and mill.retry_run_task';
+COMMENT ON FUNCTION mill.reset_run_tasks IS
+    'Resets these tasks of a run to waiting, for mill.restart_run and mill.retry_run_task';
 
 CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
     never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
@@ -3277,13 +3520,15 @@ BEGIN
     UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
         kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
     PERFORM mill.reset_run_tasks(run.id, nodes);
-    PERFORM mill.record_audit('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed, 'never_run', never_run,
-        'downstream', downstream, 'force', force, 'tasks', cardinality(nodes)));
+    PERFORM mill.record_audit('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed,
+        'never_run', never_run, 'downstream', downstream, 'force', force, 'tasks', cardinality(nodes)));
     RETURN QUERY SELECT t.name::text FROM mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed' ORDER BY t.node;
 END
 $$;
-COMMENT ON FUNCTION mill.restart_run IS 'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the failed tasks and all tasks after them. Returns the names of the tasks';
+COMMENT ON FUNCTION mill.restart_run IS
+    'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the '
+    'failed tasks and all tasks after them. Returns the names of the tasks';
 
 CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3314,7 +3559,9 @@ BEGIN
     RETURN 'retried';
 END
 $$;
-COMMENT ON FUNCTION mill.retry_run_task IS 'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it again. Returns retried, the state of the task, or not found';
+COMMENT ON FUNCTION mill.retry_run_task IS
+    'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it '
+    'again. Returns retried, the state of the task, or not found';
 
 CREATE OR REPLACE FUNCTION mill.is_upstream_of(run_id bigint, origin bigint, target bigint) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3324,7 +3571,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     )
     SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
 $$;
-COMMENT ON FUNCTION mill.is_upstream_of IS 'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
+COMMENT ON FUNCTION mill.is_upstream_of IS
+    'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
 
 CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
     after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
@@ -3381,9 +3629,11 @@ BEGIN
                 VALUES (run_id, other.node, new_node, 'succeeded');
         -- Tasks after the calling task cannot start before it commits, and the new task with it.
         ELSIF other.state <> 'waiting'
-            OR self.node IS NOT NULL AND (other.node = self.node OR NOT mill.is_upstream_of(run_id, self.node, other.node))
+            OR self.node IS NOT NULL AND (other.node = self.node
+                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
         THEN
-            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added', named, name
+            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
+                named, name
                 USING ERRCODE = '55000';
         ELSE
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
@@ -3396,12 +3646,15 @@ BEGIN
     INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
 END
 $$;
-COMMENT ON FUNCTION mill.add_run_task IS 'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+COMMENT ON FUNCTION mill.add_run_task IS
+    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
+    'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
 
 CREATE OR REPLACE VIEW mill.run_status AS
     SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
         r.started_at, r.started_by, r.finished_at,
-        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by,
+        r.restarts, r.dropped,
         (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
@@ -3416,7 +3669,8 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
             count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
-COMMENT ON VIEW mill.run_status IS 'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
+COMMENT ON VIEW mill.run_status IS
+    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
 
 CREATE OR REPLACE VIEW mill.run_task_status AS
     SELECT r.run_id, r.node, r.name, r.job, r.task_id,
@@ -3439,7 +3693,8 @@ CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT message FROM mill.settings s WHERE NOT s.hide_statements
 $$;
-COMMENT ON FUNCTION mill.visible_message IS 'Returns the message, or null if settings.hide_statements is set, for mill.why';
+COMMENT ON FUNCTION mill.visible_message IS
+    'Returns the message, or null if settings.hide_statements is set, for mill.why';
 
 CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3480,10 +3735,12 @@ BEGIN
     RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
         coalesce(parents, 'parents that have just finished'))
         || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
-            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied) ELSE '' END;
+            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied)
+            ELSE '' END;
 END
 $$;
-COMMENT ON FUNCTION mill.why(bigint, text) IS 'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
+COMMENT ON FUNCTION mill.why(bigint, text) IS
+    'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
 
 -- Schedules: declaration, ticks, triggers, status -------------------------------------------------
 
@@ -3547,7 +3804,8 @@ BEGIN
     THEN
         RAISE EXCEPTION 'schedule "%" combines settings of a statement and of jobs', definition->>'name'
             USING ERRCODE = '22023',
-            HINT = 'task, description and category require a statement, whose params belong in task; params requires jobs.';
+            HINT = 'task, description and category require a statement, whose params belong in task; '
+                'params requires jobs.';
     END IF;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
@@ -3584,7 +3842,8 @@ BEGIN
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
         coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
-        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job, params = excluded.params, timing = excluded.timing,
+        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
+        params = excluded.params, timing = excluded.timing,
         overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
         enabled = coalesce(enabled, s.enabled)
@@ -3594,7 +3853,8 @@ BEGIN
         PERFORM mill.replan_schedule(put.id);
     END IF;
     PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
-        'timing', put.timing, 'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
+        'timing', put.timing, 'enabled', put.enabled,
+        'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
     ELSIF kept.own_job AND kept.jobs <> wanted THEN
@@ -3605,7 +3865,10 @@ BEGIN
     RETURN 'changed';
 END
 $$;
-COMMENT ON FUNCTION mill.put_schedule IS 'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, changed or unchanged';
+COMMENT ON FUNCTION mill.put_schedule IS
+    'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
+    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
+    'changed or unchanged';
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -3613,19 +3876,25 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
             error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
         WHERE s.id = replan_schedule.schedule_id
 $$;
-COMMENT ON FUNCTION mill.replan_schedule IS 'Makes the next tick compute the next fire of the schedule, counted from now';
+COMMENT ON FUNCTION mill.replan_schedule IS
+    'Makes the next tick compute the next fire of the schedule, counted from now';
 
 CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
     jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
     catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
     description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing, 'statement', statement,
-        'jobs', to_jsonb(jobs), 'params', params, 'task', task, 'overlap', overlap, 'catch_up', catch_up,
+    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing,
+        'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
+        'overlap', overlap, 'catch_up', catch_up,
         'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
         'enabled', enabled)), 'call')
 $$;
-COMMENT ON FUNCTION mill.set_schedule IS 'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves it unchanged';
+COMMENT ON FUNCTION mill.set_schedule IS
+    'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
+    'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
+    '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
+    'it unchanged';
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3643,7 +3912,8 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.remove_schedules IS 'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+COMMENT ON FUNCTION mill.remove_schedules IS
+    'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
 
 CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3663,7 +3933,8 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.enable_schedule IS 'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+COMMENT ON FUNCTION mill.enable_schedule IS
+    'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
 
 CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3691,17 +3962,21 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.adjust_schedule IS 'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; null: as declared. Returns false if the schedule does not exist';
+COMMENT ON FUNCTION mill.adjust_schedule IS
+    'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
+    'null: as declared. Returns false if the schedule does not exist';
 
 CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.id FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
+    SELECT r.id FROM mill.runs r
+    WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
     ORDER BY r.id LIMIT 1
 $$;
-COMMENT ON FUNCTION mill.blocking_run IS 'Returns the run in progress that prevents another run of the schedule; null: none';
+COMMENT ON FUNCTION mill.blocking_run IS
+    'Returns the run in progress that prevents another run of the schedule; null: none';
 
-CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval, last_fire_at timestamptz,
-    OUT fire boolean, OUT reason text)
+CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval,
+    last_fire_at timestamptz, OUT fire boolean, OUT reason text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     least_rows bigint := (trigger->>'rows')::bigint;
@@ -3715,7 +3990,8 @@ BEGIN
     ELSIF pending > 0 AND oldest_age >= idle THEN
         reason := format('idle: age of the oldest row %s >= %s, pending rows %s', age, idle, pending);
     ELSIF pending > 0 AND (trigger->>'new_rows')::boolean AND coalesce(now() - last_fire_at >= debounce, true) THEN
-        reason := format('new rows: pending rows %s, %s', pending, CASE WHEN last_fire_at IS NULL THEN 'no previous fire'
+        reason := format('new rows: pending rows %s, %s', pending,
+            CASE WHEN last_fire_at IS NULL THEN 'no previous fire'
             ELSE format('last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce) END);
     ELSE
         fire := false;
@@ -3728,7 +4004,9 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.evaluate_trigger IS 'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first condition that is met, or why none is';
+COMMENT ON FUNCTION mill.evaluate_trigger IS
+    'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first '
+    'condition that is met, or why none is';
 
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
     OUT fire boolean, OUT reason text, OUT blocked_by bigint)
@@ -3763,14 +4041,18 @@ BEGIN
         fire := blocked_by IS NULL;
     END IF;
     IF blocked_by IS NOT NULL THEN
-        reason := format('%s; run %s has been running since %s', reason, blocked_by, (SELECT date_trunc('second', r.started_at)
+        reason := format('%s; run %s has been running since %s', reason, blocked_by,
+            (SELECT date_trunc('second', r.started_at)
             FROM mill.runs r WHERE r.id = blocked_by));
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.should_fire IS 'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, oldest_age: result of mill.measure_query';
+COMMENT ON FUNCTION mill.should_fire IS
+    'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, '
+    'oldest_age: result of mill.measure_query';
 
-CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text, pending bigint DEFAULT NULL)
+CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
+    pending bigint DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -3803,10 +4085,12 @@ BEGIN
     RETURN fired;
 END
 $$;
-COMMENT ON FUNCTION mill.fire IS 'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could not be started; such errors are logged in mill.schedule_log';
+COMMENT ON FUNCTION mill.fire IS
+    'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
+    'not be started; such errors are logged in mill.schedule_log';
 
-CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint, oldest_age interval,
-    OUT fired integer, OUT skipped integer)
+CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
+    oldest_age interval, OUT fired integer, OUT skipped integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -3838,7 +4122,8 @@ COMMENT ON FUNCTION mill.fire_or_skip IS 'Carries out and logs the decision of m
 
 CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
 RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
-    planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision, measure text, timeout double precision)
+    planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision,
+    measure text, timeout double precision)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -3864,14 +4149,18 @@ BEGIN
         timeout := (s.trigger->>'timeout_secs')::double precision;
         IF s.trigger IS NOT NULL THEN
             -- The caller measures the table, once until the next tick.
-            UPDATE mill.schedules x SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
+            UPDATE mill.schedules x
+                SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
                 WHERE x.id = s.id;
         END IF;
         RETURN NEXT;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.lock_due_schedules IS 'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a parsed trigger, to be run within timeout seconds';
+COMMENT ON FUNCTION mill.lock_due_schedules IS
+    'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for '
+    'a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a '
+    'parsed trigger, to be run within timeout seconds';
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3915,7 +4204,8 @@ BEGIN
         END IF;
         -- A schedule without a further fire is disabled, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
-                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL OR plan.next_fire_at IS NOT NULL),
+                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
+                    OR plan.next_fire_at IS NOT NULL),
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
                     ELSE plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter) END
             WHERE x.id = plan.id;
@@ -3923,7 +4213,10 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.tick IS 'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", "missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the number of fires and of skipped fires per schedule';
+COMMENT ON FUNCTION mill.tick IS
+    'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
+    '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
+    'number of fires and of skipped fires per schedule';
 
 CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3934,13 +4227,17 @@ FROM (SELECT ARRAY(SELECT e.value FROM pg_catalog.json_each_text(pg_catalog.row_
 ) AS probe LIMIT 2) AS m$query$, trigger->>'probe')
     ELSE format($query$SELECT count(*), %s FROM %s WHERE (
 %s
-)$query$, CASE WHEN trigger ? 'age' THEN format('extract(epoch FROM now() - min(%I)::timestamptz)::float8', trigger->>'age')
+)$query$,
+    CASE WHEN trigger ? 'age' THEN format('extract(epoch FROM now() - min(%I)::timestamptz)::float8', trigger->>'age')
             ELSE 'NULL::float8' END,
         (SELECT string_agg(format('%I', p.value), '.' ORDER BY p.place)
             FROM jsonb_array_elements_text(trigger->'table') WITH ORDINALITY AS p(value, place)),
         coalesce(trigger->>'filter', 'true')) END
 $$;
-COMMENT ON FUNCTION mill.measure_query IS 'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may read the table';
+COMMENT ON FUNCTION mill.measure_query IS
+    'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; '
+    'filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may '
+    'read the table';
 
 CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
     oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
@@ -3973,7 +4270,9 @@ BEGIN
         FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
 END
 $$;
-COMMENT ON FUNCTION mill.tick_trigger IS 'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
+COMMENT ON FUNCTION mill.tick_trigger IS
+    'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
+    'at which mill.lock_due_schedules returned the schedule';
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4002,7 +4301,10 @@ BEGIN
     RETURN started;
 END
 $$;
-COMMENT ON FUNCTION mill.run_now IS 'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, unless force is set';
+COMMENT ON FUNCTION mill.run_now IS
+    'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of '
+    'the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, '
+    'unless force is set';
 
 CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -4028,7 +4330,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                 date_trunc('second', task.claimed_at))
         FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
 $$;
-COMMENT ON FUNCTION mill.log_reclaimed IS 'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+COMMENT ON FUNCTION mill.log_reclaimed IS
+    'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
 
 CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4043,20 +4346,23 @@ BEGIN
     RETURN deleted;
 END
 $$;
-COMMENT ON FUNCTION mill.prune_schedule_log IS 'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+COMMENT ON FUNCTION mill.prune_schedule_log IS
+    'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
 
 CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
-        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness, coalesce(s.jitter, s.declared_jitter) AS jitter,
+        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
+        coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
-COMMENT ON VIEW mill.schedule_status IS 'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+COMMENT ON VIEW mill.schedule_status IS
+    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
@@ -4071,7 +4377,9 @@ CREATE OR REPLACE VIEW mill.schedule_history AS
             ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
         LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t
             WHERE r.tasks > 1 AND t.run_id = r.id AND t.state = 'failed' ORDER BY t.node LIMIT 1) AS failed ON true;
-COMMENT ON VIEW mill.schedule_history IS 'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. For other runs: message of the first failed task';
+COMMENT ON VIEW mill.schedule_history IS
+    'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. '
+    'For other runs: message of the first failed task';
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
@@ -4097,7 +4405,8 @@ BEGIN
     END IF;
     IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
         RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
-            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END), NULL::bigint, NULL::interval,
+            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END),
+            NULL::bigint, NULL::interval,
             NULL::timestamptz;
         RETURN;
     END IF;
@@ -4108,7 +4417,9 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-COMMENT ON FUNCTION mill.schedule_test IS 'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers with the rights of the caller. Returns no row if the schedule does not exist';
+COMMENT ON FUNCTION mill.schedule_test IS
+    'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
+    'with the rights of the caller. Returns no row if the schedule does not exist';
 
 -- Operator functions: queues and workers ----------------------------------------------------------
 
@@ -4142,7 +4453,9 @@ BEGIN
     PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
 END
 $$;
-COMMENT ON FUNCTION mill.share_commits IS 'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one transaction; null: each task commits alone. Workers apply the change within two seconds';
+COMMENT ON FUNCTION mill.share_commits IS
+    'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
+    'transaction; null: each task commits alone. Workers apply the change within two seconds';
 
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4156,7 +4469,8 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drain IS 'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
+COMMENT ON FUNCTION mill.drain IS
+    'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
 
 -- Monitoring: running tasks, status views, history, why, scale_hint -------------------------------
 
@@ -4190,7 +4504,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         FROM pg_stat_progress_copy c) AS p
         CROSS JOIN LATERAL (SELECT least(100, 100.0 * p.done / nullif(p.total, 0))::double precision AS percent) AS d
 $$;
-COMMENT ON FUNCTION mill.command_progress IS 'Returns the progress that the server reports for VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER and COPY, by backend, for mill.backends. percent: of the current phase';
+COMMENT ON FUNCTION mill.command_progress IS
+    'Returns the progress that the server reports for VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER and COPY, by '
+    'backend, for mill.backends. percent: of the current phase';
 
 CREATE OR REPLACE FUNCTION mill.backends() RETURNS TABLE (pid integer, backend_start timestamptz,
     state text, wait_event_type text, wait_event text, query text, blocked_by integer[], blockers jsonb,
@@ -4218,7 +4534,10 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         p.message, p.percent
     FROM own o LEFT JOIN mill.command_progress() p ON p.pid = o.pid
 $$;
-COMMENT ON FUNCTION mill.backends IS 'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", "transaction_started_at"}], with task_id and name for backends that run a task';
+COMMENT ON FUNCTION mill.backends IS
+    'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server '
+    'reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
+    '"transaction_started_at"}], with task_id and name for backends that run a task';
 
 -- Returns a set, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
@@ -4227,7 +4546,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 $$;
-COMMENT ON FUNCTION mill.live_sessions IS 'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds none';
+COMMENT ON FUNCTION mill.live_sessions IS
+    'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds '
+    'none';
 
 CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
@@ -4235,16 +4556,20 @@ CREATE OR REPLACE VIEW mill.running AS
         t.session_pid AS pid, b.state AS backend_state, b.wait_event_type, b.wait_event,
         b.blocked_by, r.requested_at AS cancel_requested_at, t.statement,
         -- Progress reported by the task takes precedence over the server's progress of one command.
-        coalesce(CASE WHEN p.message IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.message END, b.message) AS progress,
-        CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent ELSE b.percent END AS percent,
-        p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices, b.blockers
+        coalesce(CASE WHEN p.message IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.message END,
+            b.message) AS progress,
+        CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent
+            ELSE b.percent END AS percent,
+        p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices,
+        b.blockers
     FROM mill.visible_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
         LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
         LEFT JOIN mill.progress p ON p.task_id = t.id AND p.worker_id = t.claimed_by AND p.attempt = t.attempt
     WHERE t.state = 'running';
-COMMENT ON VIEW mill.running IS 'Running tasks with worker, start time, wait events, blockers, progress and last notices';
+COMMENT ON VIEW mill.running IS
+    'Running tasks with worker, start time, wait events, blockers, progress and last notices';
 
 CREATE OR REPLACE VIEW mill.queue_status AS
     SELECT name AS queue,
@@ -4270,7 +4595,8 @@ CREATE OR REPLACE VIEW mill.queue_status AS
             min(claimed_at) FILTER (WHERE state = 'running') AS oldest_running_at
         FROM mill.tasks GROUP BY queue) t USING (name)
         FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name);
-COMMENT ON VIEW mill.queue_status IS 'Queues with the number of tasks by state, the age of the oldest pending task, and their settings';
+COMMENT ON VIEW mill.queue_status IS
+    'Queues with the number of tasks by state, the age of the oldest pending task, and their settings';
 
 CREATE OR REPLACE VIEW mill.priority_status AS
     SELECT p.priority, p.weight, coalesce(t.pending, 0) AS pending, coalesce(t.running, 0) AS running,
@@ -4280,7 +4606,8 @@ CREATE OR REPLACE VIEW mill.priority_status AS
             count(*) FILTER (WHERE state = 'running') AS running,
             min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at
         FROM mill.tasks GROUP BY priority) t USING (priority);
-COMMENT ON VIEW mill.priority_status IS 'Priorities with weight, number of pending and running tasks, and the age of the oldest pending task';
+COMMENT ON VIEW mill.priority_status IS
+    'Priorities with weight, number of pending and running tasks, and the age of the oldest pending task';
 
 CREATE OR REPLACE VIEW mill.limit_status AS
     SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
@@ -4289,7 +4616,9 @@ CREATE OR REPLACE VIEW mill.limit_status AS
             WHERE counts_until IS NULL GROUP BY limit_id) p USING (id)
         LEFT JOIN (SELECT blocking_limit_id AS id, count(*) AS waiting FROM mill.tasks
             WHERE state = 'blocked' GROUP BY blocking_limit_id) t USING (id);
-COMMENT ON VIEW mill.limit_status IS 'Limits with their current values, the number of tasks that hold a permit (pending or running), and the number of tasks that wait for one';
+COMMENT ON VIEW mill.limit_status IS
+    'Limits with their current values, the number of tasks that hold a permit (pending or running), and the number of '
+    'tasks that wait for one';
 
 CREATE OR REPLACE VIEW mill.group_status AS
     SELECT g.*, a.open, a.until AS next_change_at, coalesce(t.pending, 0) AS pending,
@@ -4300,7 +4629,8 @@ CREATE OR REPLACE VIEW mill.group_status AS
                 count(*) FILTER (WHERE state = 'running') AS running,
                 count(*) FILTER (WHERE state = 'blocked') AS blocked
             FROM mill.tasks WHERE group_name IS NOT NULL GROUP BY group_name) t USING (name);
-COMMENT ON VIEW mill.group_status IS 'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
+COMMENT ON VIEW mill.group_status IS
+    'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
 
 CREATE OR REPLACE VIEW mill.history AS
     SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,
@@ -4315,10 +4645,13 @@ CREATE OR REPLACE VIEW mill.history AS
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
         (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written
     FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
-COMMENT ON VIEW mill.history IS 'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also the plan and its WAL and block counts';
+COMMENT ON VIEW mill.history IS
+    'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also '
+    'the plan and its WAL and block counts';
 
 CREATE OR REPLACE FUNCTION mill.durations_of(queue text, name text) RETURNS TABLE (attempts bigint,
-    failures bigint, p50 interval, p95 interval, mean interval, last interval, last_at timestamptz, trend double precision)
+    failures bigint, p50 interval, p95 interval, mean interval, last interval,
+    last_at timestamptz, trend double precision)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*), count(*) FILTER (WHERE a.outcome NOT IN ('succeeded', 'cancelled')),
         percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run), percentile_cont(0.95) WITHIN GROUP (ORDER BY a.run),
@@ -4337,7 +4670,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                 AND x.finished_at < now() + interval '1 hour'
             ORDER BY x.finished_at DESC LIMIT 500) AS r) AS a
 $$;
-COMMENT ON FUNCTION mill.durations_of IS 'Returns run times of tasks with this name, from at most the last 500 attempts of the last seven days (UTC). p50, p95, mean and last cover successful attempts. trend: median of the last 20 successful attempts divided by the median of up to 200 before them; null if there are fewer than 40';
+COMMENT ON FUNCTION mill.durations_of IS
+    'Returns run times of tasks with this name, from at most the last 500 attempts of the last seven days (UTC). p50, '
+    'p95, mean and last cover successful attempts. trend: median of the last 20 successful attempts divided by the '
+    'median of up to 200 before them; null if there are fewer than 40';
 
 -- A loose index scan over the distinct names, one probe each. The period consists of whole days, so that
 -- no probe has to skip up to a day of index entries that are too old.
@@ -4366,7 +4702,8 @@ LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
         '(^|[^[:alnum:]])''[^'']*''', '\1''…''', 'g'),
         '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
 $$;
-COMMENT ON FUNCTION mill.message_pattern IS 'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
+COMMENT ON FUNCTION mill.message_pattern IS
+    'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
 
 -- Runs with the rights of the caller, and reads the view that hides messages.
 CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
@@ -4377,13 +4714,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         min(f.finished_at), max(f.finished_at), array_agg(DISTINCT f.queue),
         (array_agg(DISTINCT f.name) FILTER (WHERE f.name IS NOT NULL))[1:10],
         (array_agg(f.task_id ORDER BY f.finished_at DESC))[1:5]
-    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name FROM mill.visible_attempts a
+    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name
+        FROM mill.visible_attempts a
         WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
         ORDER BY a.finished_at DESC LIMIT 10000) AS f
     GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
     ORDER BY count(*) DESC, max(f.finished_at) DESC
 $$;
-COMMENT ON FUNCTION mill.failure_groups IS 'Returns failed attempts of the given period, at most the last 10000, grouped by outcome, SQLSTATE and mill.message_pattern, most frequent first. names: up to 10. examples: ids of the last 5 tasks';
+COMMENT ON FUNCTION mill.failure_groups IS
+    'Returns failed attempts of the given period, at most the last 10000, grouped by outcome, SQLSTATE and '
+    'mill.message_pattern, most frequent first. names: up to 10. examples: ids of the last 5 tasks';
 
 CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
@@ -4463,7 +4803,8 @@ BEGIN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
                 date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
                     coalesce('task ' || (b->>'task_id'), concat_ws(', ', nullif(b->>'application', ''),
-                        'user ' || (b->>'user'), b->>'state'))), ', ') FROM jsonb_array_elements(backend.blockers) AS b));
+                        'user ' || (b->>'user'), b->>'state'))), ', ')
+                    FROM jsonb_array_elements(backend.blockers) AS b));
         END IF;
         RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
             CASE WHEN backend.wait_event_type <> 'Client'
@@ -4510,7 +4851,8 @@ BEGIN
             WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
                 AND now() - w.heartbeat_at < w.orphan_timeout;
         IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
-            RETURN format('readers that serve queue "%3$s": %1$s of %2$s are kept for reserved tasks, the others are busy',
+            RETURN format('readers that serve queue "%3$s": %1$s of %2$s are '
+                'kept for reserved tasks, the others are busy',
                 kept, serving.readers, task.queue);
         END IF;
     END IF;
@@ -4522,7 +4864,8 @@ BEGIN
         serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
 END
 $$;
-COMMENT ON FUNCTION mill.why(bigint) IS 'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
+COMMENT ON FUNCTION mill.why(bigint) IS
+    'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
 
 -- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
 -- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
@@ -4555,7 +4898,12 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
         + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
             AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
 $$;
-COMMENT ON FUNCTION mill.scale_hint IS 'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run (pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+COMMENT ON FUNCTION mill.scale_hint IS
+    'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
+    '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
+    'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
+    'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
+    'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
 
 -- Privileges --------------------------------------------------------------------------------------
 
