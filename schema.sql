@@ -32,20 +32,26 @@ BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
 
+-- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
+-- the programs read the first one from this line (queue/src/schema.rs).
+SET LOCAL mill.version = '1';
+SET LOCAL mill.works_with = '1';
+
 DO $$
 DECLARE
+    own integer := current_setting('mill.version');
     found integer;
 BEGIN
     -- Serializes sessions that apply this file.
     PERFORM pg_advisory_xact_lock(7236270911);
     IF to_regclass('mill.schema_version') IS NOT NULL THEN
         EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
-        IF found <> 1 THEN
-            RAISE EXCEPTION 'this database holds version % of the schema, this file is version 1', found
-                USING HINT = CASE WHEN found < 1
+        IF found <> own THEN
+            RAISE EXCEPTION 'this database holds version % of the schema, this file is version %', found, own
+                USING HINT = CASE WHEN found < own
                     THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
                         'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
-                        lpad((found + 1)::text, 3, '0'), lpad(1::text, 3, '0'))
+                        lpad((found + 1)::text, 3, '0'), lpad(own::text, 3, '0'))
                     ELSE 'Use the schema.sql of your version of pgmill.' END;
         END IF;
     END IF;
@@ -222,7 +228,9 @@ COMMENT ON TABLE mill.schema_version IS
     'Version of this schema, one row. Programs refuse to work with an incompatible version';
 COMMENT ON COLUMN mill.schema_version.works_with IS
     'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
-INSERT INTO mill.schema_version (version, works_with) VALUES (1, 1) ON CONFLICT DO NOTHING;
+INSERT INTO mill.schema_version (version, works_with)
+    VALUES (current_setting('mill.version')::integer, current_setting('mill.works_with')::integer)
+    ON CONFLICT DO NOTHING;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
     statement_limit_bytes integer NOT NULL DEFAULT 16777216

@@ -9,7 +9,31 @@ use crate::error::QueueError;
 pub const SCHEMA: &str = include_str!("../../schema.sql");
 
 /// The schema version for which this program was built.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = version_in(SCHEMA);
+
+/// Returns the number that the script assigns to `mill.version`.
+const fn version_in(script: &str) -> i32 {
+    const SETTING: &[u8] = b"SET LOCAL mill.version = '";
+    let script = script.as_bytes();
+    let (mut at, mut matched) = (0, 0);
+    while matched < SETTING.len() {
+        if script[at] == SETTING[matched] {
+            (at, matched) = (at + 1, matched + 1);
+        } else if matched == 0 {
+            at += 1;
+        } else {
+            // A match cannot begin inside of another one: the first letter of the setting is unique.
+            matched = 0;
+        }
+    }
+    let mut version = 0;
+    while script[at].is_ascii_digit() {
+        version = version * 10 + (script[at] - b'0') as i32;
+        at += 1;
+    }
+    assert!(version > 0 && script[at] == b'\'', "mill.version is not a number");
+    version
+}
 
 const INSTALLED: &str = "/* queue.schema_version */
 SELECT v.version, v.works_with FROM mill.schema_version v";
@@ -101,6 +125,12 @@ pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_is_read_from_the_script() {
+        let script = "-- mill.version\nSET LOCAL mill.v = '2';\nSET LOCAL mill.version = '13';\n";
+        assert_eq!(version_in(script), 13);
+    }
 
     #[test]
     fn a_schema_supports_programs_from_its_oldest_version_up_to_its_own() {
