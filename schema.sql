@@ -1,31 +1,40 @@
+-- Generated from schema/ by `make schema`: change the files there, not this one.
+
+-- schema/00_begin.sql -----------------------------------------------------------------------------
+
 -- Schema of pgmill: the interface between enqueue, worker and psql.
 --
 -- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
 -- CREATE on the database. Applying the file again changes nothing.
 --
--- Contents, roughly in the order in which a task passes through them:
---   settings, priorities, queues, groups, limits    configuration by operators
---   audit                       actions of operators
---   tasks                       live tasks; a finished task leaves the table
---   dedup_keys                  one live task per key
---   enqueue, enqueue_many       -> scheduled | blocked | pending
---   grant_permits, revoke_permits, reconcile_limits    blocked <-> pending
---   (claim)                     pending -> running      queue/src/claim.rs
---   complete                    running -> finished     in the task's own transaction
---   fail, release_claim, reclaim    running -> scheduled | blocked | pending | finished
---   cancel, retry               operator functions for a single task
---   attempts                    one row per finished attempt, one partition per day
---   jobs, dependencies          graphs of tasks
---   start_run, advance_run      a run is a frozen copy of jobs; ready tasks are inserted into mill.tasks
---   schedules                   when jobs run automatically
---   lock_due_schedules, tick    a fire is a run with a schedule and a fire time; each happens once
---   workers, worker_starts      live workers, and all workers since the start of the history
---   running, queue_status, history, why    monitoring
---   scale_hint                  input for autoscalers
---   roles                       privileges
+-- Contents, in the order in which a task passes through them:
+--   01_roles, 02_types
+--   03_settings        settings of the fleet, version of the schema, audit: actions of operators
+--   04_capacity        priorities, queues, profiles, groups, limits
+--   05_tasks           live tasks, one live task per deduplication key
+--   06_attempts        one row per finished attempt, one partition per day; prune
+--   07_workers         live workers, all workers since the start of the history, orders to them, progress
+--   08_permits         blocked <-> pending
+--   09_enqueue         -> scheduled | blocked | pending
+--   (claim)            pending -> running      queue/src/claim.rs
+--   10_finish          complete: running -> finished     in the task's own transaction
+--                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
+--   11_operator        cancel, retry, pause, resume, drain
+--   12_jobs            graphs of tasks
+--   13_dependencies    edges that hold in every run, and the lineage
+--   14_schedules       when jobs run automatically
+--   15_runs            a run is a frozen copy of jobs
+--   16_run_advance     ready tasks are inserted into mill.tasks; cancel and restart of runs
+--   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
+--   18_views           monitoring: running tasks, status, history, failures, input for autoscalers
+--   19_why             why a task is not running
+--   20_grants          privileges
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
--- caller's schema cannot shadow them.
+-- caller's schema cannot shadow them. SQL functions, views and the types of variables are checked when
+-- they are created: what they use comes before them.
+--
+-- The transaction begins here and ends in 20_grants.sql.
 
 BEGIN;
 
@@ -58,7 +67,13 @@ BEGIN
 END
 $$;
 
--- Roles -------------------------------------------------------------------------------------------
+-- schema/01_roles.sql -----------------------------------------------------------------------------
+
+-- Roles: mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
+-- enqueues tasks and starts runs, mill_viewer reads, mill_operator may do what these two may and controls the
+-- fleet. None of them can log in; logins become members.
+--
+-- Roles belong to the cluster and may exist already. The following files run as mill_owner.
 
 DO $$
 DECLARE
@@ -119,7 +134,9 @@ CREATE SCHEMA IF NOT EXISTS mill AUTHORIZATION mill_owner;
 SET LOCAL ROLE mill_owner;
 COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
 
--- Types -------------------------------------------------------------------------------------------
+-- schema/02_types.sql -----------------------------------------------------------------------------
+
+-- Types: enums and domains. The programs have the same enums (tests/schema.rs compares them).
 
 DO $$
 BEGIN
@@ -215,7 +232,13 @@ COMMENT ON TYPE mill.schedule_event IS
     'worker of one of its tasks died';
 COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';
 
--- Configuration tables: settings, audit, priorities, queues, profiles, groups, limits -------------
+-- schema/03_settings.sql --------------------------------------------------------------------------
+
+-- Settings: version of the schema, settings of the whole fleet, audit of operators' actions, and whether the
+-- current user may read statements.
+--
+-- An action and its audit row commit together or not at all. Only functions of mill_owner write to
+-- mill.audit.
 
 CREATE TABLE IF NOT EXISTS mill.schema_version (
     version integer NOT NULL,
@@ -309,6 +332,25 @@ COMMENT ON FUNCTION mill.record_settings IS
 CREATE OR REPLACE TRIGGER record_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.record_settings();
 
+CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
+    FROM mill.settings s
+$$;
+COMMENT ON FUNCTION mill.sees_statements IS
+    'Returns whether the current user may read statements, parameters, results and messages';
+
+-- schema/04_capacity.sql --------------------------------------------------------------------------
+
+-- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. They
+-- decide which task runs next, as which login, and how many run at once.
+--
+-- Queues and concurrency keys have their limits in mill.limits. A group has one in mill.groups, which
+-- counts per run: mill.limits has a row for each run that uses the group. mill.effective_limits combines the
+-- two. A function that changes a limit also applies it to waiting tasks: mill.enforce_limits, 08_permits.sql.
+
+-- Priorities --------------------------------------------------------------------------------------
+
 CREATE TABLE IF NOT EXISTS mill.priorities (
     priority mill.priority PRIMARY KEY,
     -- NaN and infinity compare greater than all numbers, so the upper bound excludes them.
@@ -323,6 +365,61 @@ INSERT INTO mill.priorities (priority, weight)
     VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
     ON CONFLICT DO NOTHING;
 
+CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
+    normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
+    critical double precision DEFAULT NULL, reserved double precision DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.priorities p ORDER BY p.priority FOR UPDATE;
+    UPDATE mill.priorities p SET weight = coalesce(w.weight, p.weight)
+        FROM (VALUES ('low'::mill.priority, low), ('normal', normal), ('high', high),
+            ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
+        WHERE p.priority = w.priority;
+    IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
+        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023',
+            HINT = 'At least one weight must be greater than zero.';
+    END IF;
+    PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
+        'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_weights IS
+    'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
+
+CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.settings SET reserved_capacity = capacity
+$$;
+COMMENT ON FUNCTION mill.set_reserved_capacity IS
+    'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
+    'heartbeat';
+
+CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    percent integer;
+    reserved integer;
+BEGIN
+    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
+        INTO percent FROM mill.settings s;
+    IF percent = 0 THEN
+        RETURN 0;
+    END IF;
+    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
+    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
+        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
+                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
+            FROM mill.workers w WHERE NOT w.draining) AS fleet
+        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
+    RETURN coalesce(reserved, 0);
+END
+$$;
+COMMENT ON FUNCTION mill.reserved_readers IS
+    'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
+    'same table and therefore agree';
+
+-- Queues ------------------------------------------------------------------------------------------
+
 CREATE TABLE IF NOT EXISTS mill.queues (
     name mill.queue_name PRIMARY KEY,
     paused boolean NOT NULL DEFAULT false,
@@ -334,6 +431,8 @@ COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopp
 COMMENT ON COLUMN mill.queues.shared_commit IS
     'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
     'commits alone';
+
+-- Profiles ----------------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.profiles (
     name mill.profile_name PRIMARY KEY CHECK (name <> ''),
@@ -348,6 +447,117 @@ COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue task
 COMMENT ON COLUMN mill.profiles.key IS
     'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
     'caller';
+
+-- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
+CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
+SELECT p.name, p.description, p.key
+FROM mill.profiles p
+WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
+COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
+
+CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found_key uuid;
+BEGIN
+    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
+    IF found_key IS NULL THEN
+        RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, current_user);
+    END IF;
+    RETURN found_key;
+END
+$$;
+COMMENT ON FUNCTION mill.profile IS
+    'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
+    'use the profile';
+
+CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_name text;
+BEGIN
+    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
+    IF found_name IS NULL THEN
+        RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
+    END IF;
+    RETURN found_name;
+END
+$$;
+COMMENT ON FUNCTION mill.name_of_profile IS
+    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
+
+-- The declaration of a job determines the profiles of its tasks, so the check applies to the session
+-- user, or to the role assumed with SET ROLE.
+CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+BEGIN
+    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
+    THEN
+        RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, caller);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_profile IS
+    'Raises an error if the caller may not use this profile, for mill.set_job_task';
+
+CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
+    description text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    missing text;
+BEGIN
+    SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
+        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
+    END IF;
+    INSERT INTO mill.profiles AS p (name, allowed, description)
+        VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
+        ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
+            description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
+    PERFORM mill.record_audit('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
+        jsonb_build_object('allowed', set_profile.allowed)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_profile IS
+    'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. '
+    'For mill_owner only';
+
+CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    used text;
+BEGIN
+    SELECT u.what INTO used FROM (
+        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
+        UNION ALL
+        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
+            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
+            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
+    END IF;
+    DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('drop_profile', 'profile ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_profile IS
+    'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
+
+-- Groups and limits -------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.groups (
     name mill.label PRIMARY KEY,
@@ -400,7 +610,185 @@ COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any ra
 COMMENT ON COLUMN mill.limits.window_starts IS
     'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
 
--- Live tasks: tasks, dedup_keys -------------------------------------------------------------------
+CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        -- No clock change at this time or in the three hours before it.
+        WHEN i.later AT TIME ZONE zone = at_local
+            AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
+        THEN i.later
+        ELSE (SELECT min(m) FROM generate_series(i.later - interval '3 hours', i.later, interval '1 minute') AS m
+            WHERE m AT TIME ZONE zone >= at_local)
+    END
+    FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
+$$;
+COMMENT ON FUNCTION mill.resolve_local_time IS
+    'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
+    'clocks are put forward, the first of two instants where they are put back';
+
+CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
+    OUT open boolean, OUT until timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
+        coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
+            min(p.begins) FILTER (WHERE p.begins > at))
+    FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
+            d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
+        FROM generate_series(-1, 2) AS n
+            CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
+        WHERE opens IS NOT NULL) AS p
+$$;
+COMMENT ON FUNCTION mill.active_period IS
+    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
+    'until null';
+
+CREATE OR REPLACE VIEW mill.effective_limits AS
+    SELECT l.id, l.kind, l.name, l.run_id,
+        terms.max_running, coalesce(terms.max_running = 0, false) AS paused,
+        l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
+    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
+        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END)
+            AS terms (max_running);
+COMMENT ON VIEW mill.effective_limits IS 'Each limit with its current values. max_running null: no limit; 0: paused';
+
+CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changed bigint;
+BEGIN
+    IF set_max_running.kind = 'group' THEN
+        UPDATE mill.groups g SET max_running = set_max_running.max_running WHERE g.name = set_max_running.name;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023';
+        END IF;
+        PERFORM mill.record_audit('set_max_running', 'group ' || name, jsonb_build_object('max_running', max_running));
+        PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+            WHERE l.kind = 'group' AND l.name = set_max_running.name), NULL, name);
+        RETURN;
+    END IF;
+    INSERT INTO mill.limits AS l (kind, name, max_running)
+        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
+            DO UPDATE SET max_running = excluded.max_running
+        RETURNING l.id INTO changed;
+    PERFORM mill.record_audit('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_max_running IS
+    'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
+    'limit. 0: no task starts. Running tasks finish';
+
+CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    seconds numeric := extract(epoch FROM period);
+    divisor integer;
+    changed bigint;
+BEGIN
+    IF set_rate.kind = 'group' THEN
+        RAISE EXCEPTION 'a group cannot have a rate' USING ERRCODE = '22023',
+            HINT = 'Set the rate on a queue or a concurrency key.';
+    ELSIF num_nonnulls(starts, period) = 1 THEN
+        RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
+    END IF;
+    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
+    -- smoothly. Uses the shortest window of at least one second and one start.
+    SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
+        WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
+    INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
+        VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
+            SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
+                window_starts = excluded.window_starts, window_length = excluded.window_length
+        RETURNING l.id INTO changed;
+    PERFORM mill.record_audit('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_rate IS
+    'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
+
+CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    INSERT INTO mill.groups AS g (name, description, priority, max_running)
+        VALUES (name, description, priority, max_running)
+        ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
+            SET description = coalesce(excluded.description, g.description),
+                priority = coalesce(excluded.priority, g.priority),
+                max_running = coalesce(set_group.max_running, g.max_running);
+    PERFORM mill.record_audit('set_group', 'group ' || name,
+        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_running', max_running)));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_group IS
+    'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) '
+    'removes its limit';
+
+CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
+    zone text DEFAULT 'UTC') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF opens = closes THEN
+        RAISE EXCEPTION 'the active period is empty' USING ERRCODE = '22023',
+            HINT = 'Pass null, null to let tasks of the group start at any time.';
+    END IF;
+    PERFORM now() AT TIME ZONE set_active_period.zone;
+    UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
+        zone = CASE WHEN set_active_period.opens IS NOT NULL THEN set_active_period.zone END
+        WHERE g.name = set_active_period.group_name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.record_audit('set_active_period', 'group ' || group_name,
+        jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_active_period IS
+    'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the '
+    'period extends past midnight. null, null: at any time';
+
+CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
+        RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
+            HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';
+    END IF;
+    IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
+        OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
+            WHERE r.state = 'running' AND t.group_name = drop_group.name)
+    THEN
+        RAISE EXCEPTION 'group "%" is used by tasks of jobs or runs', name USING ERRCODE = '23503',
+            HINT = 'Remove the group from the jobs, and wait until the runs finish.';
+    END IF;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
+    DELETE FROM mill.groups g WHERE g.name = drop_group.name;
+    PERFORM mill.record_audit('drop_group', 'group ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
+
+-- schema/05_tasks.sql -----------------------------------------------------------------------------
+
+-- Tasks: live tasks and their deduplication keys. A finished task leaves mill.tasks in the transaction that
+-- writes its row of mill.attempts.
+--
+-- A running task has a token, a worker and a session; tasks in other states have none of them. Every change
+-- of a running task names its token. A task is blocked exactly while it waits for a permit.
 
 CREATE TABLE IF NOT EXISTS mill.tasks (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
@@ -515,6 +903,27 @@ CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE stat
 -- index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
 
+CREATE OR REPLACE VIEW mill.visible_tasks AS
+    -- A scalar subquery is evaluated once, a plain function call once per row.
+    SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
+        x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
+        x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
+        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node,
+        x.limits, x.blocking_limit_id, x.start_by,
+        x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.tasks x;
+COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
+
+CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
+        ELSE 'pending' END::mill.state
+$$;
+COMMENT ON FUNCTION mill.first_state IS
+    'Returns the initial state of a task with this due time (null: now) and these limits';
+
 CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     key text PRIMARY KEY,
     task_id bigint NOT NULL
@@ -522,7 +931,12 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
 COMMENT ON TABLE mill.dedup_keys IS
     'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
 
--- Attempts: table, partitions, retention ----------------------------------------------------------
+-- schema/06_attempts.sql --------------------------------------------------------------------------
+
+-- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
+--
+-- Rows are only inserted. mill.prune also deletes rows of other tables that are no longer needed,
+-- such as those of old runs.
 
 CREATE TABLE IF NOT EXISTS mill.attempts (
     finished_at timestamptz NOT NULL,
@@ -591,6 +1005,23 @@ CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finishe
 -- mill.failure_groups
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
     WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
+
+CREATE OR REPLACE VIEW mill.visible_attempts AS
+    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
+        x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
+        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
+        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.context END AS context,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.notices END AS notices,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.attempts x;
+COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
 
 CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
@@ -678,7 +1109,12 @@ COMMENT ON FUNCTION mill.prune IS
     'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are '
     'no longer needed. Returns the number of partitions dropped';
 
--- Workers: workers, worker_starts, cancel_requests, progress --------------------------------------
+-- schema/07_workers.sql ---------------------------------------------------------------------------
+
+-- Workers: live workers with their heartbeats, the process behind each worker id, requests to cancel running
+-- tasks, and the progress that running tasks report.
+--
+-- mill.workers and mill.progress are unlogged: they describe the present, and are empty after a crash.
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     id uuid PRIMARY KEY,
@@ -701,6 +1137,17 @@ COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory l
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
+
+-- Returns a set, so that a query over any number of workers reads pg_locks once.
+CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+$$;
+COMMENT ON FUNCTION mill.live_sessions IS
+    'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds '
+    'none';
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
     id uuid PRIMARY KEY,
@@ -741,358 +1188,9 @@ COMMENT ON COLUMN mill.progress.percent IS 'Percentage from the last notice of t
 COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that notice';
 COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
 
--- Jobs and runs: tables ---------------------------------------------------------------------------
---
--- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
--- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
--- when it becomes ready.
---
--- When such a task finishes, the same transaction appends one row to run_events, without taking a
--- lock that another task of the run could wait for. mill.advance_run locks the row of the run, removes
--- these events, updates the counters of each child, and releases the tasks that are ready. All of this
--- happens in one transaction, so each event is processed exactly once, whichever worker does it and
--- even if a worker crashes.
+-- schema/08_permits.sql ---------------------------------------------------------------------------
 
-CREATE TABLE IF NOT EXISTS mill.jobs (
-    name mill.label PRIMARY KEY CONSTRAINT job_name_plain CHECK (name !~ '[,[:cntrl:]]' AND btrim(name) = name),
-    description text,
-    category text,
-    frequency text,
-    priority mill.priority,
-    of_schedule boolean NOT NULL DEFAULT false,
-    version integer NOT NULL DEFAULT 1,
-    changed_at timestamptz NOT NULL DEFAULT now(),
-    changed_by text NOT NULL DEFAULT session_user,
-    disabled_at timestamptz
-);
-COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
-COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
-COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
-COMMENT ON COLUMN mill.jobs.priority IS 'Default priority of tasks that specify none';
-COMMENT ON COLUMN mill.jobs.of_schedule IS
-    'Whether the job was created from the statement of a schedule and changes only with that schedule';
-COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
-COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
-CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
-
-CREATE TABLE IF NOT EXISTS mill.job_tasks (
-    job mill.label NOT NULL REFERENCES mill.jobs,
-    name mill.label NOT NULL,
-    description text,
-    statement mill.statement NOT NULL,
-    params jsonb,
-    queue mill.queue_name NOT NULL DEFAULT 'default',
-    priority mill.priority,
-    group_name mill.label,
-    concurrency_key mill.label,
-    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
-    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
-    backoff mill.backoff NOT NULL DEFAULT 'exponential',
-    jitter boolean NOT NULL DEFAULT true,
-    timeout mill.time_limit,
-    mode mill.mode NOT NULL DEFAULT 'transaction',
-    at_most_once boolean NOT NULL DEFAULT false,
-    external boolean NOT NULL DEFAULT false,
-    ignore_failure boolean NOT NULL DEFAULT false,
-    join_mode mill.join_mode NOT NULL DEFAULT 'all',
-    run_as mill.profile_name NOT NULL DEFAULT '',
-    disabled_at timestamptz,
-    PRIMARY KEY (job, name),
-    CONSTRAINT at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
-);
-COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
-COMMENT ON COLUMN mill.job_tasks.params IS
-    'As in mill.tasks. {"$param": "day"} refers to a parameter of the run, {"$result": "parent", "column": "n"} to a '
-    'column of the first row that a parent returned';
-COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Whether a run succeeds even if this task fails';
-COMMENT ON COLUMN mill.job_tasks.join_mode IS
-    'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
-COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Time since which new runs omit the task; null: enabled';
-
-CREATE TABLE IF NOT EXISTS mill.job_edges (
-    job mill.label NOT NULL REFERENCES mill.jobs,
-    child mill.label NOT NULL,
-    parent mill.label NOT NULL,
-    expected mill.expected NOT NULL DEFAULT 'succeeded',
-    disabled_at timestamptz,
-    PRIMARY KEY (job, child, parent)
-);
-COMMENT ON TABLE mill.job_edges IS 'Dependencies between tasks of a job';
-COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Time since which new runs omit the edge; null: enabled';
-
-CREATE TABLE IF NOT EXISTS mill.dependencies (
-    child mill.label NOT NULL,
-    parent mill.label NOT NULL,
-    expected mill.expected NOT NULL DEFAULT 'succeeded',
-    changed_at timestamptz NOT NULL DEFAULT now(),
-    changed_by text NOT NULL DEFAULT session_user,
-    disabled_at timestamptz,
-    PRIMARY KEY (child, parent)
-);
-COMMENT ON TABLE mill.dependencies IS
-    'Dependencies between tasks in every run that contains both. They also form the lineage of the data that the '
-    'tasks load';
-COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
-CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
-
-CREATE TABLE IF NOT EXISTS mill.runs (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    jobs text[] NOT NULL,
-    params jsonb NOT NULL,
-    state mill.run_state NOT NULL DEFAULT 'running',
-    tasks integer NOT NULL DEFAULT 0,
-    open integer NOT NULL DEFAULT 0,
-    succeeded integer NOT NULL DEFAULT 0,
-    failed integer NOT NULL DEFAULT 0,
-    ignored integer NOT NULL DEFAULT 0,
-    cancelled integer NOT NULL DEFAULT 0,
-    upstream_failed integer NOT NULL DEFAULT 0,
-    restarts integer NOT NULL DEFAULT 0,
-    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    started_by text NOT NULL DEFAULT session_user,
-    finished_at timestamptz,
-    cancelled_at timestamptz,
-    cancelled_by text,
-    kill boolean NOT NULL DEFAULT false,
-    needs_rescan boolean NOT NULL DEFAULT false,
-    dropped text[],
-    schedule_id bigint,
-    fire_at timestamptz,
-    reason text,
-    CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
-    CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
-    CONSTRAINT every_task_counts CHECK (state = 'running'
-        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
-);
-COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
-COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
-COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
-COMMENT ON COLUMN mill.runs.needs_rescan IS
-    'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
-COMMENT ON COLUMN mill.runs.succeeded IS
-    'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks '
-    'of a run in progress';
-COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
-COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
-COMMENT ON COLUMN mill.runs.upstream_failed IS
-    'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
-COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
-COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
-COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
-COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
-COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of the jobs: parent > child';
-
--- mill.fire: a schedule fires once per fire time, whichever worker ticks.
-CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
--- The history of one schedule, with keyset pagination.
-CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
--- mill.blocking_run; the fleet metrics count the runs in progress.
-CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
-
-CREATE TABLE IF NOT EXISTS mill.run_tasks (
-    run_id bigint NOT NULL,
-    node bigint NOT NULL,
-    task_id bigint,
-    propagated_to bigint NOT NULL DEFAULT 0,
-    started_at timestamptz,
-    finished_at timestamptz,
-    rows bigint,
-    retry_interval mill.retry_interval NOT NULL,
-    timeout mill.time_limit,
-    state mill.run_task_state NOT NULL DEFAULT 'waiting',
-    outcome mill.outcome,
-    priority mill.priority,
-    mode mill.mode NOT NULL,
-    backoff mill.backoff NOT NULL,
-    join_mode mill.join_mode NOT NULL DEFAULT 'all',
-    parents integer NOT NULL DEFAULT 0,
-    satisfied integer NOT NULL DEFAULT 0,
-    unsatisfied integer NOT NULL DEFAULT 0,
-    attempts integer NOT NULL DEFAULT 0,
-    session_pid integer,
-    max_attempts mill.attempt_limit NOT NULL,
-    pending_propagation boolean NOT NULL DEFAULT false,
-    takes_results boolean NOT NULL DEFAULT false,
-    ignore_failure boolean NOT NULL DEFAULT false,
-    jitter boolean NOT NULL,
-    at_most_once boolean NOT NULL,
-    external boolean NOT NULL,
-    queue mill.queue_name NOT NULL,
-    name mill.label NOT NULL,
-    job mill.label,
-    group_name mill.label,
-    concurrency_key mill.label,
-    message text,
-    result jsonb,
-    run_as mill.profile_name NOT NULL DEFAULT '',
-    params jsonb,
-    statement mill.statement NOT NULL,
-    PRIMARY KEY (run_id, node),
-    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
-    CONSTRAINT run_at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
-) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
-    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
-COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
-COMMENT ON COLUMN mill.run_tasks.parents IS
-    'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
-COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
-    'Whether the task has finished and its completion is not propagated yet to children with a node above '
-    'propagated_to';
-COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
-COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
-COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
--- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
--- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
--- as good as the primary key for looking up a node.
-CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
-CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
-CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
-COMMENT ON SEQUENCE mill.added_nodes IS
-    'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
-
-CREATE TABLE IF NOT EXISTS mill.run_edges (
-    run_id bigint NOT NULL,
-    parent bigint NOT NULL,
-    child bigint NOT NULL,
-    expected mill.expected NOT NULL,
-    PRIMARY KEY (run_id, parent, child)
-);
-COMMENT ON TABLE mill.run_edges IS 'Edges of runs, by run_tasks.node';
-CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
-
-CREATE TABLE IF NOT EXISTS mill.run_events (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    run_id bigint NOT NULL,
-    node bigint,
-    started_at timestamptz,
-    finished_at timestamptz,
-    rows bigint,
-    attempts integer,
-    session_pid integer,
-    outcome mill.outcome,
-    message text,
-    result jsonb
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.run_events IS
-    'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
-    'or the run must be examined (node null)';
-CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
-
--- Schedules: tables -------------------------------------------------------------------------------
---
--- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
--- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
--- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
--- with the runs that it starts: a fire is a run with a schedule and a fire time.
-
-CREATE TABLE IF NOT EXISTS mill.schedules (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name mill.label NOT NULL UNIQUE
-        CONSTRAINT schedule_name_plain CHECK (name !~ '[[:cntrl:]]' AND btrim(name) = name),
-    declared_in mill.declared_in NOT NULL,
-    declared_as text,
-    definition jsonb NOT NULL,
-    jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
-    own_job boolean NOT NULL DEFAULT false,
-    params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
-    timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
-    mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
-        WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
-        ELSE 'scheduled'::mill.fire_mode END) STORED,
-    overlap mill.overlap NOT NULL DEFAULT 'skip',
-    catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
-    max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
-    declared_jitter interval NOT NULL DEFAULT '0'
-        CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
-    enabled boolean NOT NULL DEFAULT true,
-    max_attempts mill.attempt_limit,
-    retry_interval mill.retry_interval,
-    jitter interval CONSTRAINT jitter_range CHECK (jitter BETWEEN '0' AND '1 day'),
-    removed_at timestamptz,
-    version integer NOT NULL DEFAULT 1,
-    changed_at timestamptz NOT NULL DEFAULT now(),
-    changed_by text NOT NULL DEFAULT session_user,
-    planned_from timestamptz NOT NULL DEFAULT now(),
-    next_tick_at timestamptz,
-    next_fire_at timestamptz,
-    queued_fire_at timestamptz,
-    trigger jsonb,
-    error text,
-    last_fire_at timestamptz,
-    last_finished_at timestamptz,
-    last_state mill.run_state,
-    last_success_at timestamptz
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
-COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
-COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
-COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
-COMMENT ON COLUMN mill.schedules.params IS
-    'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of '
-    'these names';
-COMMENT ON COLUMN mill.schedules.timing IS
-    'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
-COMMENT ON COLUMN mill.schedules.catch_up IS
-    'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
-COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
-COMMENT ON COLUMN mill.schedules.enabled IS
-    'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
-COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
-COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
-COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
-COMMENT ON COLUMN mill.schedules.removed_at IS
-    'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
-COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
-COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
-COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
-COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: fire that waits for a run to finish';
-COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
-COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
--- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
-CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
-
-CREATE TABLE IF NOT EXISTS mill.schedule_log (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    schedule_id bigint NOT NULL,
-    logged_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    event mill.schedule_event NOT NULL,
-    fire_at timestamptz,
-    reason text,
-    message text,
-    rows bigint,
-    count bigint,
-    run_id bigint,
-    outcome mill.run_state,
-    duration interval
-);
-COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
-COMMENT ON COLUMN mill.schedule_log.reason IS
-    'Reason of the fire: schedule, manual, or the trigger condition that was met';
-COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
-COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
-COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
-COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: duration of the run';
--- The log of one schedule, with keyset pagination.
-CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
-
-CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
-    declared_as text NOT NULL,
-    place text NOT NULL,
-    message text NOT NULL,
-    hint text,
-    found_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (declared_as, place, message)
-);
-COMMENT ON TABLE mill.schedule_declaration_errors IS
-    'Errors in the comments of procedures, as of the last schedule sync';
-COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
-
--- Permits: blocked <-> pending --------------------------------------------------------------------
+-- Permits: blocked <-> pending.
 --
 -- A task with limits is blocked until it holds a permit of each of its limits. The claim does not
 -- know about permits, and tasks without limits have no overhead. Permits are granted under a lock on
@@ -1121,47 +1219,6 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
 );
 COMMENT ON TABLE mill.limit_reconciliation IS
     'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
-
-CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE
-        -- No clock change at this time or in the three hours before it.
-        WHEN i.later AT TIME ZONE zone = at_local
-            AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
-        THEN i.later
-        ELSE (SELECT min(m) FROM generate_series(i.later - interval '3 hours', i.later, interval '1 minute') AS m
-            WHERE m AT TIME ZONE zone >= at_local)
-    END
-    FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
-$$;
-COMMENT ON FUNCTION mill.resolve_local_time IS
-    'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
-    'clocks are put forward, the first of two instants where they are put back';
-
-CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
-    OUT open boolean, OUT until timestamptz)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
-        coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
-            min(p.begins) FILTER (WHERE p.begins > at))
-    FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
-            d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
-        FROM generate_series(-1, 2) AS n
-            CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
-        WHERE opens IS NOT NULL) AS p
-$$;
-COMMENT ON FUNCTION mill.active_period IS
-    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
-    'until null';
-
-CREATE OR REPLACE VIEW mill.effective_limits AS
-    SELECT l.id, l.kind, l.name, l.run_id,
-        terms.max_running, coalesce(terms.max_running = 0, false) AS paused,
-        l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
-    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
-        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END)
-            AS terms (max_running);
-COMMENT ON VIEW mill.effective_limits IS 'Each limit with its current values. max_running null: no limit; 0: paused';
 
 CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
@@ -1414,6 +1471,18 @@ COMMENT ON FUNCTION mill.block_pending IS
     'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such '
     'tasks. Returns the number of tasks';
 
+CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
+    PERFORM mill.revoke_permits(limit_ids);
+    PERFORM mill.block_pending(queue, group_name);
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.enforce_limits IS
+    'Applies changed limits to existing tasks. Workers then grant the permits again';
+
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1442,205 +1511,12 @@ COMMENT ON FUNCTION mill.reconcile_limits IS
     'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
     'a second';
 
--- Operator functions: limits, groups, priorities --------------------------------------------------
+-- schema/09_enqueue.sql ---------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    changed bigint;
-BEGIN
-    IF set_max_running.kind = 'group' THEN
-        UPDATE mill.groups g SET max_running = set_max_running.max_running WHERE g.name = set_max_running.name;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023';
-        END IF;
-        PERFORM mill.record_audit('set_max_running', 'group ' || name, jsonb_build_object('max_running', max_running));
-        PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
-            WHERE l.kind = 'group' AND l.name = set_max_running.name), NULL, name);
-        RETURN;
-    END IF;
-    INSERT INTO mill.limits AS l (kind, name, max_running)
-        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
-        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
-            DO UPDATE SET max_running = excluded.max_running
-        RETURNING l.id INTO changed;
-    PERFORM mill.record_audit('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
-    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
-END
-$$;
-COMMENT ON FUNCTION mill.set_max_running IS
-    'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
-    'limit. 0: no task starts. Running tasks finish';
-
-CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    seconds numeric := extract(epoch FROM period);
-    divisor integer;
-    changed bigint;
-BEGIN
-    IF set_rate.kind = 'group' THEN
-        RAISE EXCEPTION 'a group cannot have a rate' USING ERRCODE = '22023',
-            HINT = 'Set the rate on a queue or a concurrency key.';
-    ELSIF num_nonnulls(starts, period) = 1 THEN
-        RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
-    END IF;
-    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
-    -- smoothly. Uses the shortest window of at least one second and one start.
-    SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
-        WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
-    INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
-        VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
-        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
-            SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
-                window_starts = excluded.window_starts, window_length = excluded.window_length
-        RETURNING l.id INTO changed;
-    PERFORM mill.record_audit('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
-    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
-END
-$$;
-COMMENT ON FUNCTION mill.set_rate IS
-    'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
-
-CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
-    PERFORM mill.revoke_permits(limit_ids);
-    PERFORM mill.block_pending(queue, group_name);
-    PERFORM pg_notify('mill', 'sweep');
-END
-$$;
-COMMENT ON FUNCTION mill.enforce_limits IS
-    'Applies changed limits to existing tasks. Workers then grant the permits again';
-
-CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
-    priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-BEGIN
-    INSERT INTO mill.groups AS g (name, description, priority, max_running)
-        VALUES (name, description, priority, max_running)
-        ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
-            SET description = coalesce(excluded.description, g.description),
-                priority = coalesce(excluded.priority, g.priority),
-                max_running = coalesce(set_group.max_running, g.max_running);
-    PERFORM mill.record_audit('set_group', 'group ' || name,
-        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_running', max_running)));
-    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
-        WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
-END
-$$;
-COMMENT ON FUNCTION mill.set_group IS
-    'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) '
-    'removes its limit';
-
-CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
-    zone text DEFAULT 'UTC') RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF opens = closes THEN
-        RAISE EXCEPTION 'the active period is empty' USING ERRCODE = '22023',
-            HINT = 'Pass null, null to let tasks of the group start at any time.';
-    END IF;
-    PERFORM now() AT TIME ZONE set_active_period.zone;
-    UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
-        zone = CASE WHEN set_active_period.opens IS NOT NULL THEN set_active_period.zone END
-        WHERE g.name = set_active_period.group_name;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
-    END IF;
-    PERFORM mill.record_audit('set_active_period', 'group ' || group_name,
-        jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
-    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
-        WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
-END
-$$;
-COMMENT ON FUNCTION mill.set_active_period IS
-    'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the '
-    'period extends past midnight. null, null: at any time';
-
-CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN false;
-    ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
-        RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
-            HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';
-    END IF;
-    IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
-        OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
-            WHERE r.state = 'running' AND t.group_name = drop_group.name)
-    THEN
-        RAISE EXCEPTION 'group "%" is used by tasks of jobs or runs', name USING ERRCODE = '23503',
-            HINT = 'Remove the group from the jobs, and wait until the runs finish.';
-    END IF;
-    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
-    DELETE FROM mill.groups g WHERE g.name = drop_group.name;
-    PERFORM mill.record_audit('drop_group', 'group ' || name);
-    RETURN true;
-END
-$$;
-COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
-
-CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
-    normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
-    critical double precision DEFAULT NULL, reserved double precision DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM FROM mill.priorities p ORDER BY p.priority FOR UPDATE;
-    UPDATE mill.priorities p SET weight = coalesce(w.weight, p.weight)
-        FROM (VALUES ('low'::mill.priority, low), ('normal', normal), ('high', high),
-            ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
-        WHERE p.priority = w.priority;
-    IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
-        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023',
-            HINT = 'At least one weight must be greater than zero.';
-    END IF;
-    PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
-        'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
-END
-$$;
-COMMENT ON FUNCTION mill.set_weights IS
-    'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
-
-CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE mill.settings SET reserved_capacity = capacity
-$$;
-COMMENT ON FUNCTION mill.set_reserved_capacity IS
-    'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
-    'heartbeat';
-
-CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    percent integer;
-    reserved integer;
-BEGIN
-    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
-        INTO percent FROM mill.settings s;
-    IF percent = 0 THEN
-        RETURN 0;
-    END IF;
-    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
-    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
-        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
-                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
-            FROM mill.workers w WHERE NOT w.draining) AS fleet
-        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
-    RETURN coalesce(reserved, 0);
-END
-$$;
-COMMENT ON FUNCTION mill.reserved_readers IS
-    'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
-    'same table and therefore agree';
-
--- Checks of enqueue -------------------------------------------------------------------------------
+-- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
+--
+-- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with the
+-- rights of its caller, because mill.profile decides by them whether the caller may use a profile.
 
 CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
@@ -1686,183 +1562,6 @@ $$;
 COMMENT ON FUNCTION mill.check_explain IS
     'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not '
     'transaction. Whether there is only one statement is checked when the task runs';
-
-CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
-LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
-        ELSE 'pending' END::mill.state
-$$;
-COMMENT ON FUNCTION mill.first_state IS
-    'Returns the initial state of a task with this due time (null: now) and these limits';
-
--- Views without hidden columns: visible_* ---------------------------------------------------------
-
-CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
-    FROM mill.settings s
-$$;
-COMMENT ON FUNCTION mill.sees_statements IS
-    'Returns whether the current user may read statements, parameters, results and messages';
-
-CREATE OR REPLACE VIEW mill.visible_tasks AS
-    -- A scalar subquery is evaluated once, a plain function call once per row.
-    SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
-        x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
-        x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
-        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node,
-        x.limits, x.blocking_limit_id, x.start_by,
-        x.run_as,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
-    FROM mill.tasks x;
-COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
-
-CREATE OR REPLACE VIEW mill.visible_attempts AS
-    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
-        x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
-        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
-        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.context END AS context,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.notices END AS notices,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
-    FROM mill.attempts x;
-COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
-
-CREATE OR REPLACE VIEW mill.visible_job_tasks AS
-    SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
-        x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
-        x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
-    FROM mill.job_tasks x;
-COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
-
-CREATE OR REPLACE VIEW mill.visible_schedule_log AS
-    SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
-        x.outcome, x.duration,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
-    FROM mill.schedule_log x;
-COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
-
--- Profiles ----------------------------------------------------------------------------------------
-
--- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
-CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
-SELECT p.name, p.description, p.key
-FROM mill.profiles p
-WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
-COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
-
-CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    found_key uuid;
-BEGIN
-    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
-    IF found_key IS NULL THEN
-        RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
-            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
-                name, current_user);
-    END IF;
-    RETURN found_key;
-END
-$$;
-COMMENT ON FUNCTION mill.profile IS
-    'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
-    'use the profile';
-
-CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    found_name text;
-BEGIN
-    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
-    IF found_name IS NULL THEN
-        RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
-    END IF;
-    RETURN found_name;
-END
-$$;
-COMMENT ON FUNCTION mill.name_of_profile IS
-    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
-
--- The declaration of a job determines the profiles of its tasks, so the check applies to the session
--- user, or to the role assumed with SET ROLE.
-CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
-BEGIN
-    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
-    THEN
-        RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
-            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
-                name, caller);
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.check_profile IS
-    'Raises an error if the caller may not use this profile, for mill.set_job_task';
-
-CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
-    description text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    missing text;
-BEGIN
-    SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
-        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
-    IF FOUND THEN
-        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
-    END IF;
-    INSERT INTO mill.profiles AS p (name, allowed, description)
-        VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
-        ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
-            description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
-    PERFORM mill.record_audit('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
-        jsonb_build_object('allowed', set_profile.allowed)));
-END
-$$;
-COMMENT ON FUNCTION mill.set_profile IS
-    'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. '
-    'For mill_owner only';
-
-CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    used text;
-BEGIN
-    SELECT u.what INTO used FROM (
-        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
-        UNION ALL
-        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
-            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
-            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
-    END IF;
-    DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM mill.record_audit('drop_profile', 'profile ' || name);
-    RETURN true;
-END
-$$;
-COMMENT ON FUNCTION mill.drop_profile IS
-    'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
-
--- Enqueue: -> scheduled | blocked | pending -------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -2065,7 +1764,36 @@ COMMENT ON FUNCTION mill.enqueue IS
     'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
     'that task and raises a notice';
 
--- End of an attempt: complete, fail, release_claim, reclaim ---------------------------------------
+-- schema/10_finish.sql ----------------------------------------------------------------------------
+
+-- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the claim; if
+-- the claim is lost, nothing changes.
+--
+-- mill.complete is called in the task's own transaction, by the login of the task: effects and completion
+-- commit together. The others are for mill_worker only.
+--
+-- When the task of a run finishes, the same transaction appends one row to mill.run_events, without taking a
+-- lock that another task of the run could wait for. That table is here and not in 15_runs.sql, because
+-- mill.complete has a variable of its row type.
+
+CREATE TABLE IF NOT EXISTS mill.run_events (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint NOT NULL,
+    node bigint,
+    started_at timestamptz,
+    finished_at timestamptz,
+    rows bigint,
+    attempts integer,
+    session_pid integer,
+    outcome mill.outcome,
+    message text,
+    result jsonb
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_events IS
+    'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
+    'or the run must be examined (node null)';
+CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 
 CREATE OR REPLACE FUNCTION mill.record_attempt(
     task mill.tasks,
@@ -2103,6 +1831,16 @@ $$;
 COMMENT ON FUNCTION mill.record_attempt IS
     'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
     'run';
+
+CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
+    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
+        FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
+        WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
+$$;
+COMMENT ON FUNCTION mill.first_row IS
+    'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
 
 -- Forces a generic plan that uses the primary key: planning would take longer than the function itself,
 -- and a plan made while the table was empty stays in the session's cache after the table has grown.
@@ -2328,7 +2066,12 @@ COMMENT ON FUNCTION mill.reclaim IS
     'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
     'settings.max_crashes ends as lost. released: whether the task will be attempted again';
 
--- Operator functions: cancel and retry one task ---------------------------------------------------
+-- schema/11_operator.sql --------------------------------------------------------------------------
+
+-- Operator functions: cancel and retry one task; pause and resume a queue, share its commits; drain a worker.
+-- Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in 14_schedules.sql.
+--
+-- Each writes to mill.audit what it changed.
 
 CREATE OR REPLACE FUNCTION mill.cancel_task(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2436,106 +2179,143 @@ COMMENT ON FUNCTION mill.retry IS
     'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now '
     '(brought forward). Otherwise returns the live state, or not found';
 
--- Graph helpers -----------------------------------------------------------------------------------
-
-CREATE OR REPLACE FUNCTION mill.cycle(names text[], parents integer[], children integer[]) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    nodes integer := coalesce(cardinality(names), 0);
-    edges integer := coalesce(cardinality(parents), 0);
-    waits integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
-    first_edge integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
-    next_edge integer[] := array_fill(0, ARRAY[greatest(edges, 1)]);
-    ready integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
-    known integer := 0;
-    taken integer := 0;
-    edge integer;
-    node integer;
-    seen integer[] := '{}';
+CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    FOR e IN 1..edges LOOP
-        waits[children[e]] := waits[children[e]] + 1;
-        next_edge[e] := first_edge[parents[e]];
-        first_edge[parents[e]] := e;
-    END LOOP;
-    FOR i IN 1..nodes LOOP
-        IF waits[i] = 0 THEN
-            known := known + 1;
-            ready[known] := i;
-        END IF;
-    END LOOP;
-    WHILE taken < known LOOP
-        taken := taken + 1;
-        edge := first_edge[ready[taken]];
-        WHILE edge > 0 LOOP
-            node := children[edge];
-            waits[node] := waits[node] - 1;
-            IF waits[node] = 0 THEN
-                known := known + 1;
-                ready[known] := node;
-            END IF;
-            edge := next_edge[edge];
-        END LOOP;
-    END LOOP;
-    IF taken = nodes THEN
-        RETURN NULL;
-    END IF;
-    -- Every remaining node has a remaining parent, so following the parents leads into a cycle.
-    FOR i IN 1..nodes LOOP
-        node := i;
-        EXIT WHEN waits[i] > 0;
-    END LOOP;
-    WHILE node <> ALL (seen) LOOP
-        seen := seen || node;
-        FOR e IN 1..edges LOOP
-            CONTINUE WHEN children[e] <> node OR waits[parents[e]] = 0;
-            node := parents[e];
-            EXIT;
-        END LOOP;
-    END LOOP;
-    RETURN (SELECT string_agg(names[s.i], ' > ' ORDER BY s.place DESC)
-        FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
+    INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
+        ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
+    PERFORM mill.record_audit('pause', 'queue ' || queue);
 END
 $$;
-COMMENT ON FUNCTION mill.cycle IS
-    'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
-    'large networks, 1962)';
+COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
 
-CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE state WHEN 'succeeded' THEN expected IN ('succeeded', 'finished')
-        WHEN 'failed' THEN expected IN ('failed', 'finished')
-        WHEN 'cancelled' THEN expected = 'finished' ELSE false END
+CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
+    IF FOUND THEN
+        PERFORM mill.record_audit('resume', 'queue ' || queue);
+    END IF;
+    PERFORM pg_notify('mill', 'sweep');
+END
 $$;
-COMMENT ON FUNCTION mill.satisfies IS
-    'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
+COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
 
-CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer,
-    satisfied integer, unsatisfied integer)
-RETURNS mill.run_task_state
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE
-        WHEN parents = 0 THEN 'ready'
-        WHEN join_mode = 'all' THEN CASE WHEN unsatisfied > 0 THEN 'upstream_failed'
-            WHEN satisfied = parents THEN 'ready' ELSE 'waiting' END
-        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
-    END::mill.run_task_state
+CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
+        ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
+    PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
+END
 $$;
-COMMENT ON FUNCTION mill.evaluate_join IS
-    'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied '
-    'edges';
+COMMENT ON FUNCTION mill.share_commits IS
+    'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
+    'transaction; null: each task commits alone. Workers apply the change within two seconds';
 
-CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
-    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
-        FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
-        WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
+CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.workers w SET draining = drain.draining WHERE w.id = drain.worker_id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_notify('mill', 'heartbeat');
+    PERFORM mill.record_audit('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
+    RETURN true;
+END
 $$;
-COMMENT ON FUNCTION mill.first_row IS
-    'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
+COMMENT ON FUNCTION mill.drain IS
+    'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
 
--- Jobs and dependencies: definition, checks, lineage ----------------------------------------------
+-- schema/12_jobs.sql ------------------------------------------------------------------------------
+
+-- Jobs: named sets of tasks with edges.
+--
+-- A job is a definition: a run copies it (15_runs.sql), so a change affects only later runs. Nothing is
+-- deleted; what a new definition omits is disabled. A job has no cycle, and no task uses a result of a task
+-- that it does not wait for.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.jobs (
+    name mill.label PRIMARY KEY CONSTRAINT job_name_plain CHECK (name !~ '[,[:cntrl:]]' AND btrim(name) = name),
+    description text,
+    category text,
+    frequency text,
+    priority mill.priority,
+    of_schedule boolean NOT NULL DEFAULT false,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    disabled_at timestamptz
+);
+COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
+COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
+COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
+COMMENT ON COLUMN mill.jobs.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.jobs.of_schedule IS
+    'Whether the job was created from the statement of a schedule and changes only with that schedule';
+COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
+COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
+
+CREATE TABLE IF NOT EXISTS mill.job_tasks (
+    job mill.label NOT NULL REFERENCES mill.jobs,
+    name mill.label NOT NULL,
+    description text,
+    statement mill.statement NOT NULL,
+    params jsonb,
+    queue mill.queue_name NOT NULL DEFAULT 'default',
+    priority mill.priority,
+    group_name mill.label,
+    concurrency_key mill.label,
+    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
+    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
+    backoff mill.backoff NOT NULL DEFAULT 'exponential',
+    jitter boolean NOT NULL DEFAULT true,
+    timeout mill.time_limit,
+    mode mill.mode NOT NULL DEFAULT 'transaction',
+    at_most_once boolean NOT NULL DEFAULT false,
+    external boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    run_as mill.profile_name NOT NULL DEFAULT '',
+    disabled_at timestamptz,
+    PRIMARY KEY (job, name),
+    CONSTRAINT at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+);
+COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
+COMMENT ON COLUMN mill.job_tasks.params IS
+    'As in mill.tasks. {"$param": "day"} refers to a parameter of the run, {"$result": "parent", "column": "n"} to a '
+    'column of the first row that a parent returned';
+COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Whether a run succeeds even if this task fails';
+COMMENT ON COLUMN mill.job_tasks.join_mode IS
+    'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
+COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Time since which new runs omit the task; null: enabled';
+
+CREATE OR REPLACE VIEW mill.visible_job_tasks AS
+    SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
+        x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
+        x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
+    FROM mill.job_tasks x;
+COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
+
+CREATE TABLE IF NOT EXISTS mill.job_edges (
+    job mill.label NOT NULL REFERENCES mill.jobs,
+    child mill.label NOT NULL,
+    parent mill.label NOT NULL,
+    expected mill.expected NOT NULL DEFAULT 'succeeded',
+    disabled_at timestamptz,
+    PRIMARY KEY (job, child, parent)
+);
+COMMENT ON TABLE mill.job_edges IS 'Dependencies between tasks of a job';
+COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Time since which new runs omit the edge; null: enabled';
+
+-- Definition and checks ---------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2661,6 +2441,69 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.set_job_task IS 'Creates or replaces one task of a job with its edges, for mill.set_job';
+
+CREATE OR REPLACE FUNCTION mill.cycle(names text[], parents integer[], children integer[]) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    nodes integer := coalesce(cardinality(names), 0);
+    edges integer := coalesce(cardinality(parents), 0);
+    waits integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    first_edge integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    next_edge integer[] := array_fill(0, ARRAY[greatest(edges, 1)]);
+    ready integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    known integer := 0;
+    taken integer := 0;
+    edge integer;
+    node integer;
+    seen integer[] := '{}';
+BEGIN
+    FOR e IN 1..edges LOOP
+        waits[children[e]] := waits[children[e]] + 1;
+        next_edge[e] := first_edge[parents[e]];
+        first_edge[parents[e]] := e;
+    END LOOP;
+    FOR i IN 1..nodes LOOP
+        IF waits[i] = 0 THEN
+            known := known + 1;
+            ready[known] := i;
+        END IF;
+    END LOOP;
+    WHILE taken < known LOOP
+        taken := taken + 1;
+        edge := first_edge[ready[taken]];
+        WHILE edge > 0 LOOP
+            node := children[edge];
+            waits[node] := waits[node] - 1;
+            IF waits[node] = 0 THEN
+                known := known + 1;
+                ready[known] := node;
+            END IF;
+            edge := next_edge[edge];
+        END LOOP;
+    END LOOP;
+    IF taken = nodes THEN
+        RETURN NULL;
+    END IF;
+    -- Every remaining node has a remaining parent, so following the parents leads into a cycle.
+    FOR i IN 1..nodes LOOP
+        node := i;
+        EXIT WHEN waits[i] > 0;
+    END LOOP;
+    WHILE node <> ALL (seen) LOOP
+        seen := seen || node;
+        FOR e IN 1..edges LOOP
+            CONTINUE WHEN children[e] <> node OR waits[parents[e]] = 0;
+            node := parents[e];
+            EXIT;
+        END LOOP;
+    END LOOP;
+    RETURN (SELECT string_agg(names[s.i], ' > ' ORDER BY s.place DESC)
+        FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
+END
+$$;
+COMMENT ON FUNCTION mill.cycle IS
+    'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
+    'large networks, 1962)';
 
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -2816,6 +2659,28 @@ END
 $$;
 COMMENT ON FUNCTION mill.enable_job IS 'Enables or disables a job. Returns false if it does not exist';
 
+-- schema/13_dependencies.sql ----------------------------------------------------------------------
+
+-- Dependencies: edges between tasks that hold in every run that contains both, whatever their jobs. With the
+-- edges of the jobs they form the lineage of the data that the tasks load.
+--
+-- The lineage may contain a cycle between jobs that never run together; a run with a cycle does not start.
+
+CREATE TABLE IF NOT EXISTS mill.dependencies (
+    child mill.label NOT NULL,
+    parent mill.label NOT NULL,
+    expected mill.expected NOT NULL DEFAULT 'succeeded',
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    disabled_at timestamptz,
+    PRIMARY KEY (child, parent)
+);
+COMMENT ON TABLE mill.dependencies IS
+    'Dependencies between tasks in every run that contains both. They also form the lineage of the data that the '
+    'tasks load';
+COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
+CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
+
 CREATE OR REPLACE FUNCTION mill.set_dependency(child text, parent text,
     expected mill.expected DEFAULT 'succeeded') RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2941,7 +2806,493 @@ $$;
 COMMENT ON FUNCTION mill.downstream IS
     'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
 
--- Runs: start, advance, cancel, restart, status ---------------------------------------------------
+-- schema/14_schedules.sql -------------------------------------------------------------------------
+
+-- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires them.
+-- Precedes the runs, because mill.make_run takes a row of mill.schedules.
+--
+-- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
+-- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
+-- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
+-- with the runs that it starts: a fire is a run with a schedule and a fire time.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.schedules (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name mill.label NOT NULL UNIQUE
+        CONSTRAINT schedule_name_plain CHECK (name !~ '[[:cntrl:]]' AND btrim(name) = name),
+    declared_in mill.declared_in NOT NULL,
+    declared_as text,
+    definition jsonb NOT NULL,
+    jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
+    own_job boolean NOT NULL DEFAULT false,
+    params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
+    timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
+    mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
+        WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
+        ELSE 'scheduled'::mill.fire_mode END) STORED,
+    overlap mill.overlap NOT NULL DEFAULT 'skip',
+    catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
+    max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
+    declared_jitter interval NOT NULL DEFAULT '0'
+        CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
+    enabled boolean NOT NULL DEFAULT true,
+    max_attempts mill.attempt_limit,
+    retry_interval mill.retry_interval,
+    jitter interval CONSTRAINT jitter_range CHECK (jitter BETWEEN '0' AND '1 day'),
+    removed_at timestamptz,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    planned_from timestamptz NOT NULL DEFAULT now(),
+    next_tick_at timestamptz,
+    next_fire_at timestamptz,
+    queued_fire_at timestamptz,
+    trigger jsonb,
+    error text,
+    last_fire_at timestamptz,
+    last_finished_at timestamptz,
+    last_state mill.run_state,
+    last_success_at timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
+COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
+COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
+COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
+COMMENT ON COLUMN mill.schedules.params IS
+    'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of '
+    'these names';
+COMMENT ON COLUMN mill.schedules.timing IS
+    'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.catch_up IS
+    'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
+COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
+COMMENT ON COLUMN mill.schedules.enabled IS
+    'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
+COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
+COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
+COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
+COMMENT ON COLUMN mill.schedules.removed_at IS
+    'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
+COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
+COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
+COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: fire that waits for a run to finish';
+COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
+COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
+-- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
+CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS mill.schedule_log (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    schedule_id bigint NOT NULL,
+    logged_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event mill.schedule_event NOT NULL,
+    fire_at timestamptz,
+    reason text,
+    message text,
+    rows bigint,
+    count bigint,
+    run_id bigint,
+    outcome mill.run_state,
+    duration interval
+);
+COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
+COMMENT ON COLUMN mill.schedule_log.reason IS
+    'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
+COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
+COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
+COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: duration of the run';
+-- The log of one schedule, with keyset pagination.
+CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
+
+CREATE OR REPLACE VIEW mill.visible_schedule_log AS
+    SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
+        x.outcome, x.duration,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
+    FROM mill.schedule_log x;
+COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
+
+CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
+    declared_as text NOT NULL,
+    place text NOT NULL,
+    message text NOT NULL,
+    hint text,
+    found_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (declared_as, place, message)
+);
+COMMENT ON TABLE mill.schedule_declaration_errors IS
+    'Errors in the comments of procedures, as of the last schedule sync';
+COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
+
+-- Declaration -------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT schedule.enabled AND schedule.removed_at IS NULL
+$$;
+COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
+
+CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    other text;
+BEGIN
+    SELECT j.name INTO other FROM mill.jobs j
+        WHERE lower(j.name) = lower(job) AND (j.name <> job OR NOT j.of_schedule);
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" already exists', other USING ERRCODE = '22023',
+            HINT = 'Give that job instead of a statement, or give the schedule another name.';
+    END IF;
+    PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
+            || jsonb_build_object('name', job, 'statement', definition->'statement')),
+        definition->>'description', definition->>'category', NULL, NULL, enabled);
+    UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
+END
+$$;
+COMMENT ON FUNCTION mill.put_own_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
+
+CREATE OR REPLACE FUNCTION mill.retire_own_job(jobs text[]) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.enable_job(retire_own_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = retire_own_job.jobs AND s.removed_at IS NULL)
+$$;
+COMMENT ON FUNCTION mill.retire_own_job IS 'Disables a job that was created for schedules, once no schedule uses it';
+
+CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
+    declared_as text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    unknown text;
+    kept mill.schedules;
+    document jsonb := definition - 'enabled';
+    enabled boolean := (definition->>'enabled')::boolean;
+    wanted text[];
+    put mill.schedules;
+BEGIN
+    IF definition ? 'task' THEN
+        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
+        document := definition - 'enabled';
+    END IF;
+    SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
+        'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
+        'category', 'enabled']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
+    ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
+        RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
+    ELSIF definition ? 'jobs' AND definition ?| ARRAY['task', 'description', 'category']
+        OR definition ? 'statement' AND definition ? 'params'
+    THEN
+        RAISE EXCEPTION 'schedule "%" combines settings of a statement and of jobs', definition->>'name'
+            USING ERRCODE = '22023',
+            HINT = 'task, description and category require a statement, whose params belong in task; '
+                'params requires jobs.';
+    END IF;
+    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
+    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
+        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
+                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
+                ELSE 'a call of mill.set_schedule' END
+            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
+    END IF;
+    IF kept.removed_at IS NULL AND kept.definition = document AND coalesce(enabled, kept.enabled) = kept.enabled THEN
+        RETURN 'unchanged';
+    END IF;
+    IF definition ? 'statement' THEN
+        wanted := ARRAY[coalesce(declared_as, definition->>'name')];
+        PERFORM mill.put_own_job(wanted[1], definition,
+            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
+    ELSE
+        SELECT array_agg(j.value ORDER BY j.place) INTO wanted
+            FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
+        IF wanted IS NULL THEN
+            RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
+        END IF;
+        SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
+            SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
+                HINT = 'pgmill job list shows all jobs.';
+        END IF;
+    END IF;
+    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
+        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
+    VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
+        coalesce(definition->'params', '{}'), definition->>'timing',
+        coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
+        (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
+    ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
+        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
+        params = excluded.params, timing = excluded.timing,
+        overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
+        declared_jitter = excluded.declared_jitter, removed_at = NULL,
+        enabled = coalesce(enabled, s.enabled)
+    RETURNING s.* INTO put;
+    -- A new timing, or a schedule that may fire again, counts from now.
+    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
+        PERFORM mill.replan_schedule(put.id);
+    END IF;
+    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
+        'timing', put.timing, 'enabled', put.enabled,
+        'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
+    IF kept.id IS NULL THEN
+        RETURN 'new';
+    ELSIF kept.own_job AND kept.jobs <> wanted THEN
+        PERFORM mill.retire_own_job(kept.jobs);
+    END IF;
+    UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
+        WHERE s.id = put.id;
+    RETURN 'changed';
+END
+$$;
+COMMENT ON FUNCTION mill.put_schedule IS
+    'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
+    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
+    'changed or unchanged';
+
+CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
+            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+        WHERE s.id = replan_schedule.schedule_id
+$$;
+COMMENT ON FUNCTION mill.replan_schedule IS
+    'Makes the next tick compute the next fire of the schedule, counted from now';
+
+CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
+    jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
+    catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
+    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing,
+        'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
+        'overlap', overlap, 'catch_up', catch_up,
+        'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
+        'enabled', enabled)), 'call')
+$$;
+COMMENT ON FUNCTION mill.set_schedule IS
+    'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
+    'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
+    '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
+    'it unchanged';
+
+CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    gone mill.schedules;
+BEGIN
+    FOR gone IN
+        UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
+                changed_at = now(), changed_by = session_user, version = s.version + 1
+            WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
+    LOOP
+        PERFORM mill.retire_own_job(gone.jobs) WHERE gone.own_job;
+        PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
+        RETURN NEXT gone.name;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.remove_schedules IS
+    'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+
+-- Settings of operators ---------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    found_schedule mill.schedules;
+BEGIN
+    SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF found_schedule.enabled <> enabled THEN
+        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
+            version = s.version + 1 WHERE s.id = found_schedule.id;
+        PERFORM mill.replan_schedule(found_schedule.id);
+        PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_schedule IS
+    'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+
+CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    settings := mill.with_max_attempts(settings);
+    SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
+        WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'cannot adjust "%"; only max_attempts, retry_interval and jitter', unknown
+            USING ERRCODE = '22023';
+    END IF;
+    UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
+            max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
+                ELSE s.max_attempts END,
+            retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
+                ELSE s.retry_interval END,
+            jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
+        WHERE s.name = adjust_schedule.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('adjust_schedule', 'schedule ' || name, settings);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.adjust_schedule IS
+    'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
+    'null: as declared. Returns false if the schedule does not exist';
+
+-- schema/15_runs.sql ------------------------------------------------------------------------------
+
+-- Runs: tables, start, tasks added later, status.
+--
+-- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
+-- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
+-- when it becomes ready (16_run_advance.sql). Events of finished tasks: mill.run_events, 10_finish.sql.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.runs (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    jobs text[] NOT NULL,
+    params jsonb NOT NULL,
+    state mill.run_state NOT NULL DEFAULT 'running',
+    tasks integer NOT NULL DEFAULT 0,
+    open integer NOT NULL DEFAULT 0,
+    succeeded integer NOT NULL DEFAULT 0,
+    failed integer NOT NULL DEFAULT 0,
+    ignored integer NOT NULL DEFAULT 0,
+    cancelled integer NOT NULL DEFAULT 0,
+    upstream_failed integer NOT NULL DEFAULT 0,
+    restarts integer NOT NULL DEFAULT 0,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_by text NOT NULL DEFAULT session_user,
+    finished_at timestamptz,
+    cancelled_at timestamptz,
+    cancelled_by text,
+    kill boolean NOT NULL DEFAULT false,
+    needs_rescan boolean NOT NULL DEFAULT false,
+    dropped text[],
+    schedule_id bigint,
+    fire_at timestamptz,
+    reason text,
+    CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
+    CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
+    CONSTRAINT every_task_counts CHECK (state = 'running'
+        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
+);
+COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
+COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
+COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
+COMMENT ON COLUMN mill.runs.needs_rescan IS
+    'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
+COMMENT ON COLUMN mill.runs.succeeded IS
+    'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks '
+    'of a run in progress';
+COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
+COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
+COMMENT ON COLUMN mill.runs.upstream_failed IS
+    'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
+COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
+COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
+COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of the jobs: parent > child';
+
+-- mill.fire: a schedule fires once per fire time, whichever worker ticks.
+CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
+-- The history of one schedule, with keyset pagination.
+CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
+-- mill.blocking_run; the fleet metrics count the runs in progress.
+CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
+
+CREATE TABLE IF NOT EXISTS mill.run_tasks (
+    run_id bigint NOT NULL,
+    node bigint NOT NULL,
+    task_id bigint,
+    propagated_to bigint NOT NULL DEFAULT 0,
+    started_at timestamptz,
+    finished_at timestamptz,
+    rows bigint,
+    retry_interval mill.retry_interval NOT NULL,
+    timeout mill.time_limit,
+    state mill.run_task_state NOT NULL DEFAULT 'waiting',
+    outcome mill.outcome,
+    priority mill.priority,
+    mode mill.mode NOT NULL,
+    backoff mill.backoff NOT NULL,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    parents integer NOT NULL DEFAULT 0,
+    satisfied integer NOT NULL DEFAULT 0,
+    unsatisfied integer NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    session_pid integer,
+    max_attempts mill.attempt_limit NOT NULL,
+    pending_propagation boolean NOT NULL DEFAULT false,
+    takes_results boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    jitter boolean NOT NULL,
+    at_most_once boolean NOT NULL,
+    external boolean NOT NULL,
+    queue mill.queue_name NOT NULL,
+    name mill.label NOT NULL,
+    job mill.label,
+    group_name mill.label,
+    concurrency_key mill.label,
+    message text,
+    result jsonb,
+    run_as mill.profile_name NOT NULL DEFAULT '',
+    params jsonb,
+    statement mill.statement NOT NULL,
+    PRIMARY KEY (run_id, node),
+    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
+    CONSTRAINT run_at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
+COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
+COMMENT ON COLUMN mill.run_tasks.parents IS
+    'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
+COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
+    'Whether the task has finished and its completion is not propagated yet to children with a node above '
+    'propagated_to';
+COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
+COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
+COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
+-- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
+-- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
+-- as good as the primary key for looking up a node.
+CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
+CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
+
+CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
+COMMENT ON SEQUENCE mill.added_nodes IS
+    'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
+
+CREATE TABLE IF NOT EXISTS mill.run_edges (
+    run_id bigint NOT NULL,
+    parent bigint NOT NULL,
+    child bigint NOT NULL,
+    expected mill.expected NOT NULL,
+    PRIMARY KEY (run_id, parent, child)
+);
+COMMENT ON TABLE mill.run_edges IS 'Edges of runs, by run_tasks.node';
+CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
+
+-- Start -------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
@@ -3140,6 +3491,169 @@ END
 $$;
 COMMENT ON FUNCTION mill.check_run IS
     'Raises an error if the run could not finish or was given an unknown parameter, for mill.make_run';
+
+-- Tasks added to a run in progress ----------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.is_upstream_of(run_id bigint, origin bigint, target bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE way (node) AS (
+        SELECT origin UNION
+        SELECT e.child FROM way w JOIN mill.run_edges e ON e.run_id = is_upstream_of.run_id AND e.parent = w.node
+    )
+    SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
+$$;
+COMMENT ON FUNCTION mill.is_upstream_of IS
+    'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
+
+CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
+    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
+    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
+    max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT true, timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
+    run_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    self mill.tasks;
+    run mill.runs;
+    new_node bigint := nextval('mill.added_nodes');
+    other mill.run_tasks;
+    named text;
+BEGIN
+    SELECT t.* INTO self FROM mill.tasks t
+        WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
+    run_id := coalesce(run_id, self.run_id);
+    IF run_id IS NULL THEN
+        RAISE EXCEPTION 'run_id is required outside of a task of a run' USING ERRCODE = '22023', HINT = 'Pass run_id.';
+    ELSIF run_id IS DISTINCT FROM self.run_id THEN
+        self := NULL;
+        -- Unless one of its tasks is the caller, the run could finish in the meantime.
+        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
+    ELSE
+        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
+    END IF;
+    IF run.state IS DISTINCT FROM 'running' OR run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
+    END IF;
+    PERFORM mill.check_statement(statement, params);
+    IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
+        ignore_failure, parents)
+    VALUES (run_id, new_node, name, statement, params, queue,
+        coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
+        ignore_failure, cardinality(after))
+    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
+    END IF;
+    FOREACH named IN ARRAY after || before LOOP
+        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_task.run_id AND t.name = named;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
+        ELSIF named = ANY (after) THEN
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, other.node, new_node, 'succeeded');
+        -- Tasks after the calling task cannot start before it commits, and the new task with it.
+        ELSIF other.state <> 'waiting'
+            OR self.node IS NOT NULL AND (other.node = self.node
+                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
+        THEN
+            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
+                named, name
+                USING ERRCODE = '55000';
+        ELSE
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, new_node, other.node, 'succeeded');
+            IF mill.is_upstream_of(run_id, other.node, new_node) THEN
+                RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
+            END IF;
+        END IF;
+    END LOOP;
+    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
+END
+$$;
+COMMENT ON FUNCTION mill.add_run_task IS
+    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
+    'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+
+-- Status ------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW mill.run_status AS
+    SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
+        r.started_at, r.started_by, r.finished_at,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by,
+        r.restarts, r.dropped,
+        (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
+        coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
+        coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
+        coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
+        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed
+    FROM mill.runs r LEFT JOIN LATERAL (
+        SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
+            count(*) FILTER (WHERE t.state = 'released') AS released,
+            count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
+            count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
+            count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
+            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
+        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
+COMMENT ON VIEW mill.run_status IS
+    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
+
+CREATE OR REPLACE VIEW mill.run_task_status AS
+    SELECT r.run_id, r.node, r.name, r.job, r.task_id,
+        CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
+            WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
+        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
+        coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
+            - coalesce(t.claimed_at, r.started_at) AS duration,
+        coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
+        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.unsatisfied,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
+    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
+COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs. For released tasks, state is the state in the queue';
+
+-- schema/16_run_advance.sql -----------------------------------------------------------------------
+
+-- Advance of runs: a task goes waiting -> ready -> released -> finished. Cancel, restart, retry by operators.
+--
+-- mill.advance_run locks the row of the run, removes the events of finished tasks from mill.run_events,
+-- updates the counters of each child, and releases the tasks that are ready. All of this happens in one
+-- transaction, so each event is processed exactly once, whichever worker does it and even if a worker crashes.
+
+-- Advance -----------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE state WHEN 'succeeded' THEN expected IN ('succeeded', 'finished')
+        WHEN 'failed' THEN expected IN ('failed', 'finished')
+        WHEN 'cancelled' THEN expected = 'finished' ELSE false END
+$$;
+COMMENT ON FUNCTION mill.satisfies IS
+    'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
+
+CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer,
+    satisfied integer, unsatisfied integer)
+RETURNS mill.run_task_state
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN parents = 0 THEN 'ready'
+        WHEN join_mode = 'all' THEN CASE WHEN unsatisfied > 0 THEN 'upstream_failed'
+            WHEN satisfied = parents THEN 'ready' ELSE 'waiting' END
+        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
+    END::mill.run_task_state
+$$;
+COMMENT ON FUNCTION mill.evaluate_join IS
+    'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied '
+    'edges';
 
 CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
@@ -3450,6 +3964,8 @@ COMMENT ON FUNCTION mill.advance_run IS
     'when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just '
     'finished';
 
+-- Cancel, restart, retry --------------------------------------------------------------------------
+
 CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -3571,408 +4087,14 @@ COMMENT ON FUNCTION mill.retry_run_task IS
     'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it '
     'again. Returns retried, the state of the task, or not found';
 
-CREATE OR REPLACE FUNCTION mill.is_upstream_of(run_id bigint, origin bigint, target bigint) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE way (node) AS (
-        SELECT origin UNION
-        SELECT e.child FROM way w JOIN mill.run_edges e ON e.run_id = is_upstream_of.run_id AND e.parent = w.node
-    )
-    SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
-$$;
-COMMENT ON FUNCTION mill.is_upstream_of IS
-    'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
+-- schema/17_schedule_ticks.sql --------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
-    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
-    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
-    max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT true, timeout interval DEFAULT NULL,
-    mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
-    run_id bigint DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    self mill.tasks;
-    run mill.runs;
-    new_node bigint := nextval('mill.added_nodes');
-    other mill.run_tasks;
-    named text;
-BEGIN
-    SELECT t.* INTO self FROM mill.tasks t
-        WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
-    run_id := coalesce(run_id, self.run_id);
-    IF run_id IS NULL THEN
-        RAISE EXCEPTION 'run_id is required outside of a task of a run' USING ERRCODE = '22023', HINT = 'Pass run_id.';
-    ELSIF run_id IS DISTINCT FROM self.run_id THEN
-        self := NULL;
-        -- Unless one of its tasks is the caller, the run could finish in the meantime.
-        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
-    ELSE
-        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
-    END IF;
-    IF run.state IS DISTINCT FROM 'running' OR run.cancelled_at IS NOT NULL THEN
-        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
-    END IF;
-    PERFORM mill.check_statement(statement, params);
-    IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
-        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
-    END IF;
-    INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents)
-    VALUES (run_id, new_node, name, statement, params, queue,
-        coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after))
-    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
-    END IF;
-    FOREACH named IN ARRAY after || before LOOP
-        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_task.run_id AND t.name = named;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
-        ELSIF named = ANY (after) THEN
-            INSERT INTO mill.run_edges (run_id, parent, child, expected)
-                VALUES (run_id, other.node, new_node, 'succeeded');
-        -- Tasks after the calling task cannot start before it commits, and the new task with it.
-        ELSIF other.state <> 'waiting'
-            OR self.node IS NOT NULL AND (other.node = self.node
-                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
-        THEN
-            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
-                named, name
-                USING ERRCODE = '55000';
-        ELSE
-            INSERT INTO mill.run_edges (run_id, parent, child, expected)
-                VALUES (run_id, new_node, other.node, 'succeeded');
-            IF mill.is_upstream_of(run_id, other.node, new_node) THEN
-                RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
-            END IF;
-        END IF;
-    END LOOP;
-    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
-END
-$$;
-COMMENT ON FUNCTION mill.add_run_task IS
-    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
-    'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+-- Ticks of schedules: whether a due schedule fires, its runs, its log, and its status.
+--
+-- Workers parse timings, compute fire times and measure triggers; whether to fire is decided here, under the
+-- lock of the schedule's row. A schedule fires once per fire time: unique index runs_fire.
 
-CREATE OR REPLACE VIEW mill.run_status AS
-    SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
-        r.started_at, r.started_by, r.finished_at,
-        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by,
-        r.restarts, r.dropped,
-        (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
-        coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
-        coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
-        coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
-        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed
-    FROM mill.runs r LEFT JOIN LATERAL (
-        SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
-            count(*) FILTER (WHERE t.state = 'released') AS released,
-            count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
-            count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
-            count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
-            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
-        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
-COMMENT ON VIEW mill.run_status IS
-    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
-
-CREATE OR REPLACE VIEW mill.run_task_status AS
-    SELECT r.run_id, r.node, r.name, r.job, r.task_id,
-        CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
-            WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
-        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
-        coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
-            - coalesce(t.claimed_at, r.started_at) AS duration,
-        coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
-        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.unsatisfied,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
-    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
-COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs. For released tasks, state is the state in the queue';
-
--- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
-CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT message FROM mill.settings s WHERE NOT s.hide_statements
-$$;
-COMMENT ON FUNCTION mill.visible_message IS
-    'Returns the message, or null if settings.hide_statements is set, for mill.why';
-
-CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    found_task mill.run_tasks;
-    run mill.runs;
-    parents text;
-BEGIN
-    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
-    IF found_task.state = 'released' THEN
-        RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
-    ELSIF found_task.state = 'ready' THEN
-        RETURN 'it is ready and about to be put into the queue';
-    ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
-        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
-    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
-        RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
-            CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
-            ': ' || mill.visible_message(found_task.message));
-    END IF;
-    -- The first ten parents that prevent it from running.
-    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
-        SELECT t.name, t.state, e.expected FROM mill.run_edges e
-            JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
-        WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
-            WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
-            ELSE NOT mill.satisfies(t.state, e.expected) END
-        ORDER BY t.node LIMIT 10) AS p;
-    IF found_task.state = 'upstream_failed' THEN
-        RETURN format('it cannot run because of its parents: %s', parents);
-    ELSIF run.cancelled_at IS NOT NULL THEN
-        RETURN 'its run is being cancelled';
-    END IF;
-    RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
-        coalesce(parents, 'parents that have just finished'))
-        || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
-            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied)
-            ELSE '' END;
-END
-$$;
-COMMENT ON FUNCTION mill.why(bigint, text) IS
-    'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
-
--- Schedules: declaration, ticks, triggers, status -------------------------------------------------
-
-CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT schedule.enabled AND schedule.removed_at IS NULL
-$$;
-COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
-
-CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    other text;
-BEGIN
-    SELECT j.name INTO other FROM mill.jobs j
-        WHERE lower(j.name) = lower(job) AND (j.name <> job OR NOT j.of_schedule);
-    IF FOUND THEN
-        RAISE EXCEPTION 'job "%" already exists', other USING ERRCODE = '22023',
-            HINT = 'Give that job instead of a statement, or give the schedule another name.';
-    END IF;
-    PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
-            || jsonb_build_object('name', job, 'statement', definition->'statement')),
-        definition->>'description', definition->>'category', NULL, NULL, enabled);
-    UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
-END
-$$;
-COMMENT ON FUNCTION mill.put_own_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
-
-CREATE OR REPLACE FUNCTION mill.retire_own_job(jobs text[]) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.enable_job(retire_own_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
-        WHERE s.own_job AND s.jobs = retire_own_job.jobs AND s.removed_at IS NULL)
-$$;
-COMMENT ON FUNCTION mill.retire_own_job IS 'Disables a job that was created for schedules, once no schedule uses it';
-
-CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
-    declared_as text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    unknown text;
-    kept mill.schedules;
-    document jsonb := definition - 'enabled';
-    enabled boolean := (definition->>'enabled')::boolean;
-    wanted text[];
-    put mill.schedules;
-BEGIN
-    IF definition ? 'task' THEN
-        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
-        document := definition - 'enabled';
-    END IF;
-    SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
-        'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
-        'category', 'enabled']);
-    IF FOUND THEN
-        RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
-    ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
-        RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
-    ELSIF definition ? 'jobs' AND definition ?| ARRAY['task', 'description', 'category']
-        OR definition ? 'statement' AND definition ? 'params'
-    THEN
-        RAISE EXCEPTION 'schedule "%" combines settings of a statement and of jobs', definition->>'name'
-            USING ERRCODE = '22023',
-            HINT = 'task, description and category require a statement, whose params belong in task; '
-                'params requires jobs.';
-    END IF;
-    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
-    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
-        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
-                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
-                ELSE 'a call of mill.set_schedule' END
-            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
-    END IF;
-    IF kept.removed_at IS NULL AND kept.definition = document AND coalesce(enabled, kept.enabled) = kept.enabled THEN
-        RETURN 'unchanged';
-    END IF;
-    IF definition ? 'statement' THEN
-        wanted := ARRAY[coalesce(declared_as, definition->>'name')];
-        PERFORM mill.put_own_job(wanted[1], definition,
-            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
-    ELSE
-        SELECT array_agg(j.value ORDER BY j.place) INTO wanted
-            FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
-        IF wanted IS NULL THEN
-            RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
-        END IF;
-        SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
-            SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
-                HINT = 'pgmill job list shows all jobs.';
-        END IF;
-    END IF;
-    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
-        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
-    VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
-        coalesce(definition->'params', '{}'), definition->>'timing',
-        coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
-        (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
-    ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
-        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
-        params = excluded.params, timing = excluded.timing,
-        overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
-        declared_jitter = excluded.declared_jitter, removed_at = NULL,
-        enabled = coalesce(enabled, s.enabled)
-    RETURNING s.* INTO put;
-    -- A new timing, or a schedule that may fire again, counts from now.
-    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
-        PERFORM mill.replan_schedule(put.id);
-    END IF;
-    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
-        'timing', put.timing, 'enabled', put.enabled,
-        'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
-    IF kept.id IS NULL THEN
-        RETURN 'new';
-    ELSIF kept.own_job AND kept.jobs <> wanted THEN
-        PERFORM mill.retire_own_job(kept.jobs);
-    END IF;
-    UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
-        WHERE s.id = put.id;
-    RETURN 'changed';
-END
-$$;
-COMMENT ON FUNCTION mill.put_schedule IS
-    'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
-    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
-    'changed or unchanged';
-
-CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
-            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
-        WHERE s.id = replan_schedule.schedule_id
-$$;
-COMMENT ON FUNCTION mill.replan_schedule IS
-    'Makes the next tick compute the next fire of the schedule, counted from now';
-
-CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
-    jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
-    catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
-    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL) RETURNS text
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing,
-        'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
-        'overlap', overlap, 'catch_up', catch_up,
-        'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
-        'enabled', enabled)), 'call')
-$$;
-COMMENT ON FUNCTION mill.set_schedule IS
-    'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
-    'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
-    '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
-    'it unchanged';
-
-CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    gone mill.schedules;
-BEGIN
-    FOR gone IN
-        UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
-                changed_at = now(), changed_by = session_user, version = s.version + 1
-            WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
-    LOOP
-        PERFORM mill.retire_own_job(gone.jobs) WHERE gone.own_job;
-        PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
-        RETURN NEXT gone.name;
-    END LOOP;
-END
-$$;
-COMMENT ON FUNCTION mill.remove_schedules IS
-    'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
-
-CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    found_schedule mill.schedules;
-BEGIN
-    SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        RETURN false;
-    ELSIF found_schedule.enabled <> enabled THEN
-        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
-            version = s.version + 1 WHERE s.id = found_schedule.id;
-        PERFORM mill.replan_schedule(found_schedule.id);
-        PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
-    END IF;
-    RETURN true;
-END
-$$;
-COMMENT ON FUNCTION mill.enable_schedule IS
-    'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
-
-CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    unknown text;
-BEGIN
-    settings := mill.with_max_attempts(settings);
-    SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
-        WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
-    IF FOUND THEN
-        RAISE EXCEPTION 'cannot adjust "%"; only max_attempts, retry_interval and jitter', unknown
-            USING ERRCODE = '22023';
-    END IF;
-    UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
-            max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
-                ELSE s.max_attempts END,
-            retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
-                ELSE s.retry_interval END,
-            jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
-        WHERE s.name = adjust_schedule.name;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM mill.record_audit('adjust_schedule', 'schedule ' || name, settings);
-    RETURN true;
-END
-$$;
-COMMENT ON FUNCTION mill.adjust_schedule IS
-    'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
-    'null: as declared. Returns false if the schedule does not exist';
+-- Decision and fire -------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -4127,6 +4249,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.fire_or_skip IS 'Carries out and logs the decision of mill.should_fire, as part of a tick';
+
+-- Ticks -------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
 RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
@@ -4314,6 +4438,8 @@ COMMENT ON FUNCTION mill.run_now IS
     'the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, '
     'unless force is set';
 
+-- Log ---------------------------------------------------------------------------------------------
+
 CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -4356,6 +4482,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.prune_schedule_log IS
     'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+
+-- Status ------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
@@ -4429,58 +4557,15 @@ COMMENT ON FUNCTION mill.schedule_test IS
     'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
     'with the rights of the caller. Returns no row if the schedule does not exist';
 
--- Operator functions: queues and workers ----------------------------------------------------------
+-- schema/18_views.sql -----------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
-        ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
-    PERFORM mill.record_audit('pause', 'queue ' || queue);
-END
-$$;
-COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
+-- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures, and
+-- the number of readers that could be busy. The status of runs and schedules is beside them.
+--
+-- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
+-- settings.hide_statements is set.
 
-CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
-    IF FOUND THEN
-        PERFORM mill.record_audit('resume', 'queue ' || queue);
-    END IF;
-    PERFORM pg_notify('mill', 'sweep');
-END
-$$;
-COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
-
-CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
-        ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
-    PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
-END
-$$;
-COMMENT ON FUNCTION mill.share_commits IS
-    'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
-    'transaction; null: each task commits alone. Workers apply the change within two seconds';
-
-CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    UPDATE mill.workers w SET draining = drain.draining WHERE w.id = drain.worker_id;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM pg_notify('mill', 'heartbeat');
-    PERFORM mill.record_audit('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
-    RETURN true;
-END
-$$;
-COMMENT ON FUNCTION mill.drain IS
-    'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
-
--- Monitoring: running tasks, status views, history, why, scale_hint -------------------------------
+-- Running tasks -----------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.command_progress() RETURNS TABLE (pid integer, message text,
     percent double precision)
@@ -4547,17 +4632,6 @@ COMMENT ON FUNCTION mill.backends IS
     'reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
     '"transaction_started_at"}], with task_id and name for backends that run a task';
 
--- Returns a set, so that a query over any number of workers reads pg_locks once.
-CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-$$;
-COMMENT ON FUNCTION mill.live_sessions IS
-    'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds '
-    'none';
-
 CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
         now() - t.claimed_at AS running_duration, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,
@@ -4578,6 +4652,8 @@ CREATE OR REPLACE VIEW mill.running AS
     WHERE t.state = 'running';
 COMMENT ON VIEW mill.running IS
     'Running tasks with worker, start time, wait events, blockers, progress and last notices';
+
+-- Capacity ----------------------------------------------------------------------------------------
 
 CREATE OR REPLACE VIEW mill.queue_status AS
     SELECT name AS queue,
@@ -4639,6 +4715,46 @@ CREATE OR REPLACE VIEW mill.group_status AS
             FROM mill.tasks WHERE group_name IS NOT NULL GROUP BY group_name) t USING (name);
 COMMENT ON VIEW mill.group_status IS
     'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
+
+-- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
+-- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
+-- without a worker nothing promotes them to pending.
+CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Statistics are unreliable for a table that is empty one moment and full the next.
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    WITH RECURSIVE walk AS (
+        (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
+        UNION ALL
+        SELECT (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' AND t.queue > walk.queue
+            ORDER BY t.queue LIMIT 1)
+        FROM walk WHERE walk.queue IS NOT NULL
+    ), paused AS MATERIALIZED (
+        SELECT q.name FROM mill.queues q WHERE q.paused
+    ), waiting AS MATERIALIZED (
+        SELECT FROM walk CROSS JOIN LATERAL (
+            SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
+        WHERE (scale_hint.queues IS NULL OR walk.queue = ANY (scale_hint.queues))
+            AND walk.queue NOT IN (SELECT p.name FROM paused p)
+        LIMIT 100000
+    ), due AS MATERIALIZED (
+        SELECT t.queue FROM mill.tasks t WHERE t.state = 'scheduled' AND t.due_at <= now() LIMIT 100000
+    )
+    SELECT (SELECT count(*) FROM waiting)
+        + (SELECT count(*) FROM due d
+            WHERE (scale_hint.queues IS NULL OR d.queue = ANY (scale_hint.queues))
+                AND d.queue NOT IN (SELECT p.name FROM paused p))
+        + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
+            AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
+$$;
+COMMENT ON FUNCTION mill.scale_hint IS
+    'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
+    '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
+    'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
+    'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
+    'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+
+-- History -----------------------------------------------------------------------------------------
 
 CREATE OR REPLACE VIEW mill.history AS
     SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,
@@ -4736,6 +4852,21 @@ COMMENT ON FUNCTION mill.failure_groups IS
 CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
 COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day by kind, see mill.failure_groups';
+
+-- schema/19_why.sql -------------------------------------------------------------------------------
+
+-- Why: one sentence about a task, or about a task of a run: why it is not running, or what it is doing.
+--
+-- The functions see every row, whoever calls them, and show messages only if settings.hide_statements is not
+-- set.
+
+-- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
+CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT message FROM mill.settings s WHERE NOT s.hide_statements
+$$;
+COMMENT ON FUNCTION mill.visible_message IS
+    'Returns the message, or null if settings.hide_statements is set, for mill.why';
 
 CREATE OR REPLACE FUNCTION mill.why_blocked(task mill.tasks) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4875,45 +5006,55 @@ $$;
 COMMENT ON FUNCTION mill.why(bigint) IS
     'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
 
--- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
--- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
--- without a worker nothing promotes them to pending.
-CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
--- Statistics are unreliable for a table that is empty one moment and full the next.
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-    WITH RECURSIVE walk AS (
-        (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
-        UNION ALL
-        SELECT (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' AND t.queue > walk.queue
-            ORDER BY t.queue LIMIT 1)
-        FROM walk WHERE walk.queue IS NOT NULL
-    ), paused AS MATERIALIZED (
-        SELECT q.name FROM mill.queues q WHERE q.paused
-    ), waiting AS MATERIALIZED (
-        SELECT FROM walk CROSS JOIN LATERAL (
-            SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
-        WHERE (scale_hint.queues IS NULL OR walk.queue = ANY (scale_hint.queues))
-            AND walk.queue NOT IN (SELECT p.name FROM paused p)
-        LIMIT 100000
-    ), due AS MATERIALIZED (
-        SELECT t.queue FROM mill.tasks t WHERE t.state = 'scheduled' AND t.due_at <= now() LIMIT 100000
-    )
-    SELECT (SELECT count(*) FROM waiting)
-        + (SELECT count(*) FROM due d
-            WHERE (scale_hint.queues IS NULL OR d.queue = ANY (scale_hint.queues))
-                AND d.queue NOT IN (SELECT p.name FROM paused p))
-        + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
-            AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
+CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_task mill.run_tasks;
+    run mill.runs;
+    parents text;
+BEGIN
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
+    IF found_task.state = 'released' THEN
+        RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
+    ELSIF found_task.state = 'ready' THEN
+        RETURN 'it is ready and about to be put into the queue';
+    ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
+        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
+    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
+        RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
+            CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
+            ': ' || mill.visible_message(found_task.message));
+    END IF;
+    -- The first ten parents that prevent it from running.
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
+        SELECT t.name, t.state, e.expected FROM mill.run_edges e
+            JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
+        WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
+            WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
+            ELSE NOT mill.satisfies(t.state, e.expected) END
+        ORDER BY t.node LIMIT 10) AS p;
+    IF found_task.state = 'upstream_failed' THEN
+        RETURN format('it cannot run because of its parents: %s', parents);
+    ELSIF run.cancelled_at IS NOT NULL THEN
+        RETURN 'its run is being cancelled';
+    END IF;
+    RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
+        coalesce(parents, 'parents that have just finished'))
+        || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
+            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied)
+            ELSE '' END;
+END
 $$;
-COMMENT ON FUNCTION mill.scale_hint IS
-    'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
-    '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
-    'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
-    'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
-    'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+COMMENT ON FUNCTION mill.why(bigint, text) IS
+    'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
 
--- Privileges --------------------------------------------------------------------------------------
+-- schema/20_grants.sql ----------------------------------------------------------------------------
+
+-- Privileges of PUBLIC and of the roles. The transaction ends here.
 
 -- PUBLIC may complete a claim whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;

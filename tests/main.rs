@@ -80,6 +80,7 @@ mod task_statistics;
 mod tenant_isolation;
 mod tidy;
 mod tidy_prose;
+mod tidy_schema;
 mod top;
 mod trigger;
 mod upgrade;
