@@ -28,7 +28,7 @@
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
 --   18_views           monitoring: running tasks, status, history, failures, input for autoscalers
 --   19_why             why a task is not running
---   20_grants          privileges
+--   20_grants          privileges that are not granted beside their object
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
 -- caller's schema cannot shadow them. SQL functions, views and the types of variables are checked when
@@ -254,6 +254,7 @@ COMMENT ON COLUMN mill.schema_version.works_with IS
 INSERT INTO mill.schema_version (version, works_with)
     VALUES (current_setting('mill.version')::integer, current_setting('mill.works_with')::integer)
     ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
     statement_limit_bytes integer NOT NULL DEFAULT 16777216
@@ -287,6 +288,8 @@ COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after wh
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
     'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
+GRANT UPDATE ON mill.settings TO mill_operator;
 
 -- The operator functions write to this table themselves, in their transaction: actions from psql are
 -- recorded like any others, and actions that are rolled back are not.
@@ -339,6 +342,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.sees_statements IS
     'Returns whether the current user may read statements, parameters, results and messages';
+GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
 
 -- schema/04_capacity.sql --------------------------------------------------------------------------
 
@@ -364,6 +368,7 @@ COMMENT ON COLUMN mill.priorities.weight IS
 INSERT INTO mill.priorities (priority, weight)
     VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
     ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.priorities TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
     normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
@@ -385,6 +390,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_weights IS
     'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.set_weights TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -393,6 +399,7 @@ $$;
 COMMENT ON FUNCTION mill.set_reserved_capacity IS
     'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
     'heartbeat';
+GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -417,6 +424,7 @@ $$;
 COMMENT ON FUNCTION mill.reserved_readers IS
     'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
     'same table and therefore agree';
+GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
 
 -- Queues ------------------------------------------------------------------------------------------
 
@@ -431,6 +439,7 @@ COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopp
 COMMENT ON COLUMN mill.queues.shared_commit IS
     'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
     'commits alone';
+GRANT SELECT ON mill.queues TO mill_worker;
 
 -- Profiles ----------------------------------------------------------------------------------------
 
@@ -455,6 +464,7 @@ FROM mill.profiles p
 WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
     WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
 COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
+GRANT SELECT ON mill.my_profiles TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
 LANGUAGE plpgsql STABLE AS $$
@@ -473,6 +483,7 @@ $$;
 COMMENT ON FUNCTION mill.profile IS
     'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
     'use the profile';
+GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -580,6 +591,7 @@ COMMENT ON COLUMN mill.groups.max_running IS
 COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
 COMMENT ON COLUMN mill.groups.opens IS
     'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
+GRANT SELECT ON mill.groups TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.limits (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -609,6 +621,7 @@ COMMENT ON COLUMN mill.limits.requires_permit IS
 COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS
     'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+GRANT SELECT ON mill.limits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -625,6 +638,7 @@ $$;
 COMMENT ON FUNCTION mill.resolve_local_time IS
     'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
     'clocks are put forward, the first of two instants where they are put back';
+GRANT EXECUTE ON FUNCTION mill.resolve_local_time TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
     OUT open boolean, OUT until timestamptz)
@@ -641,6 +655,7 @@ $$;
 COMMENT ON FUNCTION mill.active_period IS
     'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
     'until null';
+GRANT EXECUTE ON FUNCTION mill.active_period TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.effective_limits AS
     SELECT l.id, l.kind, l.name, l.run_id,
@@ -679,6 +694,7 @@ $$;
 COMMENT ON FUNCTION mill.set_max_running IS
     'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
     'limit. 0: no task starts. Running tasks finish';
+GRANT EXECUTE ON FUNCTION mill.set_max_running TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
 RETURNS void
@@ -710,6 +726,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_rate IS
     'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
+GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
     priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
@@ -731,6 +748,7 @@ $$;
 COMMENT ON FUNCTION mill.set_group IS
     'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) '
     'removes its limit';
+GRANT EXECUTE ON FUNCTION mill.set_group TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
     zone text DEFAULT 'UTC') RETURNS void
@@ -756,6 +774,7 @@ $$;
 COMMENT ON FUNCTION mill.set_active_period IS
     'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the '
     'period extends past midnight. null, null: at any time';
+GRANT EXECUTE ON FUNCTION mill.set_active_period TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -781,6 +800,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;
 
 -- schema/05_tasks.sql -----------------------------------------------------------------------------
 
@@ -902,6 +922,7 @@ CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE stat
 -- by state, so that the planner cannot choose this index for them: while an old snapshot is open, the
 -- index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
@@ -923,6 +944,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION mill.first_state IS
     'Returns the initial state of a task with this due time (null: now) and these limits';
+GRANT EXECUTE ON FUNCTION mill.first_state TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     key text PRIMARY KEY,
@@ -930,6 +952,7 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
 );
 COMMENT ON TABLE mill.dedup_keys IS
     'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;
 
 -- schema/06_attempts.sql --------------------------------------------------------------------------
 
@@ -1005,6 +1028,7 @@ CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finishe
 -- mill.failure_groups
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
     WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
+GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_attempts AS
     SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
@@ -1050,6 +1074,7 @@ $$;
 COMMENT ON FUNCTION mill.prepare_history IS
     'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number '
     'of partitions created';
+GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
 
 CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
@@ -1108,6 +1133,7 @@ $$;
 COMMENT ON FUNCTION mill.prune IS
     'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are '
     'no longer needed. Returns the number of partitions dropped';
+GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;
 
 -- schema/07_workers.sql ---------------------------------------------------------------------------
 
@@ -1137,6 +1163,7 @@ COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory l
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
 
 -- Returns a set, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
@@ -1148,6 +1175,7 @@ $$;
 COMMENT ON FUNCTION mill.live_sessions IS
     'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds '
     'none';
+GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
     id uuid PRIMARY KEY,
@@ -1160,6 +1188,7 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
 COMMENT ON TABLE mill.worker_starts IS 'Process behind each worker id, kept so that history can name its workers';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
+GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.cancel_requests (
     task_id bigint PRIMARY KEY,
@@ -1169,6 +1198,7 @@ CREATE TABLE IF NOT EXISTS mill.cancel_requests (
 COMMENT ON TABLE mill.cancel_requests IS
     'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would '
     'make the completion of a REPEATABLE READ task fail';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.cancel_requests TO mill_worker;
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     task_id bigint PRIMARY KEY,
@@ -1187,6 +1217,7 @@ COMMENT ON TABLE mill.progress IS
 COMMENT ON COLUMN mill.progress.percent IS 'Percentage from the last notice of the form progress: 40% loading';
 COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that notice';
 COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.progress TO mill_worker;
 
 -- schema/08_permits.sql ---------------------------------------------------------------------------
 
@@ -1287,6 +1318,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.has_group_permit IS
     'Returns whether a pending task of the group has the permit that the group requires';
+GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -1303,6 +1335,7 @@ $$;
 COMMENT ON FUNCTION mill.release_permits IS
     'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a '
     'rate until its window has passed. started_at: null for a task that never started';
+GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1387,6 +1420,7 @@ $$;
 COMMENT ON FUNCTION mill.grant_permits IS
     'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: '
     'time until a rate or an active period frees more';
+GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1411,6 +1445,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.grant_waiting_permits IS
     'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
+GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1510,6 +1545,7 @@ COMMENT ON FUNCTION mill.reconcile_limits IS
     'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. '
     'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
     'a second';
+GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;
 
 -- schema/09_enqueue.sql ---------------------------------------------------------------------------
 
@@ -1641,6 +1677,7 @@ $$;
 COMMENT ON FUNCTION mill.enqueue_many IS
     'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => '
     'mill.profile(''name'') corresponds to run_as';
+GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.submit(
     statement text,
@@ -1722,6 +1759,7 @@ $$;
 COMMENT ON FUNCTION mill.submit IS
     'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned '
     'by mill.profile';
+GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.enqueue(
     statement text,
@@ -1763,6 +1801,7 @@ $$;
 COMMENT ON FUNCTION mill.enqueue IS
     'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
     'that task and raises a notice';
+GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
 
 -- schema/10_finish.sql ----------------------------------------------------------------------------
 
@@ -1794,6 +1833,7 @@ COMMENT ON TABLE mill.run_events IS
     'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
     'or the run must be examined (node null)';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
+GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.record_attempt(
     task mill.tasks,
@@ -1831,6 +1871,7 @@ $$;
 COMMENT ON FUNCTION mill.record_attempt IS
     'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
     'run';
+GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1915,6 +1956,7 @@ COMMENT ON FUNCTION mill.complete IS
     'start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may '
     'execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction '
     'that was begun for the tasks';
+-- PUBLIC may execute it: granted in 20_grants.sql, after the REVOKE on all routines.
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1932,6 +1974,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.run_is_cancelled IS
     'Returns whether the task belongs to a cancelled run and must not be attempted again';
+GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.fail(
     task_id bigint,
@@ -1990,6 +2033,7 @@ $$;
 COMMENT ON FUNCTION mill.fail IS
     'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
     'finished (verdict final). Returns lost, retried or finished';
+GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
 RETURNS boolean
@@ -2030,6 +2074,7 @@ $$;
 COMMENT ON FUNCTION mill.release_claim IS
     'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel '
     'request ends as cancelled. Returns false if the claim is lost';
+GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
 RETURNS TABLE (task_id bigint, released boolean)
@@ -2065,6 +2110,7 @@ $$;
 COMMENT ON FUNCTION mill.reclaim IS
     'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
     'settings.max_crashes ends as lost. released: whether the task will be attempted again';
+GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;
 
 -- schema/11_operator.sql --------------------------------------------------------------------------
 
@@ -2119,6 +2165,7 @@ $$;
 COMMENT ON FUNCTION mill.cancel IS
     'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the '
     'statement), finished or not found. running => false leaves a running task alone and returns running';
+GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2178,6 +2225,7 @@ $$;
 COMMENT ON FUNCTION mill.retry IS
     'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now '
     '(brought forward). Otherwise returns the live state, or not found';
+GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2188,6 +2236,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
+GRANT EXECUTE ON FUNCTION mill.pause TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2200,6 +2249,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
+GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2212,6 +2262,7 @@ $$;
 COMMENT ON FUNCTION mill.share_commits IS
     'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
     'transaction; null: each task commits alone. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.share_commits TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2227,6 +2278,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.drain IS
     'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
+GRANT EXECUTE ON FUNCTION mill.drain TO mill_operator;
 
 -- schema/12_jobs.sql ------------------------------------------------------------------------------
 
@@ -2337,6 +2389,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
 COMMENT ON FUNCTION mill.job_definition IS 'Returns the job as arguments of mill.set_job; null: it does not exist';
+GRANT EXECUTE ON FUNCTION mill.job_definition TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2640,6 +2693,7 @@ COMMENT ON FUNCTION mill.set_job IS
     '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
     '"at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": '
     '"parent", "expected": "failed"}]}]';
+GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2658,6 +2712,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enable_job IS 'Enables or disables a job. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_job TO mill_operator;
 
 -- schema/13_dependencies.sql ----------------------------------------------------------------------
 
@@ -2714,6 +2769,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_dependency IS
     'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
+GRANT EXECUTE ON FUNCTION mill.set_dependency TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2728,6 +2784,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_dependency TO mill_operator;
 
 CREATE OR REPLACE VIEW mill.lineage AS
     SELECT d.child, d.parent, d.expected, NULL::text AS job FROM mill.dependencies d WHERE d.disabled_at IS NULL
@@ -2798,6 +2855,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.upstream IS
     'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
+GRANT EXECUTE ON FUNCTION mill.upstream TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2805,6 +2863,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.downstream IS
     'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
+GRANT EXECUTE ON FUNCTION mill.downstream TO mill_viewer;
 
 -- schema/14_schedules.sql -------------------------------------------------------------------------
 
@@ -2884,6 +2943,7 @@ COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed b
 COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
 -- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
+GRANT SELECT ON mill.schedules TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.schedule_log (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -2927,6 +2987,7 @@ CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
 COMMENT ON TABLE mill.schedule_declaration_errors IS
     'Errors in the comments of procedures, as of the last schedule sync';
 COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
+GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
 
 -- Declaration -------------------------------------------------------------------------------------
 
@@ -2935,6 +2996,7 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT schedule.enabled AND schedule.removed_at IS NULL
 $$;
 COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
+GRANT EXECUTE ON FUNCTION mill.is_active TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -3055,6 +3117,7 @@ COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
     'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
     'changed or unchanged';
+GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -3081,6 +3144,7 @@ COMMENT ON FUNCTION mill.set_schedule IS
     'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
     '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
     'it unchanged';
+GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3100,6 +3164,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.remove_schedules IS
     'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
 
 -- Settings of operators ---------------------------------------------------------------------------
 
@@ -3123,6 +3188,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.enable_schedule IS
     'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3153,6 +3219,7 @@ $$;
 COMMENT ON FUNCTION mill.adjust_schedule IS
     'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
     'null: as declared. Returns false if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.adjust_schedule TO mill_operator;
 
 -- schema/15_runs.sql ------------------------------------------------------------------------------
 
@@ -3217,6 +3284,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) 
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 -- mill.blocking_run; the fleet metrics count the runs in progress.
 CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
+GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_id bigint NOT NULL,
@@ -3420,6 +3488,7 @@ $$;
 COMMENT ON FUNCTION mill.start_run IS
     'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
     '…}. dropped: edges to tasks that are in none of the jobs';
+GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.fill_params(params jsonb, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3580,6 +3649,7 @@ $$;
 COMMENT ON FUNCTION mill.add_run_task IS
     'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
     'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 
 -- Status ------------------------------------------------------------------------------------------
 
@@ -3963,6 +4033,7 @@ COMMENT ON FUNCTION mill.advance_run IS
     'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run '
     'when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just '
     'finished';
+GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
 
 -- Cancel, restart, retry --------------------------------------------------------------------------
 
@@ -3987,6 +4058,7 @@ $$;
 COMMENT ON FUNCTION mill.cancel_run IS
     'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, '
     'the state of a finished run, or not found';
+GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -4053,6 +4125,7 @@ $$;
 COMMENT ON FUNCTION mill.restart_run IS
     'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the '
     'failed tasks and all tasks after them. Returns the names of the tasks';
+GRANT EXECUTE ON FUNCTION mill.restart_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4086,6 +4159,7 @@ $$;
 COMMENT ON FUNCTION mill.retry_run_task IS
     'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it '
     'again. Returns retried, the state of the task, or not found';
+GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
 
 -- schema/17_schedule_ticks.sql --------------------------------------------------------------------
 
@@ -4104,6 +4178,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.blocking_run IS
     'Returns the run in progress that prevents another run of the schedule; null: none';
+GRANT EXECUTE ON FUNCTION mill.blocking_run TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval,
     last_fire_at timestamptz, OUT fire boolean, OUT reason text)
@@ -4137,6 +4212,7 @@ $$;
 COMMENT ON FUNCTION mill.evaluate_trigger IS
     'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first '
     'condition that is met, or why none is';
+GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
     OUT fire boolean, OUT reason text, OUT blocked_by bigint)
@@ -4180,6 +4256,7 @@ $$;
 COMMENT ON FUNCTION mill.should_fire IS
     'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, '
     'oldest_age: result of mill.measure_query';
+GRANT EXECUTE ON FUNCTION mill.should_fire TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
     pending bigint DEFAULT NULL)
@@ -4293,6 +4370,7 @@ COMMENT ON FUNCTION mill.lock_due_schedules IS
     'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for '
     'a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a '
     'parsed trigger, to be run within timeout seconds';
+GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4349,6 +4427,7 @@ COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
     '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
     'number of fires and of skipped fires per schedule';
+GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -4370,6 +4449,7 @@ COMMENT ON FUNCTION mill.measure_query IS
     'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; '
     'filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may '
     'read the table';
+GRANT EXECUTE ON FUNCTION mill.measure_query TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
     oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
@@ -4405,6 +4485,7 @@ $$;
 COMMENT ON FUNCTION mill.tick_trigger IS
     'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
     'at which mill.lock_due_schedules returned the schedule';
+GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4437,6 +4518,7 @@ COMMENT ON FUNCTION mill.run_now IS
     'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of '
     'the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, '
     'unless force is set';
+GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
 
 -- Log ---------------------------------------------------------------------------------------------
 
@@ -4466,6 +4548,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.log_reclaimed IS
     'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4482,6 +4565,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.prune_schedule_log IS
     'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
 
 -- Status ------------------------------------------------------------------------------------------
 
@@ -4499,6 +4583,7 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
 COMMENT ON VIEW mill.schedule_status IS
     'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+GRANT SELECT ON mill.schedule_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
@@ -4556,6 +4641,7 @@ $$;
 COMMENT ON FUNCTION mill.schedule_test IS
     'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
     'with the rights of the caller. Returns no row if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;
 
 -- schema/18_views.sql -----------------------------------------------------------------------------
 
@@ -4631,6 +4717,7 @@ COMMENT ON FUNCTION mill.backends IS
     'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server '
     'reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
     '"transaction_started_at"}], with task_id and name for backends that run a task';
+GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
@@ -4652,6 +4739,7 @@ CREATE OR REPLACE VIEW mill.running AS
     WHERE t.state = 'running';
 COMMENT ON VIEW mill.running IS
     'Running tasks with worker, start time, wait events, blockers, progress and last notices';
+GRANT SELECT ON mill.running TO mill_worker;
 
 -- Capacity ----------------------------------------------------------------------------------------
 
@@ -4681,6 +4769,7 @@ CREATE OR REPLACE VIEW mill.queue_status AS
         FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name);
 COMMENT ON VIEW mill.queue_status IS
     'Queues with the number of tasks by state, the age of the oldest pending task, and their settings';
+GRANT SELECT ON mill.queue_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.priority_status AS
     SELECT p.priority, p.weight, coalesce(t.pending, 0) AS pending, coalesce(t.running, 0) AS running,
@@ -4692,6 +4781,7 @@ CREATE OR REPLACE VIEW mill.priority_status AS
         FROM mill.tasks GROUP BY priority) t USING (priority);
 COMMENT ON VIEW mill.priority_status IS
     'Priorities with weight, number of pending and running tasks, and the age of the oldest pending task';
+GRANT SELECT ON mill.priority_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.limit_status AS
     SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
@@ -4703,6 +4793,7 @@ CREATE OR REPLACE VIEW mill.limit_status AS
 COMMENT ON VIEW mill.limit_status IS
     'Limits with their current values, the number of tasks that hold a permit (pending or running), and the number of '
     'tasks that wait for one';
+GRANT SELECT ON mill.limit_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.group_status AS
     SELECT g.*, a.open, a.until AS next_change_at, coalesce(t.pending, 0) AS pending,
@@ -4753,6 +4844,7 @@ COMMENT ON FUNCTION mill.scale_hint IS
     'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
     'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
     'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+GRANT EXECUTE ON FUNCTION mill.scale_hint TO mill_viewer;
 
 -- History -----------------------------------------------------------------------------------------
 
@@ -4798,6 +4890,7 @@ COMMENT ON FUNCTION mill.durations_of IS
     'Returns run times of tasks with this name, from at most the last 500 attempts of the last seven days (UTC). p50, '
     'p95, mean and last cover successful attempts. trend: median of the last 20 successful attempts divided by the '
     'median of up to 200 before them; null if there are fewer than 40';
+GRANT EXECUTE ON FUNCTION mill.durations_of TO mill_viewer;
 
 -- A loose index scan over the distinct names, one probe each. The period consists of whole days, so that
 -- no probe has to skip up to a day of index entries that are too old.
@@ -4828,6 +4921,7 @@ LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.message_pattern IS
     'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
+GRANT EXECUTE ON FUNCTION mill.message_pattern TO mill_viewer;
 
 -- Runs with the rights of the caller, and reads the view that hides messages.
 CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
@@ -4848,6 +4942,7 @@ $$;
 COMMENT ON FUNCTION mill.failure_groups IS
     'Returns failed attempts of the given period, at most the last 10000, grouped by outcome, SQLSTATE and '
     'mill.message_pattern, most frequent first. names: up to 10. examples: ids of the last 5 tasks';
+GRANT EXECUTE ON FUNCTION mill.failure_groups TO mill_viewer;
 
 CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
@@ -5005,6 +5100,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.why(bigint) IS
     'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint) TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -5051,37 +5147,24 @@ END
 $$;
 COMMENT ON FUNCTION mill.why(bigint, text) IS
     'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
 
 -- schema/20_grants.sql ----------------------------------------------------------------------------
 
--- Privileges of PUBLIC and of the roles. The transaction ends here.
+-- Privileges on all objects; those on a single object are granted beside it. The transaction ends here.
+--
+-- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. A function is
+-- executable by everybody when it is created, so this REVOKE follows all functions, and the grant of
+-- mill.complete follows the REVOKE.
+--
+-- mill_viewer reads all tables and views, except for tokens and the keys of profiles, and except for
+-- statements and their output, which mill_operator reads.
 
 -- PUBLIC may complete a claim whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
-
-GRANT SELECT, INSERT, UPDATE, DELETE
-    ON mill.tasks, mill.workers, mill.cancel_requests, mill.dedup_keys, mill.progress TO mill_worker;
-GRANT SELECT, INSERT ON mill.attempts, mill.worker_starts TO mill_worker;
-GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_status, mill.running,
-    mill.priorities, mill.priority_status, mill.groups, mill.limits, mill.limit_status TO mill_worker;
-GRANT EXECUTE ON FUNCTION mill.fail, mill.release_claim, mill.reclaim, mill.record_attempt, mill.live_sessions,
-    mill.prepare_history, mill.prune, mill.backends, mill.first_state, mill.has_group_permit, mill.release_permits,
-    mill.grant_permits, mill.grant_waiting_permits, mill.reconcile_limits, mill.reserved_readers, mill.advance_run,
-    mill.run_is_cancelled, mill.active_period, mill.resolve_local_time, mill.lock_due_schedules, mill.tick,
-    mill.tick_trigger, mill.log_reclaimed, mill.put_schedule, mill.remove_schedules, mill.prune_schedule_log
-    TO mill_worker;
-GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
-GRANT SELECT ON mill.schedules, mill.schedule_status TO mill_worker;
-GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
-GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
-
-GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit, mill.start_run, mill.add_run_task,
-    mill.profile TO mill_producer;
-GRANT SELECT ON mill.my_profiles TO mill_producer;
-GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 -- The token of a running task allows its completion, and the key of a profile allows its use: no role can
@@ -5116,19 +5199,5 @@ BEGIN
     END LOOP;
 END
 $$;
-GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
-GRANT EXECUTE ON FUNCTION mill.durations_of, mill.message_pattern, mill.failure_groups TO mill_viewer;
-GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
-    mill.downstream, mill.live_sessions, mill.backends, mill.reserved_readers,
-    mill.active_period, mill.resolve_local_time, mill.is_active, mill.schedule_test,
-    mill.should_fire, mill.evaluate_trigger, mill.blocking_run, mill.measure_query, mill.scale_hint TO mill_viewer;
-
-GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
-    mill.drain, mill.set_max_running, mill.set_rate, mill.set_group, mill.set_active_period,
-    mill.drop_group, mill.set_weights, mill.set_reserved_capacity, mill.set_job, mill.enable_job, mill.set_dependency,
-    mill.drop_dependency, mill.cancel_run, mill.restart_run, mill.retry_run_task, mill.set_schedule,
-    mill.put_schedule, mill.remove_schedules, mill.enable_schedule, mill.adjust_schedule, mill.run_now
-    TO mill_operator;
-GRANT UPDATE ON mill.settings TO mill_operator;
 
 COMMIT;

@@ -24,7 +24,7 @@
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
 --   18_views           monitoring: running tasks, status, history, failures, input for autoscalers
 --   19_why             why a task is not running
---   20_grants          privileges
+--   20_grants          privileges that are not granted beside their object
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
 -- caller's schema cannot shadow them. SQL functions, views and the types of variables are checked when

@@ -18,6 +18,7 @@ COMMENT ON COLUMN mill.schema_version.works_with IS
 INSERT INTO mill.schema_version (version, works_with)
     VALUES (current_setting('mill.version')::integer, current_setting('mill.works_with')::integer)
     ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
     statement_limit_bytes integer NOT NULL DEFAULT 16777216
@@ -51,6 +52,8 @@ COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after wh
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
     'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
+GRANT UPDATE ON mill.settings TO mill_operator;
 
 -- The operator functions write to this table themselves, in their transaction: actions from psql are
 -- recorded like any others, and actions that are rolled back are not.
@@ -103,3 +106,4 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.sees_statements IS
     'Returns whether the current user may read statements, parameters, results and messages';
+GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;

@@ -20,6 +20,7 @@ COMMENT ON COLUMN mill.priorities.weight IS
 INSERT INTO mill.priorities (priority, weight)
     VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
     ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.priorities TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
     normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
@@ -41,6 +42,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_weights IS
     'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.set_weights TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -49,6 +51,7 @@ $$;
 COMMENT ON FUNCTION mill.set_reserved_capacity IS
     'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
     'heartbeat';
+GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -73,6 +76,7 @@ $$;
 COMMENT ON FUNCTION mill.reserved_readers IS
     'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
     'same table and therefore agree';
+GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
 
 -- Queues ------------------------------------------------------------------------------------------
 
@@ -87,6 +91,7 @@ COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopp
 COMMENT ON COLUMN mill.queues.shared_commit IS
     'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
     'commits alone';
+GRANT SELECT ON mill.queues TO mill_worker;
 
 -- Profiles ----------------------------------------------------------------------------------------
 
@@ -111,6 +116,7 @@ FROM mill.profiles p
 WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
     WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
 COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
+GRANT SELECT ON mill.my_profiles TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
 LANGUAGE plpgsql STABLE AS $$
@@ -129,6 +135,7 @@ $$;
 COMMENT ON FUNCTION mill.profile IS
     'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
     'use the profile';
+GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -236,6 +243,7 @@ COMMENT ON COLUMN mill.groups.max_running IS
 COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
 COMMENT ON COLUMN mill.groups.opens IS
     'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
+GRANT SELECT ON mill.groups TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.limits (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -265,6 +273,7 @@ COMMENT ON COLUMN mill.limits.requires_permit IS
 COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS
     'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+GRANT SELECT ON mill.limits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -281,6 +290,7 @@ $$;
 COMMENT ON FUNCTION mill.resolve_local_time IS
     'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
     'clocks are put forward, the first of two instants where they are put back';
+GRANT EXECUTE ON FUNCTION mill.resolve_local_time TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
     OUT open boolean, OUT until timestamptz)
@@ -297,6 +307,7 @@ $$;
 COMMENT ON FUNCTION mill.active_period IS
     'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
     'until null';
+GRANT EXECUTE ON FUNCTION mill.active_period TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.effective_limits AS
     SELECT l.id, l.kind, l.name, l.run_id,
@@ -335,6 +346,7 @@ $$;
 COMMENT ON FUNCTION mill.set_max_running IS
     'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
     'limit. 0: no task starts. Running tasks finish';
+GRANT EXECUTE ON FUNCTION mill.set_max_running TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
 RETURNS void
@@ -366,6 +378,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_rate IS
     'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
+GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
     priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
@@ -387,6 +400,7 @@ $$;
 COMMENT ON FUNCTION mill.set_group IS
     'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) '
     'removes its limit';
+GRANT EXECUTE ON FUNCTION mill.set_group TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
     zone text DEFAULT 'UTC') RETURNS void
@@ -412,6 +426,7 @@ $$;
 COMMENT ON FUNCTION mill.set_active_period IS
     'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the '
     'period extends past midnight. null, null: at any time';
+GRANT EXECUTE ON FUNCTION mill.set_active_period TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -437,3 +452,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;

@@ -116,6 +116,7 @@ CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE stat
 -- by state, so that the planner cannot choose this index for them: while an old snapshot is open, the
 -- index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
@@ -137,6 +138,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION mill.first_state IS
     'Returns the initial state of a task with this due time (null: now) and these limits';
+GRANT EXECUTE ON FUNCTION mill.first_state TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     key text PRIMARY KEY,
@@ -144,3 +146,4 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
 );
 COMMENT ON TABLE mill.dedup_keys IS
     'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;

@@ -70,6 +70,7 @@ CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finishe
 -- mill.failure_groups
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
     WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
+GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_attempts AS
     SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
@@ -115,6 +116,7 @@ $$;
 COMMENT ON FUNCTION mill.prepare_history IS
     'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number '
     'of partitions created';
+GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
 
 CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
@@ -173,3 +175,4 @@ $$;
 COMMENT ON FUNCTION mill.prune IS
     'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are '
     'no longer needed. Returns the number of partitions dropped';
+GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;

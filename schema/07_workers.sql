@@ -24,6 +24,7 @@ COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory l
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
 
 -- Returns a set, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
@@ -35,6 +36,7 @@ $$;
 COMMENT ON FUNCTION mill.live_sessions IS
     'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds '
     'none';
+GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
     id uuid PRIMARY KEY,
@@ -47,6 +49,7 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
 COMMENT ON TABLE mill.worker_starts IS 'Process behind each worker id, kept so that history can name its workers';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
+GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.cancel_requests (
     task_id bigint PRIMARY KEY,
@@ -56,6 +59,7 @@ CREATE TABLE IF NOT EXISTS mill.cancel_requests (
 COMMENT ON TABLE mill.cancel_requests IS
     'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would '
     'make the completion of a REPEATABLE READ task fail';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.cancel_requests TO mill_worker;
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     task_id bigint PRIMARY KEY,
@@ -74,3 +78,4 @@ COMMENT ON TABLE mill.progress IS
 COMMENT ON COLUMN mill.progress.percent IS 'Percentage from the last notice of the form progress: 40% loading';
 COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that notice';
 COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.progress TO mill_worker;

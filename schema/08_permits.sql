@@ -95,6 +95,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.has_group_permit IS
     'Returns whether a pending task of the group has the permit that the group requires';
+GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -111,6 +112,7 @@ $$;
 COMMENT ON FUNCTION mill.release_permits IS
     'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a '
     'rate until its window has passed. started_at: null for a task that never started';
+GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -195,6 +197,7 @@ $$;
 COMMENT ON FUNCTION mill.grant_permits IS
     'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: '
     'time until a rate or an active period frees more';
+GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -219,6 +222,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.grant_waiting_permits IS
     'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
+GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -318,3 +322,4 @@ COMMENT ON FUNCTION mill.reconcile_limits IS
     'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. '
     'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
     'a second';
+GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;

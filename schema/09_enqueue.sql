@@ -126,6 +126,7 @@ $$;
 COMMENT ON FUNCTION mill.enqueue_many IS
     'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => '
     'mill.profile(''name'') corresponds to run_as';
+GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.submit(
     statement text,
@@ -207,6 +208,7 @@ $$;
 COMMENT ON FUNCTION mill.submit IS
     'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned '
     'by mill.profile';
+GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.enqueue(
     statement text,
@@ -248,3 +250,4 @@ $$;
 COMMENT ON FUNCTION mill.enqueue IS
     'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
     'that task and raises a notice';
+GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;

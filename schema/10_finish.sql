@@ -26,6 +26,7 @@ COMMENT ON TABLE mill.run_events IS
     'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
     'or the run must be examined (node null)';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
+GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.record_attempt(
     task mill.tasks,
@@ -63,6 +64,7 @@ $$;
 COMMENT ON FUNCTION mill.record_attempt IS
     'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
     'run';
+GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -147,6 +149,7 @@ COMMENT ON FUNCTION mill.complete IS
     'start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may '
     'execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction '
     'that was begun for the tasks';
+-- PUBLIC may execute it: granted in 20_grants.sql, after the REVOKE on all routines.
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -164,6 +167,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.run_is_cancelled IS
     'Returns whether the task belongs to a cancelled run and must not be attempted again';
+GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.fail(
     task_id bigint,
@@ -222,6 +226,7 @@ $$;
 COMMENT ON FUNCTION mill.fail IS
     'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
     'finished (verdict final). Returns lost, retried or finished';
+GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
 RETURNS boolean
@@ -262,6 +267,7 @@ $$;
 COMMENT ON FUNCTION mill.release_claim IS
     'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel '
     'request ends as cancelled. Returns false if the claim is lost';
+GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
 RETURNS TABLE (task_id bigint, released boolean)
@@ -297,3 +303,4 @@ $$;
 COMMENT ON FUNCTION mill.reclaim IS
     'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
     'settings.max_crashes ends as lost. released: whether the task will be attempted again';
+GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;

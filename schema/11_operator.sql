@@ -49,6 +49,7 @@ $$;
 COMMENT ON FUNCTION mill.cancel IS
     'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the '
     'statement), finished or not found. running => false leaves a running task alone and returns running';
+GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -108,6 +109,7 @@ $$;
 COMMENT ON FUNCTION mill.retry IS
     'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now '
     '(brought forward). Otherwise returns the live state, or not found';
+GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -118,6 +120,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
+GRANT EXECUTE ON FUNCTION mill.pause TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -130,6 +133,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
+GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -142,6 +146,7 @@ $$;
 COMMENT ON FUNCTION mill.share_commits IS
     'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
     'transaction; null: each task commits alone. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.share_commits TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -157,3 +162,4 @@ END
 $$;
 COMMENT ON FUNCTION mill.drain IS
     'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
+GRANT EXECUTE ON FUNCTION mill.drain TO mill_operator;

@@ -105,6 +105,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
 COMMENT ON FUNCTION mill.job_definition IS 'Returns the job as arguments of mill.set_job; null: it does not exist';
+GRANT EXECUTE ON FUNCTION mill.job_definition TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -408,6 +409,7 @@ COMMENT ON FUNCTION mill.set_job IS
     '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
     '"at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": '
     '"parent", "expected": "failed"}]}]';
+GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -426,3 +428,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enable_job IS 'Enables or disables a job. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_job TO mill_operator;

@@ -51,6 +51,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_dependency IS
     'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
+GRANT EXECUTE ON FUNCTION mill.set_dependency TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -65,6 +66,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_dependency TO mill_operator;
 
 CREATE OR REPLACE VIEW mill.lineage AS
     SELECT d.child, d.parent, d.expected, NULL::text AS job FROM mill.dependencies d WHERE d.disabled_at IS NULL
@@ -135,6 +137,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.upstream IS
     'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
+GRANT EXECUTE ON FUNCTION mill.upstream TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -142,3 +145,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.downstream IS
     'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
+GRANT EXECUTE ON FUNCTION mill.downstream TO mill_viewer;

@@ -74,6 +74,7 @@ COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed b
 COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
 -- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
+GRANT SELECT ON mill.schedules TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.schedule_log (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -117,6 +118,7 @@ CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
 COMMENT ON TABLE mill.schedule_declaration_errors IS
     'Errors in the comments of procedures, as of the last schedule sync';
 COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
+GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
 
 -- Declaration -------------------------------------------------------------------------------------
 
@@ -125,6 +127,7 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT schedule.enabled AND schedule.removed_at IS NULL
 $$;
 COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
+GRANT EXECUTE ON FUNCTION mill.is_active TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -245,6 +248,7 @@ COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
     'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
     'changed or unchanged';
+GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -271,6 +275,7 @@ COMMENT ON FUNCTION mill.set_schedule IS
     'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
     '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
     'it unchanged';
+GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -290,6 +295,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.remove_schedules IS
     'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
 
 -- Settings of operators ---------------------------------------------------------------------------
 
@@ -313,6 +319,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.enable_schedule IS
     'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -343,3 +350,4 @@ $$;
 COMMENT ON FUNCTION mill.adjust_schedule IS
     'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
     'null: as declared. Returns false if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.adjust_schedule TO mill_operator;

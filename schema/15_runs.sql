@@ -59,6 +59,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) 
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 -- mill.blocking_run; the fleet metrics count the runs in progress.
 CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
+GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_id bigint NOT NULL,
@@ -262,6 +263,7 @@ $$;
 COMMENT ON FUNCTION mill.start_run IS
     'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
     '…}. dropped: edges to tasks that are in none of the jobs';
+GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.fill_params(params jsonb, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -422,6 +424,7 @@ $$;
 COMMENT ON FUNCTION mill.add_run_task IS
     'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
     'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 
 -- Status ------------------------------------------------------------------------------------------
 

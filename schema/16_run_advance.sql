@@ -338,6 +338,7 @@ COMMENT ON FUNCTION mill.advance_run IS
     'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run '
     'when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just '
     'finished';
+GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
 
 -- Cancel, restart, retry --------------------------------------------------------------------------
 
@@ -362,6 +363,7 @@ $$;
 COMMENT ON FUNCTION mill.cancel_run IS
     'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, '
     'the state of a finished run, or not found';
+GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -428,6 +430,7 @@ $$;
 COMMENT ON FUNCTION mill.restart_run IS
     'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the '
     'failed tasks and all tasks after them. Returns the names of the tasks';
+GRANT EXECUTE ON FUNCTION mill.restart_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -461,3 +464,4 @@ $$;
 COMMENT ON FUNCTION mill.retry_run_task IS
     'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it '
     'again. Returns retried, the state of the task, or not found';
+GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;

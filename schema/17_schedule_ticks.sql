@@ -13,6 +13,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.blocking_run IS
     'Returns the run in progress that prevents another run of the schedule; null: none';
+GRANT EXECUTE ON FUNCTION mill.blocking_run TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval,
     last_fire_at timestamptz, OUT fire boolean, OUT reason text)
@@ -46,6 +47,7 @@ $$;
 COMMENT ON FUNCTION mill.evaluate_trigger IS
     'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first '
     'condition that is met, or why none is';
+GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
     OUT fire boolean, OUT reason text, OUT blocked_by bigint)
@@ -89,6 +91,7 @@ $$;
 COMMENT ON FUNCTION mill.should_fire IS
     'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, '
     'oldest_age: result of mill.measure_query';
+GRANT EXECUTE ON FUNCTION mill.should_fire TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
     pending bigint DEFAULT NULL)
@@ -202,6 +205,7 @@ COMMENT ON FUNCTION mill.lock_due_schedules IS
     'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for '
     'a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a '
     'parsed trigger, to be run within timeout seconds';
+GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -258,6 +262,7 @@ COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
     '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
     'number of fires and of skipped fires per schedule';
+GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -279,6 +284,7 @@ COMMENT ON FUNCTION mill.measure_query IS
     'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; '
     'filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may '
     'read the table';
+GRANT EXECUTE ON FUNCTION mill.measure_query TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
     oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
@@ -314,6 +320,7 @@ $$;
 COMMENT ON FUNCTION mill.tick_trigger IS
     'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
     'at which mill.lock_due_schedules returned the schedule';
+GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -346,6 +353,7 @@ COMMENT ON FUNCTION mill.run_now IS
     'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of '
     'the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, '
     'unless force is set';
+GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
 
 -- Log ---------------------------------------------------------------------------------------------
 
@@ -375,6 +383,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.log_reclaimed IS
     'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -391,6 +400,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.prune_schedule_log IS
     'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
 
 -- Status ------------------------------------------------------------------------------------------
 
@@ -408,6 +418,7 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
 COMMENT ON VIEW mill.schedule_status IS
     'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+GRANT SELECT ON mill.schedule_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
@@ -465,3 +476,4 @@ $$;
 COMMENT ON FUNCTION mill.schedule_test IS
     'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
     'with the rights of the caller. Returns no row if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;

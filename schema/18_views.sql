@@ -70,6 +70,7 @@ COMMENT ON FUNCTION mill.backends IS
     'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server '
     'reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
     '"transaction_started_at"}], with task_id and name for backends that run a task';
+GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
@@ -91,6 +92,7 @@ CREATE OR REPLACE VIEW mill.running AS
     WHERE t.state = 'running';
 COMMENT ON VIEW mill.running IS
     'Running tasks with worker, start time, wait events, blockers, progress and last notices';
+GRANT SELECT ON mill.running TO mill_worker;
 
 -- Capacity ----------------------------------------------------------------------------------------
 
@@ -120,6 +122,7 @@ CREATE OR REPLACE VIEW mill.queue_status AS
         FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name);
 COMMENT ON VIEW mill.queue_status IS
     'Queues with the number of tasks by state, the age of the oldest pending task, and their settings';
+GRANT SELECT ON mill.queue_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.priority_status AS
     SELECT p.priority, p.weight, coalesce(t.pending, 0) AS pending, coalesce(t.running, 0) AS running,
@@ -131,6 +134,7 @@ CREATE OR REPLACE VIEW mill.priority_status AS
         FROM mill.tasks GROUP BY priority) t USING (priority);
 COMMENT ON VIEW mill.priority_status IS
     'Priorities with weight, number of pending and running tasks, and the age of the oldest pending task';
+GRANT SELECT ON mill.priority_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.limit_status AS
     SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
@@ -142,6 +146,7 @@ CREATE OR REPLACE VIEW mill.limit_status AS
 COMMENT ON VIEW mill.limit_status IS
     'Limits with their current values, the number of tasks that hold a permit (pending or running), and the number of '
     'tasks that wait for one';
+GRANT SELECT ON mill.limit_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.group_status AS
     SELECT g.*, a.open, a.until AS next_change_at, coalesce(t.pending, 0) AS pending,
@@ -192,6 +197,7 @@ COMMENT ON FUNCTION mill.scale_hint IS
     'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
     'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
     'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+GRANT EXECUTE ON FUNCTION mill.scale_hint TO mill_viewer;
 
 -- History -----------------------------------------------------------------------------------------
 
@@ -237,6 +243,7 @@ COMMENT ON FUNCTION mill.durations_of IS
     'Returns run times of tasks with this name, from at most the last 500 attempts of the last seven days (UTC). p50, '
     'p95, mean and last cover successful attempts. trend: median of the last 20 successful attempts divided by the '
     'median of up to 200 before them; null if there are fewer than 40';
+GRANT EXECUTE ON FUNCTION mill.durations_of TO mill_viewer;
 
 -- A loose index scan over the distinct names, one probe each. The period consists of whole days, so that
 -- no probe has to skip up to a day of index entries that are too old.
@@ -267,6 +274,7 @@ LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.message_pattern IS
     'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
+GRANT EXECUTE ON FUNCTION mill.message_pattern TO mill_viewer;
 
 -- Runs with the rights of the caller, and reads the view that hides messages.
 CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
@@ -287,6 +295,7 @@ $$;
 COMMENT ON FUNCTION mill.failure_groups IS
     'Returns failed attempts of the given period, at most the last 10000, grouped by outcome, SQLSTATE and '
     'mill.message_pattern, most frequent first. names: up to 10. examples: ids of the last 5 tasks';
+GRANT EXECUTE ON FUNCTION mill.failure_groups TO mill_viewer;
 
 CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;

@@ -148,6 +148,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.why(bigint) IS
     'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint) TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -194,3 +195,4 @@ END
 $$;
 COMMENT ON FUNCTION mill.why(bigint, text) IS
     'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
