@@ -4134,15 +4134,15 @@ END
 $$;
 COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
 
-CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
+CREATE OR REPLACE FUNCTION mill.set_shared_commit(queue text, budget interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
+    INSERT INTO mill.queues (name, shared_commit) VALUES (set_shared_commit.queue, budget)
         ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
-    PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
+    PERFORM mill.record_audit('set_shared_commit', 'queue ' || queue, jsonb_build_object('budget', budget));
 END
 $$;
-COMMENT ON FUNCTION mill.share_commits IS 'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one transaction; null: each task commits alone. Workers apply the change within two seconds';
+COMMENT ON FUNCTION mill.set_shared_commit IS 'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one transaction; null: each task commits alone. Workers apply the change within two seconds';
 
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4626,7 +4626,7 @@ GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_def
     mill.active_period, mill.resolve_local_time, mill.is_active, mill.schedule_test,
     mill.should_fire, mill.evaluate_trigger, mill.blocking_run, mill.measure_query, mill.scale_hint TO mill_viewer;
 
-GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
+GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.set_shared_commit,
     mill.drain, mill.set_max_running, mill.set_rate, mill.set_group, mill.set_active_period,
     mill.drop_group, mill.set_weights, mill.set_reserved_capacity, mill.set_job, mill.enable_job, mill.set_dependency,
     mill.drop_dependency, mill.cancel_run, mill.restart_run, mill.retry_run_task, mill.set_schedule,

@@ -14,8 +14,8 @@ const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.pause('q')", "pause queue q"),
     ("SELECT mill.resume('q')", "resume queue q"),
     (
-        "SELECT mill.share_commits('q', '20 ms')",
-        r#"share_commits queue q {"budget": "00:00:00.02"}"#,
+        "SELECT mill.set_shared_commit('q', '20 ms')",
+        r#"set_shared_commit queue q {"budget": "00:00:00.02"}"#,
     ),
     (
         "SELECT mill.set_max_running('queue', 'q', NULL)",

@@ -32,7 +32,7 @@ const POSTED: [&str; 23] = [
     "/logout",
     "/priorities/reserve",
     "/priorities/weights",
-    "/queues/*/shared-commits",
+    "/queues/*/shared-commit",
     "/queues/*/limit",
     "/queues/*/pause",
     "/runs/*/cancel",

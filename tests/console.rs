@@ -187,7 +187,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/queues/etl/limit".to_owned(), "max_running=3&rate_starts=10&rate_seconds=60"),
         ("/priorities/weights".to_owned(), "low=7"),
         ("/priorities/reserve".to_owned(), "capacity=high"),
-        ("/queues/etl/shared-commits".to_owned(), "milliseconds=20"),
+        ("/queues/etl/shared-commit".to_owned(), "milliseconds=20"),
         ("/groups/g/concurrency".to_owned(), "max_running=2&priority=high&description=it"),
         ("/groups/g/active-period".to_owned(), "opens=22:00&closes=06:00&zone=Europe/Berlin"),
         ("/groups/create".to_owned(), "name=gone"),
@@ -226,8 +226,8 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/groups/create", "name=g", 400),
         ("/groups/create", "name=", 400),
         ("/groups/create", "name=h&max_running=-1", 422),
-        ("/queues/etl/shared-commits", "milliseconds=0", 422),
-        ("/queues/etl/shared-commits", "milliseconds=soon", 400),
+        ("/queues/etl/shared-commit", "milliseconds=0", 422),
+        ("/queues/etl/shared-commit", "milliseconds=soon", 400),
     ] {
         assert_eq!(console.post(path, form).await.status, status, "{path} with {form}");
     }

@@ -56,7 +56,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/queues/{queue}/limit", String::new(), "max_running=3", "set_max_running"),
         ("/priorities/weights", String::new(), "low=7", "set_weights"),
         ("/priorities/reserve", String::new(), "capacity=high", "update_settings"),
-        ("/queues/{queue}/shared-commits", String::new(), "milliseconds=20", "share_commits"),
+        ("/queues/{queue}/shared-commit", String::new(), "milliseconds=20", "set_shared_commit"),
         ("/groups/{group}/concurrency", String::new(), "max_running=2", "set_group"),
         ("/groups/{group}/active-period", String::new(), period, "set_active_period"),
         ("/groups/create", String::new(), "name=h", "set_group"),

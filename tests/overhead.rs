@@ -53,7 +53,7 @@ async fn a_task_takes_two_round_trips_on_its_session_and_one_of_many_a_fraction(
     let (through, trips) = count_round_trips(&database.url()).await;
     let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
     for (setting, most) in [("NULL", 2 * TASKS), ("'100ms'", TASKS / 4)] {
-        database.execute(&format!("SELECT mill.share_commits('default', {setting})")).await;
+        database.execute(&format!("SELECT mill.set_shared_commit('default', {setting})")).await;
         // The session is open, and the workers have read the setting.
         database.enqueue_many(400, INSERT).await;
         database.until_empty().await;

@@ -60,7 +60,7 @@ async fn tasks_run_as_the_login_of_their_profile_in_sessions_of_its_own() {
         }
     }
     // Many at once, and in shared commits: no session ever serves two logins.
-    database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
+    database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
     database
         .execute(
             "CREATE TABLE who (wanted text, session_user_was text DEFAULT session_user, pid int DEFAULT pg_backend_pid());

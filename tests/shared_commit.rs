@@ -14,7 +14,7 @@ async fn database(budget: &str) -> Database {
     database
         .execute(&format!(
             "CREATE TABLE effect (task bigint NOT NULL, xact bigint NOT NULL);
-             SELECT mill.share_commits('default', '{budget}')"
+             SELECT mill.set_shared_commit('default', '{budget}')"
         ))
         .await;
     database

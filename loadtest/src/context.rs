@@ -215,7 +215,7 @@ impl RunContext {
             ),
             Server::Given(_) => "given server with its own settings".to_owned(),
         };
-        match self.run.share_commits {
+        match self.run.shared_commit {
             Some(budget) => {
                 format!("{server}; shared commit budget {budget:?} unless stated otherwise")
             }

@@ -111,7 +111,7 @@ pub(crate) async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> R
     let mut parts = Vec::new();
     if let Some(budget) = args.shared_commit.map(|budget| budget.0) {
         if !args.dry_run {
-            operate::share_commits(client, &args.name, budget).await?;
+            operate::set_shared_commit(client, &args.name, budget).await?;
         }
         parts.push(budget.map_or("commit separately".to_owned(), |budget| {
             format!("share commits for up to {}", span(budget.as_secs_f64()))

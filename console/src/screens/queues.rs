@@ -23,7 +23,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/queues", get(show))
         .route("/queues/{queue}/pause", post(pause))
         .route("/queues/{queue}/limit", post(set))
-        .route("/queues/{queue}/shared-commits", post(share_commits))
+        .route("/queues/{queue}/shared-commit", post(set_shared_commit))
 }
 
 #[derive(Template)]
@@ -79,14 +79,14 @@ async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, H
 }
 
 /// Sets the time budget of shared commits; with an empty field, each task commits alone.
-async fn share_commits(
+async fn set_shared_commit(
     Path(queue): Path<String>,
     form: FormRequest,
 ) -> Result<Response, HttpError> {
     let budget: Option<u64> = form.optional("milliseconds")?;
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
-    operate::share_commits(&*tx, &queue, budget.map(Duration::from_millis)).await?;
+    operate::set_shared_commit(&*tx, &queue, budget.map(Duration::from_millis)).await?;
     tx.commit().await?;
     Ok(form.redirect_back("/queues"))
 }

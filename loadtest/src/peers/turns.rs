@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use queue::operate::share_commits;
+use queue::operate::set_shared_commit;
 
 use super::adapter::Adapter;
 use super::catalog::Variant;
@@ -123,7 +123,7 @@ fn turns(rounds: usize, entries: usize) -> impl Iterator<Item = (usize, usize)> 
 /// Configures the readers of this database according to [`OWN`].
 pub(crate) async fn choose_way(database: &Database, way: usize) -> Result<()> {
     let (_, budget) = OWN[way];
-    Ok(share_commits(&*database.session, QUEUE, budget).await?)
+    Ok(set_shared_commit(&*database.session, QUEUE, budget).await?)
 }
 
 /// Builds the scenario from the entries. The reference of each pgmill case is the best peer of the

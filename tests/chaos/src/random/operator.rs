@@ -69,7 +69,8 @@ impl Operator {
             OperatorAction::ShareCommits { on } => {
                 let budget = if *on { "'20 ms'" } else { "NULL" };
                 let queue = super::work_item::SHARED;
-                self.execute(&format!("SELECT mill.share_commits('{queue}', {budget})")).await?;
+                self.execute(&format!("SELECT mill.set_shared_commit('{queue}', {budget})"))
+                    .await?;
             }
             OperatorAction::Deploy { .. } => {}
         }

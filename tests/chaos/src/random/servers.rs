@@ -67,7 +67,7 @@ impl Servers {
             "CREATE TABLE chaos.quarrel (id integer PRIMARY KEY, n integer);
              INSERT INTO chaos.quarrel SELECT i, 0 FROM generate_series(0, {ROWS}) AS i;
              SELECT mill.set_job('graph', '{}');
-             SELECT mill.share_commits('{SHARED}', '20 ms');
+             SELECT mill.set_shared_commit('{SHARED}', '20 ms');
              SELECT mill.set_group('{}', max_running => {});",
             JOB.replace('\'', "''"),
             GROUP.0,
