@@ -66,9 +66,9 @@ fn screenshot_pages(incidents: &Incidents) -> Value {
 /// Screens that no other page of their kind links to, and screens with hostile names.
 fn more(incidents: &Incidents) -> Vec<String> {
     let fixed = [
-        "/tasks?q=state:ended",
+        "/tasks?q=state:finished",
         "/tasks?q=que:etl",
-        "/tasks?q=queue:hostile+state:ended",
+        "/tasks?q=queue:hostile+state:finished",
         "/failures?queue=etl",
         "/tasks/bulk?q=state:failed+queue:etl",
         "/jobs/detail?name=nightly",

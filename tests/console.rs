@@ -66,7 +66,7 @@ async fn every_screen_responds_and_no_text_becomes_markup() {
     let more = [
         format!("/tasks/{failed}"),
         format!("/tasks/{wrong}"),
-        "/tasks?q=state:ended".to_owned(),
+        "/tasks?q=state:finished".to_owned(),
         "/tasks?q=state:failed+since:1h".to_owned(),
         "/tasks?q=%3Cscript%3E:x".to_owned(),
         "/tasks/bulk?q=state:failed".to_owned(),
@@ -165,7 +165,7 @@ async fn a_bulk_action_checks_each_task_again() {
     assert_eq!(left, [6]);
     let ticked = console.get("/tasks/bulk?q=state:cancelled&id=1&id=3&what=selected").await.body;
     assert!(ticked.contains("retry 2 tasks?"), "{ticked}");
-    let done = console.post("/tasks/bulk", "q=state:ended+id:1,3,6").await;
+    let done = console.post("/tasks/bulk", "q=state:finished+id:1,3,6").await;
     assert!(
         done.body.contains("<th scope=\"row\">retried</th><td class=\"n\">2</td>"),
         "{}",

@@ -303,7 +303,7 @@ async fn addresses(console: &Console, text: &str, ids: &[i64]) -> BTreeSet<Strin
     all.insert(format!("/audit?subject={name}&login={name}&action={name}"));
     all.insert(format!("/audit?since={name}"));
     all.insert(format!("/runs?job={name}&schedule={name}"));
-    all.extend(["/tasks?q=state:ended".to_owned(), "/tasks?q=state:failed".to_owned()]);
+    all.extend(["/tasks?q=state:finished".to_owned(), "/tasks?q=state:failed".to_owned()]);
     all
 }
 

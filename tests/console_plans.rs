@@ -52,7 +52,7 @@ const MORE: [&str; 12] = [
     "/tasks?q=state:scheduled",
     "/tasks?q=state:blocked",
     "/tasks?q=state:running",
-    "/tasks?q=state:ended",
+    "/tasks?q=state:finished",
     "/tasks?q=state:failed+since:1h",
     "/tasks?q=priority:high",
     "/tasks/bulk?q=state:pending",
@@ -186,12 +186,12 @@ async fn api_paths(console: &Console, task: i64) -> Vec<String> {
 
 /// Returns pages about a single object.
 async fn pages_of_one(database: &Database) -> Vec<String> {
-    let ended: i64 =
+    let finished: i64 =
         database.value("SELECT max(task_id) FROM mill.attempts WHERE outcome = 'failed'").await;
     let held: i64 = database.value("SELECT min(id) FROM mill.tasks WHERE queue = 'held'").await;
     let pending = "SELECT min(id) FROM mill.tasks WHERE state = 'pending' AND queue = 'etl-3'";
     let pending: i64 = database.value(pending).await;
-    let tasks = [ended, held, pending].map(|id| format!("/tasks/{id}"));
+    let tasks = [finished, held, pending].map(|id| format!("/tasks/{id}"));
     let others = [
         "/runs/7",
         "/jobs/detail?name=job+7",

@@ -118,7 +118,7 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
         format!("/tasks/{id}"),
         "/tasks?q=state:pending+queue:etl-3".to_owned(),
         "/tasks?q=state:scheduled".to_owned(),
-        "/tasks?q=state:ended".to_owned(),
+        "/tasks?q=state:finished".to_owned(),
         "/api/v1/throughput".to_owned(),
     ]);
     let mut above = Vec::new();

@@ -105,9 +105,9 @@ impl Run {
 }
 
 impl TaskCounts {
-    /// Number of ended tasks.
+    /// Number of finished tasks.
     #[must_use]
-    pub fn ended(&self) -> i64 {
+    pub fn finished(&self) -> i64 {
         self.tasks - self.waiting - self.released
     }
 }

@@ -10,7 +10,7 @@ use terminal::visible;
 
 use crate::format::span;
 use crate::output::Tone;
-use crate::status::{ended, fleet};
+use crate::status::{finished, fleet};
 
 use super::fetch::View;
 use super::panes;
@@ -100,7 +100,7 @@ fn heading(snapshot: &Snapshot) -> Text<'static> {
             Span::styled("pgmill top", Style::new().add_modifier(Modifier::BOLD)),
             Span::raw(format!("  {clock}  {}, {per_second}", fleet(&snapshot.workers))),
         ]),
-        Line::raw(ended(&plain, &snapshot.ended)),
+        Line::raw(finished(&plain, &snapshot.finished)),
     ])
 }
 

@@ -1,6 +1,6 @@
 //! Runs, page by page, and bounded queries on one run.
 //!
-//! No index covers jobs or state of ended runs: a page reads a fixed number of runs and reports
+//! No index covers jobs or state of finished runs: a page reads a fixed number of runs and reports
 //! where it stopped. Runs in progress have an index of their own, regardless of their age.
 
 use jiff::Timestamp;
@@ -85,8 +85,8 @@ pub struct RunSummary {
     pub restarts: i32,
     /// Number of tasks.
     pub tasks: i64,
-    /// Number of ended tasks, as of the last advance of the run.
-    pub ended: i64,
+    /// Number of finished tasks, as of the last advance of the run.
+    pub finished: i64,
     /// Number of failed tasks; for a run in progress up to [`COUNT_LIMIT`], including ignored
     /// failures.
     pub failed: i64,
@@ -234,7 +234,7 @@ fn run_from_row(row: &Row) -> Result<RunSummary, QueueError> {
         duration_seconds: row.try_get(7)?,
         restarts: row.try_get(8)?,
         tasks: row.try_get(9)?,
-        ended: row.try_get(10)?,
+        finished: row.try_get(10)?,
         failed: row.try_get(11)?,
     })
 }
