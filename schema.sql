@@ -2972,15 +2972,15 @@ BEGIN
             WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
         ORDER BY n.node
     ), edge AS MATERIALIZED (
-        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS met
+        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS is_satisfied
         FROM source t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
             WHERE x.run_id = propagate_completion.run_id AND x.parent = t.node AND x.child > t.propagated_to
             ORDER BY x.child LIMIT max_count) AS e
         LIMIT max_count
     ), counted AS MATERIALIZED (
         SELECT w.place, n.satisfied, n.unsatisfied FROM (
-            SELECT e.child, count(*) FILTER (WHERE e.met)::integer AS satisfied,
-                count(*) FILTER (WHERE NOT e.met)::integer AS unsatisfied
+            SELECT e.child, count(*) FILTER (WHERE e.is_satisfied)::integer AS satisfied,
+                count(*) FILTER (WHERE NOT e.is_satisfied)::integer AS unsatisfied
             FROM edge e GROUP BY e.child) AS n
         CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
             WHERE c.run_id = propagate_completion.run_id AND c.node = n.child AND c.state::text = 'waiting' LIMIT 1) AS w

@@ -113,13 +113,13 @@ async fn the_list_pages_and_filters() {
     let console = Console::start(&database, &[]).await;
     database.enqueue_many(120, "SELECT 1").await;
     database.execute("SELECT mill.enqueue('SELECT 2', name => 'odd one', queue => 'etl')").await;
-    let (mut behind, mut seen) = (String::new(), Vec::new());
+    let (mut after, mut seen) = (String::new(), Vec::new());
     loop {
-        let page = console.get(&format!("/api/v1/tasks?after={behind}")).await;
+        let page = console.get(&format!("/api/v1/tasks?after={after}")).await;
         let page: Value = serde_json::from_str(&page.body).unwrap();
         seen.extend(page["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_i64().unwrap()));
         let Some(next) = page["next"].as_str() else { break };
-        behind = next.to_owned();
+        after = next.to_owned();
     }
     let sorted: Vec<i64> = (1..=121).rev().collect();
     assert_eq!(seen, sorted, "each task once, the newest first");
@@ -129,13 +129,13 @@ async fn the_list_pages_and_filters() {
         assert_eq!(page["tasks"].as_array().unwrap().len(), 1, "{filter}");
     }
     database.execute("SELECT mill.cancel(id) FROM mill.tasks").await;
-    let (mut behind, mut seen) = (String::new(), 0);
+    let (mut after, mut seen) = (String::new(), 0);
     loop {
-        let page = console.get(&format!("/api/v1/tasks?q=state:cancelled&after={behind}")).await;
+        let page = console.get(&format!("/api/v1/tasks?q=state:cancelled&after={after}")).await;
         let page: Value = serde_json::from_str(&page.body).unwrap();
         seen += page["tasks"].as_array().unwrap().len();
         let Some(next) = page["next"].as_str() else { break };
-        behind = next.to_owned();
+        after = next.to_owned();
     }
     assert_eq!(seen, 121, "each ended task once");
 }

@@ -17,7 +17,7 @@ use crate::run::job;
 use crate::schedule::planned;
 
 /// Upper bound of a page that shows a text of a megabyte.
-const MOST_BYTES: usize = 500_000;
+const MAX_BYTES: usize = 500_000;
 
 /// Hostile texts, short enough for a name.
 const CORPUS: &[&str] = &[
@@ -317,7 +317,7 @@ async fn visit_every_page(console: &Console, text: &str, ids: &[i64]) -> Seen {
         if answer.status >= 500 {
             all.faults.push(at(format!("{} {}", answer.status, answer.body)));
         } else if answer.headers.contains("text/html") {
-            if answer.body.len() > MOST_BYTES {
+            if answer.body.len() > MAX_BYTES {
                 all.faults.push(at(format!("{} bytes", answer.body.len())));
             }
             let seen = Seen::page(&answer.body);

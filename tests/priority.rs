@@ -223,7 +223,7 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
     let _worker = Worker::start(&database, &["--readers", "2"]);
     database.until_empty().await;
     // When half of the tasks are finished, no queue is far behind.
-    let least: i64 = database
+    let slowest: i64 = database
         .value(
             "SELECT min(n) FROM (SELECT count(*) AS n FROM (SELECT queue FROM mill.attempts
                  ORDER BY started_at, task_id LIMIT 500) AS half GROUP BY queue) AS s",
@@ -235,5 +235,5 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
                  ORDER BY started_at, task_id LIMIT 500) AS half",
         )
         .await;
-    assert!(queues == 20 && least >= 8, "{queues} queues, the slowest with {least} of 50");
+    assert!(queues == 20 && slowest >= 8, "{queues} queues, the slowest with {slowest} of 50");
 }

@@ -10,7 +10,7 @@ const PRODUCT: &[&str] = &[
     "loadtest",
 ];
 
-const MOST_LINES: usize = 500;
+const MAX_LINES: usize = 500;
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
@@ -95,10 +95,10 @@ fn no_source_file_is_too_long() {
     let found: Vec<String> = files(&[PRODUCT, &["tests"]].concat(), &[".rs"])
         .iter()
         .map(|(path, text)| (path, without_tests(text).lines().count()))
-        .filter(|(_, lines)| *lines > MOST_LINES)
+        .filter(|(_, lines)| *lines > MAX_LINES)
         .map(|(path, lines)| format!("{path}: {lines} lines"))
         .collect();
-    assert_none(&format!("files of more than {MOST_LINES} lines without their tests"), &found);
+    assert_none(&format!("files of more than {MAX_LINES} lines without their tests"), &found);
 }
 
 /// Literals that name an object of the schema without being SQL on it.
@@ -290,7 +290,7 @@ const OLD_FILES: &[(&str, &str)] = &[
 ];
 
 /// A name with more parts than this is a sentence: that of a test.
-const MOST_PARTS: usize = 4;
+const MAX_PARTS: usize = 4;
 
 /// Where such a name is somebody else's.
 const FOREIGN_NAMES: &[(&str, &str, &str)] = &[
@@ -344,7 +344,7 @@ fn old_names(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let parts = name_parts(name);
     let has = move |old: &str| {
         let old: Vec<&str> = old.split('_').collect();
-        parts.len() <= MOST_PARTS && parts.windows(old.len()).any(|part| part == old)
+        parts.len() <= MAX_PARTS && parts.windows(old.len()).any(|part| part == old)
     };
     RENAMED.iter().copied().filter(move |(old, _)| has(old))
 }
@@ -476,10 +476,10 @@ fn flags(source: &str) -> Vec<String> {
     for after in source.split("#[arg(").skip(1) {
         let Some((attribute, mut rest)) = after.split_once(")]") else { continue };
         // A second attribute of the same field.
-        while let Some((_, behind)) =
+        while let Some((_, after)) =
             rest.trim_start().strip_prefix("#[arg(").and_then(|more| more.split_once(")]"))
         {
-            rest = behind;
+            rest = after;
         }
         let long = attribute.split(',').map(str::trim).find(|option| option.starts_with("long"));
         let Some(long) = long else { continue };

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, SpanRelativeTo, Timestamp, Zoned};
 
 /// The longest duration that the schema accepts.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 const FORMS: &str = "expected \"2026-12-01 03:00\" (local time, or with a zone or offset), \
                      \"03:00\", \"tomorrow 03:00\" or RFC 3339";
@@ -194,7 +194,7 @@ pub fn duration(text: &str) -> Result<Duration, TimeError> {
     let signed =
         span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| TimeError::TooLong)?;
     let span = Duration::try_from(signed).map_err(|_| TimeError::Negative)?;
-    if span > LONGEST {
+    if span > MAX_DURATION {
         return Err(TimeError::TooLong);
     }
     Ok(span)

@@ -118,8 +118,8 @@ pub(crate) fn readers_by_profile(logins: &[Login]) -> BTreeMap<String, u32> {
 /// Returns the login of each reader. The profiles alternate, because the first readers are reserved
 /// for reserved tasks, which may name any profile.
 pub(crate) fn interleave(logins: &[Login]) -> Vec<&Login> {
-    let most = logins.iter().map(|login| login.readers).max().unwrap_or(0);
-    (0..most).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()
+    let max_readers = logins.iter().map(|login| login.readers).max().unwrap_or(0);
+    (0..max_readers).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()
 }
 
 #[cfg(test)]

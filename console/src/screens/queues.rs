@@ -56,7 +56,7 @@ async fn pause(Path(queue): Path<String>, form: FormRequest) -> Result<Response,
 
 /// Sets both limits; an empty field removes its limit.
 async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let most: Option<i32> = form.optional("max_running")?;
+    let max_running: Option<i32> = form.optional("max_running")?;
     let starts: Option<i32> = form.optional("rate_starts")?;
     let seconds: Option<u64> = form.optional("rate_seconds")?;
     let rate = match (starts, seconds) {
@@ -72,7 +72,7 @@ async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, H
     };
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
-    limit::set_max_running(&*tx, LimitKind::Queue, &queue, most).await?;
+    limit::set_max_running(&*tx, LimitKind::Queue, &queue, max_running).await?;
     limit::set_rate(&*tx, LimitKind::Queue, &queue, rate).await?;
     tx.commit().await?;
     Ok(form.redirect_back("/queues"))

@@ -142,11 +142,11 @@ fn lists(frame: &mut Frame<'_>, area: Rect, (snapshot, state): (&Snapshot, &Stat
 
 fn task(frame: &mut Frame<'_>, area: Rect, text: &str, scrolled: u16) {
     let block = Block::new().borders(Borders::TOP);
-    let most = u16::try_from(text.lines().count()).unwrap_or(u16::MAX).saturating_sub(1);
+    let max_scroll = u16::try_from(text.lines().count()).unwrap_or(u16::MAX).saturating_sub(1);
     let shown = Paragraph::new(text.to_owned())
         .block(block)
         .wrap(Wrap { trim: false })
-        .scroll((scrolled.min(most), 0));
+        .scroll((scrolled.min(max_scroll), 0));
     frame.render_widget(shown, area);
 }
 

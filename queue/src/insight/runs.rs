@@ -131,7 +131,7 @@ pub struct GridCell {
 pub async fn page(
     client: &impl GenericClient,
     query: &RunQuery,
-    most: i64,
+    limit: i64,
 ) -> Result<RunPage, QueueError> {
     let newest = newest(client).await?;
     // Ids begin at 1: either this is the last page, or `lowest` leaves another.
@@ -147,7 +147,7 @@ pub async fn page(
              AND ($5::text IS DISTINCT FROM 'running' OR r.state = 'running')
          ORDER BY r.id DESC LIMIT $1"
     );
-    let wanted = most + 1;
+    let wanted = limit + 1;
     let params = [
         (&wanted as _, Type::INT8),
         (&COUNT_LIMIT as _, Type::INT8),
@@ -159,8 +159,8 @@ pub async fn page(
     ];
     let rows = client.query_typed(&sql, &params).await?;
     let mut runs = rows.iter().map(run_from_row).collect::<Result<Vec<_>, _>>()?;
-    let full = runs.len() > usize::try_from(most).unwrap_or(usize::MAX);
-    runs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    let full = runs.len() > usize::try_from(limit).unwrap_or(usize::MAX);
+    runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let next = match runs.last().filter(|_| full) {
         Some(last) => Some(last.id.0),
         None => Some(lowest).filter(|lowest| *lowest > 1),
@@ -177,9 +177,9 @@ pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueErro
 pub async fn nodes(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<i64>, QueueError> {
-    let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
@@ -187,10 +187,10 @@ pub async fn nodes(
 pub async fn siblings(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<Sibling>, QueueError> {
     let params =
-        [(&run.0 as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8), (&most as _, Type::INT8)];
+        [(&run.0 as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8), (&limit as _, Type::INT8)];
     let sibling = |row: &Row| {
         Ok(Sibling {
             id: RunId(row.try_get(0)?),

@@ -145,7 +145,7 @@ ORDER BY t.id DESC",
     Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to: None })
 }
 
-/// Returns the ids of up to `most` live tasks, oldest first, among those with ids up to `newest`.
+/// Returns the ids of up to `limit` live tasks, oldest first, among those with ids up to `newest`.
 ///
 /// # Errors
 /// Same as [`live`].
@@ -153,13 +153,13 @@ pub async fn live_ids(
     client: &impl GenericClient,
     query: &TaskQuery,
     newest: Option<TaskId>,
-    most: usize,
+    limit: usize,
 ) -> Result<Vec<TaskId>, QueueError> {
     let mut conditions = live_conditions(query);
     conditions.bind("t.id <= ?", newest.map(|id| id.0), Type::INT8);
     let statement = format!(
         "/* queue.insight_live_ids */
-SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {most}",
+SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
         conditions.text()
     );
     let rows = conditions.query(client, &statement).await?;
@@ -174,18 +174,18 @@ SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {most}",
 pub async fn finished(
     client: &impl GenericClient,
     query: &TaskQuery,
-    behind: Option<PageCursor>,
+    after: Option<PageCursor>,
     limit: usize,
 ) -> Result<TaskPage, QueueError> {
     let begun = Instant::now();
     let now = crate::task_queries::now(client).await?;
     let oldest = query.since.and_then(|since| now.checked_sub(since).ok());
     if query.ids.is_some() {
-        let rows = finished_rows(client, query, (None, now, behind), limit + 1).await?;
+        let rows = finished_rows(client, query, (None, now, after), limit + 1).await?;
         return page(&rows, limit, None);
     }
     let horizon = oldest.map_or_else(|| first_day(now), |oldest| oldest.max(first_day(now)));
-    let mut to = behind.map_or(now, |behind| behind.at);
+    let mut to = after.map_or(now, |after| after.at);
     let mut rows: Vec<Row> = Vec::new();
     let mut spans = SPANS_MINUTES.iter();
     let mut span = SPANS_MINUTES[0];
@@ -194,7 +194,7 @@ pub async fn finished(
         let from = (to - SignedDuration::from_mins(span)).max(horizon);
         // Rows of one instant belong to one span: the first span includes its end.
         let wanted = limit + 1 - rows.len();
-        match finished_rows(client, query, (Some(from), to, behind), wanted).await {
+        match finished_rows(client, query, (Some(from), to, after), wanted).await {
             Ok(found) => rows.extend(found),
             // Rows found before are more useful than an error, although the transaction is aborted.
             Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
@@ -215,7 +215,7 @@ fn first_day(now: Timestamp) -> Timestamp {
 async fn finished_rows(
     client: &impl GenericClient,
     query: &TaskQuery,
-    (from, to, behind): (Option<Timestamp>, Timestamp, Option<PageCursor>),
+    (from, to, after): (Option<Timestamp>, Timestamp, Option<PageCursor>),
     limit: usize,
 ) -> Result<Vec<Row>, QueueError> {
     let mut conditions = Conditions::new();
@@ -230,9 +230,9 @@ async fn finished_rows(
     // The last instant belongs to the previous page, except for tasks after that page's last task.
     conditions.bind("a.finished_at > ?", from, Type::TIMESTAMPTZ);
     conditions.bind("a.finished_at <= ?", Some(to), Type::TIMESTAMPTZ);
-    if let Some(behind) = behind {
-        let at = conditions.placeholder(behind.at, Type::TIMESTAMPTZ);
-        let id = conditions.placeholder(behind.id.0, Type::INT8);
+    if let Some(after) = after {
+        let at = conditions.placeholder(after.at, Type::TIMESTAMPTZ);
+        let id = conditions.placeholder(after.id.0, Type::INT8);
         conditions.literal(&format!("(a.finished_at, a.task_id) < ({at}, {id})"));
     }
     let statement = format!(

@@ -128,7 +128,7 @@ impl Model {
         let row = &mut world.rows[usize::from(task)];
         row.lost += u8::from(outcome == Outcome::Lost);
         row.ended += 1;
-        if row.lost > self.size.max_crashes || row.ended > self.most_attempts() {
+        if row.lost > self.size.max_crashes || row.ended > self.max_attempts() {
             return Err("a task exceeds its maximum attempts".into());
         }
         if row.cancel_requested || ended == Ended::By(RetryDecision::Final) {

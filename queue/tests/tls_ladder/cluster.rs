@@ -165,11 +165,11 @@ impl Cluster {
     /// Runs the rows through both; returns the number of rows per outcome.
     pub(crate) fn compare(&self, server: &str, rows: &[(String, &str)]) -> [usize; 3] {
         let mut complaints = Vec::new();
-        let mut met = [0; 3];
+        let mut counts = [0; 3];
         for (row, home) in rows {
             let (theirs, their_error) = self.psql(row, home);
             let (ours, our_error) = self.ours(row, home);
-            met[theirs as usize] += 1;
+            counts[theirs as usize] += 1;
             if ours != theirs {
                 complaints.push(format!(
                     "{row} ({home})\n  psql: {theirs:?} {their_error}  ours: {ours:?} {our_error}"
@@ -177,7 +177,7 @@ impl Cluster {
             }
         }
         assert!(complaints.is_empty(), "{server}:\n{}", complaints.join("\n"));
-        met
+        counts
     }
 }
 

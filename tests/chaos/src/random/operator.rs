@@ -62,9 +62,11 @@ impl Operator {
                 self.execute("SELECT mill.drain(w.id, false) FROM mill.workers w WHERE w.draining")
                     .await?;
             }
-            OperatorAction::Limit { kind, name, most } => {
-                self.execute(&format!("SELECT mill.set_max_running('{kind}', '{name}', {most})"))
-                    .await?;
+            OperatorAction::Limit { kind, name, max_running } => {
+                self.execute(&format!(
+                    "SELECT mill.set_max_running('{kind}', '{name}', {max_running})"
+                ))
+                .await?;
             }
             OperatorAction::ShareCommits { on } => {
                 let budget = if *on { "'20 ms'" } else { "NULL" };
