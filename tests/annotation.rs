@@ -1,5 +1,5 @@
 //! Schedules declared in the comments of procedures: parsing, persistence, and the effect of
-//! mistakes.
+//! errors.
 
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::schedule::FLAGS;

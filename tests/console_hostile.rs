@@ -131,8 +131,8 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     database.execute("SELECT mill.set_schedule('it', 'daily(03:15)', jobs => ARRAY['it'])").await;
     planned(database, "it").await;
     database.execute("SELECT mill.run_now('it', true)").await;
-    let mistaken = "SELECT EXISTS (SELECT FROM mill.schedule_declaration_errors)";
-    eventually("a mistake is recorded", async || database.value(mistaken).await).await;
+    let has_error = "SELECT EXISTS (SELECT FROM mill.schedule_declaration_errors)";
+    eventually("the error is recorded", async || database.value(has_error).await).await;
     database.outcome(failed).await;
     database.outcome(with_params).await;
     let fired = "SELECT EXISTS (SELECT FROM mill.runs WHERE reason IS NOT NULL)";

@@ -1,4 +1,4 @@
-//! The plan of every statement behind every page of the console and every API path, as logged by
+//! The plan of every statement of every page of the console and every API path, as logged by
 //! the server: no scan of all live tasks or all of history, no sort of more rows than a page may
 //! read.
 //!

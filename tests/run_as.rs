@@ -121,7 +121,7 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     }
     let seen = may_not.query("SELECT FROM mill.my_profiles", &[]).await.unwrap();
     assert!(seen.is_empty());
-    // For a function with its owner's rights, the owner needs the access, whoever calls it.
+    // For a function with its owner's rights, the owner needs the access, not the caller.
     database.execute("CREATE SCHEMA lent; GRANT ALL ON SCHEMA lent TO PUBLIC").await;
     may_not
         .batch_execute(

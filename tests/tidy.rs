@@ -109,7 +109,7 @@ const NO_SQL: &[(&str, &str, &str)] = &[
     ("terminal/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
 ];
 
-/// Settings that a task can read; they are no part of the schema.
+/// Settings that a task can read; they are not part of the schema.
 const SETTINGS: &[&str] =
     &["mill.task_id", "mill.attempt", "mill.pooler_check", "mill.queue", "mill.name"];
 
@@ -292,7 +292,7 @@ const OLD_FILES: &[(&str, &str)] = &[
 /// A name with more parts than this is a sentence: that of a test.
 const MAX_PARTS: usize = 4;
 
-/// Where such a name is somebody else's.
+/// Where such a name is the word of another system.
 const FOREIGN_NAMES: &[(&str, &str, &str)] = &[
     ("cluster/src/process.rs", "zombie", "a process that nobody has waited for"),
     ("ARCHITECTURE.md", "lease", "tells what is deliberately absent"),

@@ -100,12 +100,12 @@ impl std::str::FromStr for Moment {
         if text.parse::<Span>().is_ok() {
             return Err(TimeError::DurationForTime(text.to_owned()));
         }
-        with_zone_behind(text)
+        with_trailing_zone(text)
     }
 }
 
 /// Parses `2026-12-01 03:00 Europe/Berlin`, `… +01:00`, `… UTC`.
-fn with_zone_behind(text: &str) -> Result<Moment, TimeError> {
+fn with_trailing_zone(text: &str) -> Result<Moment, TimeError> {
     let (front, zone) = text.rsplit_once(char::is_whitespace).ok_or(TimeError::NotATime)?;
     let local = date_and_time(front.trim_end()).ok_or(TimeError::NotATime)?;
     if let Ok(instant) = format!("{local}{zone}").parse::<Timestamp>() {

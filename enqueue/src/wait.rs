@@ -38,9 +38,9 @@ pub(crate) enum Ended {
 /// # Errors
 /// Returns an error if the session may not read tasks or history, or the connection is lost.
 pub(crate) async fn check_rights(session: &Session) -> Result<(), QueueError> {
-    let nobody = TaskId(0);
-    attempt::live_state(&session.client, nobody).await?;
-    attempt::final_attempt(&session.client, nobody).await?;
+    let unknown_id = TaskId(0);
+    attempt::live_state(&session.client, unknown_id).await?;
+    attempt::final_attempt(&session.client, unknown_id).await?;
     Ok(())
 }
 

@@ -135,7 +135,7 @@ pub struct Check {
     pub what: String,
     /// Whether the condition holds.
     pub passed: bool,
-    /// Counts behind the verdict.
+    /// Counts that the verdict follows from.
     pub detail: String,
 }
 

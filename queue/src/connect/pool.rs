@@ -89,7 +89,7 @@ fn reason(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// Returns the error behind a pool's error, as [`open`] returned it.
+/// Returns the cause of a pool's error, as [`open`] returned it.
 pub fn pool_error(error: PoolError) -> ConnectError {
     let unreachable = |reason: String| ConnectError::Unreachable {
         server: "the pool's target".to_owned(),
