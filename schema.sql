@@ -192,14 +192,14 @@ COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or do
 
 CREATE TABLE IF NOT EXISTS mill.schema_version (
     version integer NOT NULL,
-    works_with integer NOT NULL,
+    min_compatible_version integer NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    CONSTRAINT works_with_itself CHECK (works_with <= version)
+    CONSTRAINT compatible_with_itself CHECK (min_compatible_version <= version)
 );
 COMMENT ON TABLE mill.schema_version IS 'Version of this schema, one row. Programs refuse to work with an incompatible version';
-COMMENT ON COLUMN mill.schema_version.works_with IS 'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
-INSERT INTO mill.schema_version (version, works_with) VALUES (1, 1) ON CONFLICT DO NOTHING;
+COMMENT ON COLUMN mill.schema_version.min_compatible_version IS 'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
+INSERT INTO mill.schema_version (version, min_compatible_version) VALUES (1, 1) ON CONFLICT DO NOTHING;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
     statement_limit_bytes integer NOT NULL DEFAULT 16777216

@@ -95,7 +95,7 @@ async fn another_version_of_the_schema_is_refused_with_a_remedy() {
     let database = Database::new().await;
     for (version, hint) in [(2, "that the rest of the fleet runs"), (0, "pgmill init")] {
         let set = format!(
-            "UPDATE mill.schema_version SET (version, works_with) = ({version}, {version})"
+            "UPDATE mill.schema_version SET (version, min_compatible_version) = ({version}, {version})"
         );
         database.execute(&set).await;
         let error = schema::init(database.client()).await.unwrap_err();
@@ -103,7 +103,10 @@ async fn another_version_of_the_schema_is_refused_with_a_remedy() {
         assert!(error.hint().unwrap().contains("your version of pgmill"), "{error}");
         // The session is not left in an aborted transaction.
         let found = schema::installed(database.client()).await.unwrap();
-        assert_eq!(found, Some(schema::InstalledSchema { version, works_with: version }));
+        assert_eq!(
+            found,
+            Some(schema::InstalledSchema { version, min_compatible_version: version })
+        );
         let mut worker = Worker::start(&database, &["--readers", "1"]);
         assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
         let printed = format!("has schema version {version}");
