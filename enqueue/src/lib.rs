@@ -93,9 +93,10 @@ async fn run(args: &Args) -> Result<u8, Failure> {
         return run::start(args).await;
     }
     let mut sources = Source::locate(&args.input)?;
-    let mut session =
-        Session::open(terminal::target(args.given.as_ref())?.with_application_name("enqueue"))
-            .await?;
+    let mut session = Session::open(
+        terminal::connection_target(args.given.as_ref())?.with_application_name("enqueue"),
+    )
+    .await?;
     if args.wait.is_some() {
         wait::check_rights(&session).await?;
     }

@@ -34,9 +34,10 @@ enum Ended {
 /// # Errors
 /// Returns an error for an unknown job or an invalid parameter, or if the connection is lost.
 pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
-    let mut session =
-        Session::open(terminal::target(args.given.as_ref())?.with_application_name("enqueue"))
-            .await?;
+    let mut session = Session::open(
+        terminal::connection_target(args.given.as_ref())?.with_application_name("enqueue"),
+    )
+    .await?;
     if args.wait.is_some() {
         // The privilege to start a run does not include reading it: check before starting.
         run_queries::run(&session.client, RunId(0)).await?;

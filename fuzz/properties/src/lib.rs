@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use enqueue::time_args;
 use jiff::{Timestamp, Zoned};
-use queue::connect::{Environment, Target};
+use queue::connect::{ConnectionTarget, Environment};
 use queue::scan;
 use schedule::{Timing, annotation};
 use serde_json::value::RawValue;
@@ -112,7 +112,7 @@ pub fn connection_strings(input: &[u8]) {
         Environment::from_variables([("PGPASSWORD", SECRET), ("HOME", "/nowhere")], Some("me"));
     let with_secret = format!("password={SECRET} options={SECRET} {text}");
     for text in [text, &with_secret] {
-        let reported = match Target::resolve(Some(text), &env) {
+        let reported = match ConnectionTarget::resolve(Some(text), &env) {
             Ok(target) => {
                 let target = target.with_application_name("name").with_option("a b", "c\\ d");
                 format!("{target} {target:?} {:?}", target.warnings())

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use queue::connect::{ConnectError, Connection, Environment, Target, open};
+use queue::connect::{ConnectError, Connection, ConnectionTarget, Environment, open};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 const HBA: &str = "\
@@ -116,9 +116,9 @@ impl Cluster {
         self.path(home)
     }
 
-    pub(crate) fn target(&self, text: &str, home: &str) -> Result<Target, ConnectError> {
+    pub(crate) fn target(&self, text: &str, home: &str) -> Result<ConnectionTarget, ConnectError> {
         let env = Environment::from_variables([("HOME", self.home(home))], Some("any"));
-        Target::resolve(Some(&self.fill(text)), &env)
+        ConnectionTarget::resolve(Some(&self.fill(text)), &env)
     }
 
     pub(crate) fn session(&self, text: &str) -> Result<(Client, Connection), ConnectError> {
