@@ -245,13 +245,13 @@ fn name(state: Option<State>) -> &'static str {
     state.map_or("finished", State::as_str)
 }
 
-/// Returns the edges of [`State::may_become`], with `finished` for leaving the queue.
+/// Returns the edges of [`State::can_transition_to`], with `finished` for leaving the queue.
 fn graph() -> BTreeSet<(&'static str, &'static str)> {
     let targets = || State::ALL.iter().copied().map(Some).chain([None]);
     State::ALL
         .iter()
         .flat_map(|from| targets().map(move |to| (*from, to)))
-        .filter(|(from, to)| from.may_become(*to))
+        .filter(|(from, to)| from.can_transition_to(*to))
         .map(|(from, to)| (from.as_str(), name(to)))
         .collect()
 }
@@ -272,7 +272,7 @@ async fn a_task_moves_along_the_state_graph_and_nowhere_else() {
             let to = database.rows(sql, &[]).await.first().map(|row| row.get::<_, String>(0));
             let to = to.map(|word| word.parse::<State>().unwrap());
             if to != Some(*from) {
-                assert!(from.may_become(to), "{what} led from {from} to {}", name(to));
+                assert!(from.can_transition_to(to), "{what} led from {from} to {}", name(to));
                 seen.insert((from.as_str(), name(to)));
             }
             database
