@@ -166,7 +166,7 @@ async fn play(database: &Database, scenario: Scenario) {
     match scenario {
         Scenario::ReclaimedWhileAlive => reclaimed_while_alive(database, ops, "").await,
         Scenario::ReclaimedTooEarly => {
-            reclaimed_while_alive(database, ops, ", mode => 'autocommit'").await
+            reclaimed_while_alive(database, ops, ", mode => 'autocommit'").await;
         }
         Scenario::CrashLoop => crash_loop(database, ops).await,
         Scenario::KilledMidTask => killed_mid_task(database, ops).await,

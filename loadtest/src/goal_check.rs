@@ -50,7 +50,7 @@ impl<'a> GoalCheck<'a> {
 
 /// Returns whether the case only serves as a reference and has no goal: a ceiling, another queue.
 #[must_use]
-pub(crate) fn only_compared_with(scenario: &Scenario, case: &Case) -> bool {
+pub(crate) fn is_reference_only(scenario: &Scenario, case: &Case) -> bool {
     let name = Some(&case.name);
     case.goal.is_none() && scenario.cases.iter().any(|other| other.reference.as_ref() == name)
 }

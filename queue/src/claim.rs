@@ -195,7 +195,7 @@ impl Claimer {
 
     /// Whether the connection is closed.
     #[must_use]
-    pub fn closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 

@@ -52,14 +52,14 @@ pub fn due(
     policy: CatchUpPolicy,
 ) -> DueFires {
     let mut due = DueFires { next_fire_at: Some(next_fire_at), ..DueFires::default() };
-    let goes_on_at = now.checked_sub(RESUME_WINDOW).unwrap_or(Timestamp::MIN);
+    let resume_at = now.checked_sub(RESUME_WINDOW).unwrap_or(Timestamp::MIN);
     let (mut late, mut on_time) = (Vec::new(), Vec::new());
     while let Some(fire) = due.next_fire_at.filter(|fire| *fire <= now) {
-        if late.len() >= MAX_COUNTED && !due.uncounted && fire < goes_on_at {
+        if late.len() >= MAX_COUNTED && !due.uncounted && fire < resume_at {
             due.uncounted = true;
             due.miss(&late);
             late.clear();
-            due.next_fire_at = cadence.next_fire(before(goes_on_at));
+            due.next_fire_at = cadence.next_fire(before(resume_at));
             continue;
         }
         let list = if lateness(fire, now) <= ON_TIME { &mut on_time } else { &mut late };

@@ -158,7 +158,7 @@ pub fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding
             return Finding::warning(DRIFT, format!("not checked: {error}"));
         }
     };
-    let harmful = differences.iter().filter(|difference| difference.harmful()).count();
+    let harmful = differences.iter().filter(|difference| difference.is_harmful()).count();
     match (harmful, differences.len()) {
         (0, 0) => Finding::ok(DRIFT, "no differences from schema.sql"),
         (0, all) => Finding::warning(DRIFT, counted(all as u64, "harmless difference")),

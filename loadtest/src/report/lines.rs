@@ -1,6 +1,6 @@
 //! Converts the samples of a scenario to plot lines: every round, and the median.
 
-use crate::goal_check::only_compared_with;
+use crate::goal_check::is_reference_only;
 use crate::plot::axis::Axis;
 use crate::plot::{Line, Plot, STYLES};
 use crate::result::{Case, Scenario, Series};
@@ -16,7 +16,7 @@ pub(crate) fn styles(scenario: &Scenario) -> Vec<usize> {
     let mut neutral_is_free = true;
     let mut next = 1;
     let style = |case: &Case| {
-        if neutral_is_free && only_compared_with(scenario, case) {
+        if neutral_is_free && is_reference_only(scenario, case) {
             neutral_is_free = false;
             return 0;
         }

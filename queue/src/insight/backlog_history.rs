@@ -79,7 +79,7 @@ pub struct BacklogChange {
 
 /// The changes by tasks that are live now.
 #[derive(Clone, Debug, Default)]
-pub struct Live {
+pub struct LiveChanges {
     /// All changes that were read.
     pub changes: Vec<BacklogChange>,
     /// Queues of which only a part was read, with the minute in which the last task read became
@@ -108,8 +108,8 @@ pub async fn ended_changes(
 pub async fn live_changes(
     client: &impl GenericClient,
     oldest: Timestamp,
-) -> Result<Live, QueueError> {
-    let mut live = Live::default();
+) -> Result<LiveChanges, QueueError> {
+    let mut live = LiveChanges::default();
     for row in client.query_typed(LIVE_CHANGES, &[(&oldest, Type::TIMESTAMPTZ)]).await? {
         let it = change_from_row(&row)?;
         if row.try_get(3)? {

@@ -103,7 +103,7 @@ pub struct RunPage {
 
 /// A run to compare with others of the same jobs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Sibling {
+pub struct ComparedRun {
     /// The run's id.
     pub id: RunId,
     /// State of the run.
@@ -184,15 +184,15 @@ pub async fn nodes(
 }
 
 /// Returns a run and earlier runs of the same jobs, newest first.
-pub async fn siblings(
+pub async fn compared_runs(
     client: &impl GenericClient,
     run: RunId,
     limit: i64,
-) -> Result<Vec<Sibling>, QueueError> {
+) -> Result<Vec<ComparedRun>, QueueError> {
     let params =
         [(&run.0 as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8), (&limit as _, Type::INT8)];
     let sibling = |row: &Row| {
-        Ok(Sibling {
+        Ok(ComparedRun {
             id: RunId(row.try_get(0)?),
             state: enum_column(row, 1, "state")?,
             started_at: row.try_get(2)?,

@@ -17,7 +17,7 @@ impl Model {
     /// Every change of state uses this function.
     pub(crate) fn change(&self, row: &mut Row, next: Option<State>) -> Result<(), RuleViolation> {
         let Some(from) = row.state else { return Err("an ended task changes".into()) };
-        if !from.may_become(next) {
+        if !from.can_transition_to(next) {
             return Err(format!("{from} may not become {next:?}"));
         }
         self.used.borrow_mut().insert((from, next));

@@ -68,7 +68,7 @@ impl Operator {
                 ))
                 .await?;
             }
-            OperatorAction::ShareCommits { on } => {
+            OperatorAction::SetSharedCommit { on } => {
                 let budget = if *on { "'20 ms'" } else { "NULL" };
                 let queue = super::work_item::SHARED;
                 self.execute(&format!("SELECT mill.set_shared_commit('{queue}', {budget})"))

@@ -70,7 +70,7 @@ pub(crate) enum OperatorAction {
         name: &'static str,
         max_running: i32,
     },
-    ShareCommits {
+    SetSharedCommit {
         on: bool,
     },
 }
@@ -166,7 +166,7 @@ fn act(random: &mut StdRng) -> OperatorAction {
             };
             OperatorAction::Limit { kind, name, max_running: random.random_range(1..=max_running) }
         }
-        _ => OperatorAction::ShareCommits { on: random.random() },
+        _ => OperatorAction::SetSharedCommit { on: random.random() },
     }
 }
 
