@@ -44,7 +44,7 @@ SET LOCAL search_path = pg_catalog;
 -- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
 -- the programs read the first one from this line (queue/src/schema.rs).
 SET LOCAL mill.version = '1';
-SET LOCAL mill.works_with = '1';
+SET LOCAL mill.min_compatible_version = '1';
 
 DO $$
 DECLARE
@@ -242,17 +242,17 @@ COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or do
 
 CREATE TABLE IF NOT EXISTS mill.schema_version (
     version integer NOT NULL,
-    works_with integer NOT NULL,
+    min_compatible_version integer NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    CONSTRAINT works_with_itself CHECK (works_with <= version)
+    CONSTRAINT compatible_with_itself CHECK (min_compatible_version <= version)
 );
 COMMENT ON TABLE mill.schema_version IS
     'Version of this schema, one row. Programs refuse to work with an incompatible version';
-COMMENT ON COLUMN mill.schema_version.works_with IS
+COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
     'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
-INSERT INTO mill.schema_version (version, works_with)
-    VALUES (current_setting('mill.version')::integer, current_setting('mill.works_with')::integer)
+INSERT INTO mill.schema_version (version, min_compatible_version)
+    VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
     ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
 
@@ -322,7 +322,7 @@ COMMENT ON FUNCTION mill.record_audit IS
     'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be '
     'forged';
 
-CREATE OR REPLACE FUNCTION mill.record_settings() RETURNS trigger
+CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM mill.record_audit('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
@@ -330,10 +330,10 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.record_settings IS
+COMMENT ON FUNCTION mill.audit_settings IS
     'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
-CREATE OR REPLACE TRIGGER record_settings AFTER UPDATE ON mill.settings
-    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.record_settings();
+CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
+    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
 
 CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -937,14 +937,14 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
 
-CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
+CREATE OR REPLACE FUNCTION mill.initial_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
         ELSE 'pending' END::mill.state
 $$;
-COMMENT ON FUNCTION mill.first_state IS
+COMMENT ON FUNCTION mill.initial_state IS
     'Returns the initial state of a task with this due time (null: now) and these limits';
-GRANT EXECUTE ON FUNCTION mill.first_state TO mill_worker;
+GRANT EXECUTE ON FUNCTION mill.initial_state TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     key text PRIMARY KEY,
@@ -1185,7 +1185,7 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     version text NOT NULL,
     schema_version integer NOT NULL
 );
-COMMENT ON TABLE mill.worker_starts IS 'Process behind each worker id, kept so that history can name its workers';
+COMMENT ON TABLE mill.worker_starts IS 'Process of each worker id, kept so that history can name its workers';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
 GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;
@@ -1627,7 +1627,7 @@ DECLARE
     queue_name text := coalesce(enqueue_many.queue, 'default');
     chain bigint[];
     group_priority mill.priority;
-    first_state mill.state;
+    initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
@@ -1653,15 +1653,15 @@ BEGIN
             enqueue_many.concurrency_key, enqueue_many.concurrency);
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
     END IF;
-    first_state := mill.first_state(enqueue_many.due_at, chain);
+    initial_state := mill.initial_state(enqueue_many.due_at, chain);
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
             external, explain, concurrency_key, group_name, run_id, limits, run_as)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
-            coalesce(enqueue_many.due_at, clock_timestamp()), first_state,
-            CASE WHEN first_state = 'blocked' THEN chain[1] END,
+            coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
+            CASE WHEN initial_state = 'blocked' THEN chain[1] END,
             coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
             coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
@@ -1709,7 +1709,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     chain bigint[];
     group_priority mill.priority;
-    first_state mill.state;
+    initial_state mill.state;
 BEGIN
     queue := coalesce(queue, 'default');
     -- A single query instead of three calls: most tasks need none of them.
@@ -1725,7 +1725,7 @@ BEGIN
     IF explain THEN
         PERFORM mill.check_explain(statement, mode);
     END IF;
-    first_state := mill.first_state(due_at, chain);
+    initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
     created := true;
     IF key IS NOT NULL THEN
@@ -1746,8 +1746,8 @@ BEGIN
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
         concurrency_key, group_name, run_id, limits, run_as)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
-        coalesce(due_at, clock_timestamp()), first_state,
-        CASE WHEN first_state = 'blocked' THEN chain[1] END,
+        coalesce(due_at, clock_timestamp()), initial_state,
+        CASE WHEN initial_state = 'blocked' THEN chain[1] END,
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
@@ -2015,7 +2015,7 @@ BEGIN
         DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
         RETURN 'finished';
     END IF;
-    next_state := mill.first_state(now() + retry_in, task.limits);
+    next_state := mill.initial_state(now() + retry_in, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
         blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
@@ -2058,7 +2058,7 @@ BEGIN
     IF task.limits IS NOT NULL THEN
         PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
     END IF;
-    next_state := mill.first_state(now() + delay, task.limits);
+    next_state := mill.initial_state(now() + delay, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
         blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
@@ -2148,7 +2148,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_task IS
-    'Cancels a task without an audit record, for mill.cancel and mill.cancel_open. Returns the same values as '
+    'Cancels a task without an audit record, for mill.cancel and mill.cancel_open_tasks. Returns the same values as '
     'mill.cancel';
 
 CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
@@ -2176,7 +2176,7 @@ DECLARE
 BEGIN
     SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
     IF live = 'scheduled' THEN
-        UPDATE mill.tasks t SET state = mill.first_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
+        UPDATE mill.tasks t SET state = mill.initial_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
             WHERE t.id = retry.id;
         PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
         RETURN 'brought forward';
@@ -2210,7 +2210,7 @@ BEGIN
         last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
         last_attempt.external, last_attempt.explain, last_attempt.queue, last_attempt.name, last_attempt.key,
         last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
-        mill.first_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
+        mill.initial_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
         last_attempt.statement);
     PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
@@ -2251,18 +2251,18 @@ $$;
 COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
 GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
+CREATE OR REPLACE FUNCTION mill.set_shared_commit(queue text, budget interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
+    INSERT INTO mill.queues (name, shared_commit) VALUES (set_shared_commit.queue, budget)
         ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
-    PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
+    PERFORM mill.record_audit('set_shared_commit', 'queue ' || queue, jsonb_build_object('budget', budget));
 END
 $$;
-COMMENT ON FUNCTION mill.share_commits IS
+COMMENT ON FUNCTION mill.set_shared_commit IS
     'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
     'transaction; null: each task commits alone. Workers apply the change within two seconds';
-GRANT EXECUTE ON FUNCTION mill.share_commits TO mill_operator;
+GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2495,7 +2495,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_job_task IS 'Creates or replaces one task of a job with its edges, for mill.set_job';
 
-CREATE OR REPLACE FUNCTION mill.cycle(names text[], parents integer[], children integer[]) RETURNS text
+CREATE OR REPLACE FUNCTION mill.find_cycle(names text[], parents integer[], children integer[]) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     nodes integer := coalesce(cardinality(names), 0);
@@ -2554,7 +2554,7 @@ BEGIN
         FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
 END
 $$;
-COMMENT ON FUNCTION mill.cycle IS
+COMMENT ON FUNCTION mill.find_cycle IS
     'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
     'large networks, 1962)';
 
@@ -2595,7 +2595,7 @@ BEGIN
             WHERE e.job = check_job.job AND e.disabled_at IS NULL
         UNION SELECT d.parent, d.child FROM mill.dependencies d WHERE d.disabled_at IS NULL
     )
-    SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
         FROM edge e JOIN place p ON p.name = e.parent JOIN place c ON c.name = e.child;
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle in job "%": %', job, round_trip
@@ -2662,7 +2662,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.put_job IS
-    'Creates or replaces a job, for mill.set_job and mill.put_own_job. Returns whether anything changed';
+    'Creates or replaces a job, for mill.set_job and mill.put_schedule_job. Returns whether anything changed';
 
 CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
     frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
@@ -2756,7 +2756,7 @@ BEGIN
     SELECT array_agg(DISTINCT n.name) INTO names FROM mill.dependencies d
         CROSS JOIN LATERAL (VALUES (d.child::text), (d.parent)) AS n (name) WHERE d.disabled_at IS NULL;
     WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i))
-    SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
         FROM mill.dependencies d JOIN place p ON p.name = d.parent JOIN place c ON c.name = d.child
         WHERE d.disabled_at IS NULL;
     IF round_trip IS NOT NULL THEN
@@ -2793,7 +2793,8 @@ CREATE OR REPLACE VIEW mill.lineage AS
     WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
 COMMENT ON VIEW mill.lineage IS 'Dependencies between tasks: in every run (job null) or in one job';
 
-CREATE OR REPLACE FUNCTION mill.reach(origin text, upwards boolean) RETURNS TABLE (task text, distance integer)
+CREATE OR REPLACE FUNCTION mill.reachable_tasks(origin text, upwards boolean)
+RETURNS TABLE (task text, distance integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 -- The planner overestimates the cost of these queries, which would trigger JIT compilation.
 SET enable_nestloop = off SET jit = off AS $$
@@ -2846,12 +2847,12 @@ BEGIN
     RETURN QUERY SELECT names[f.i], distances[f.i] FROM unnest(found[2:known]) AS f(i) ORDER BY 2, 1;
 END
 $$;
-COMMENT ON FUNCTION mill.reach IS
+COMMENT ON FUNCTION mill.reachable_tasks IS
     'Returns all direct and indirect parents of a task, or all children, with their distance (1: direct)';
 
 CREATE OR REPLACE FUNCTION mill.upstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.task, r.distance FROM mill.reach(name, true) AS r
+    SELECT r.task, r.distance FROM mill.reachable_tasks(name, true) AS r
 $$;
 COMMENT ON FUNCTION mill.upstream IS
     'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
@@ -2859,7 +2860,7 @@ GRANT EXECUTE ON FUNCTION mill.upstream TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.task, r.distance FROM mill.reach(name, false) AS r
+    SELECT r.task, r.distance FROM mill.reachable_tasks(name, false) AS r
 $$;
 COMMENT ON FUNCTION mill.downstream IS
     'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
@@ -2868,7 +2869,7 @@ GRANT EXECUTE ON FUNCTION mill.downstream TO mill_viewer;
 -- schema/14_schedules.sql -------------------------------------------------------------------------
 
 -- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires them.
--- Precedes the runs, because mill.make_run takes a row of mill.schedules.
+-- Precedes the runs, because mill.create_run takes a row of mill.schedules.
 --
 -- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
 -- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
@@ -2998,7 +2999,7 @@ $$;
 COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
 GRANT EXECUTE ON FUNCTION mill.is_active TO mill_viewer;
 
-CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
+CREATE OR REPLACE FUNCTION mill.put_schedule_job(job text, definition jsonb, enabled boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     other text;
@@ -3015,14 +3016,15 @@ BEGIN
     UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
 END
 $$;
-COMMENT ON FUNCTION mill.put_own_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
+COMMENT ON FUNCTION mill.put_schedule_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
 
-CREATE OR REPLACE FUNCTION mill.retire_own_job(jobs text[]) RETURNS void
+CREATE OR REPLACE FUNCTION mill.retire_schedule_job(jobs text[]) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.enable_job(retire_own_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
-        WHERE s.own_job AND s.jobs = retire_own_job.jobs AND s.removed_at IS NULL)
+    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
 $$;
-COMMENT ON FUNCTION mill.retire_own_job IS 'Disables a job that was created for schedules, once no schedule uses it';
+COMMENT ON FUNCTION mill.retire_schedule_job IS
+    'Disables a job that was created for schedules, once no schedule uses it';
 
 CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
     declared_as text DEFAULT NULL) RETURNS text
@@ -3067,7 +3069,7 @@ BEGIN
     END IF;
     IF definition ? 'statement' THEN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
-        PERFORM mill.put_own_job(wanted[1], definition,
+        PERFORM mill.put_schedule_job(wanted[1], definition,
             CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
     ELSE
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
@@ -3106,7 +3108,7 @@ BEGIN
     IF kept.id IS NULL THEN
         RETURN 'new';
     ELSIF kept.own_job AND kept.jobs <> wanted THEN
-        PERFORM mill.retire_own_job(kept.jobs);
+        PERFORM mill.retire_schedule_job(kept.jobs);
     END IF;
     UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
         WHERE s.id = put.id;
@@ -3156,7 +3158,7 @@ BEGIN
                 changed_at = now(), changed_by = session_user, version = s.version + 1
             WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
     LOOP
-        PERFORM mill.retire_own_job(gone.jobs) WHERE gone.own_job;
+        PERFORM mill.retire_schedule_job(gone.jobs) WHERE gone.own_job;
         PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
         RETURN NEXT gone.name;
     END LOOP;
@@ -3190,7 +3192,7 @@ COMMENT ON FUNCTION mill.enable_schedule IS
     'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
 GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
@@ -3208,18 +3210,18 @@ BEGIN
             retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
                 ELSE s.retry_interval END,
             jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
-        WHERE s.name = adjust_schedule.name;
+        WHERE s.name = override_schedule.name;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM mill.record_audit('adjust_schedule', 'schedule ' || name, settings);
+    PERFORM mill.record_audit('override_schedule', 'schedule ' || name, settings);
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.adjust_schedule IS
+COMMENT ON FUNCTION mill.override_schedule IS
     'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
     'null: as declared. Returns false if the schedule does not exist';
-GRANT EXECUTE ON FUNCTION mill.adjust_schedule TO mill_operator;
+GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;
 
 -- schema/15_runs.sql ------------------------------------------------------------------------------
 
@@ -3390,10 +3392,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.runnable_jobs IS
-    'Returns the declared spelling of these job names, matched without regard to case, for mill.make_run. Raises an '
-    'error if a job does not exist or is disabled. Separate from mill.make_run so that it uses indexes';
+    'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
+    'error if a job does not exist or is disabled. Separate from mill.create_run so that it uses indexes';
 
-CREATE OR REPLACE FUNCTION mill.make_run(jobs text[], params jsonb, schedule mill.schedules,
+CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 -- Statistics may not cover a job that has just been created, so nested loops over two large sets are
@@ -3443,7 +3445,7 @@ BEGIN
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
             at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
-        SELECT run_id, n.node, n.name, n.job, n.statement, mill.fill_params(n.params, offered || params),
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
@@ -3462,7 +3464,7 @@ BEGIN
     END IF;
     PERFORM mill.check_run(run_id, params);
     -- Releases ready tasks immediately, up to a bound; mill.advance_run releases the rest.
-    UPDATE mill.runs r SET tasks = count, open = count, dropped = make_run.dropped,
+    UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
     IF dropped IS NOT NULL THEN
@@ -3470,7 +3472,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.make_run IS
+COMMENT ON FUNCTION mill.create_run IS
     'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
 
 CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
@@ -3478,7 +3480,7 @@ CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}'
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT r.run_id, r.dropped INTO start_run.run_id, start_run.dropped
-        FROM mill.make_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
+        FROM mill.create_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
     -- Runs started by programs are not audited; runs started on behalf of a person are.
     IF current_setting('mill.actor', true) <> '' THEN
         PERFORM mill.record_audit('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
@@ -3490,7 +3492,7 @@ COMMENT ON FUNCTION mill.start_run IS
     '…}. dropped: edges to tasks that are in none of the jobs';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
-CREATE OR REPLACE FUNCTION mill.fill_params(params jsonb, given jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     missing text;
@@ -3509,17 +3511,17 @@ BEGIN
         FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
 END
 $$;
-COMMENT ON FUNCTION mill.fill_params IS 'Returns params with the values of {"$param": name} filled in';
+COMMENT ON FUNCTION mill.substitute_params IS 'Returns params with the values of {"$param": name} filled in';
 
-CREATE OR REPLACE FUNCTION mill.fill_results(run_id bigint, params jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION mill.substitute_results(run_id bigint, params jsonb) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$result'
             THEN coalesce((SELECT t.result->(p.value->>'column') FROM mill.run_tasks t
-                WHERE t.run_id = fill_results.run_id AND t.name = p.value->>'$result'), 'null')
+                WHERE t.run_id = substitute_results.run_id AND t.name = p.value->>'$result'), 'null')
             ELSE p.value END ORDER BY p.place)
     FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
 $$;
-COMMENT ON FUNCTION mill.fill_results IS
+COMMENT ON FUNCTION mill.substitute_results IS
     'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no '
     'such value';
 
@@ -3550,7 +3552,7 @@ BEGIN
     END IF;
     SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
         WHERE t.run_id = check_run.run_id;
-    SELECT mill.cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
         FROM mill.run_edges e WHERE e.run_id = check_run.run_id;
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023',
@@ -3559,7 +3561,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.check_run IS
-    'Raises an error if the run could not finish or was given an unknown parameter, for mill.make_run';
+    'Raises an error if the run could not finish or was given an unknown parameter, for mill.create_run';
 
 -- Tasks added to a run in progress ----------------------------------------------------------------
 
@@ -3788,15 +3790,15 @@ BEGIN
             WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
         ORDER BY n.node
     ), edge AS MATERIALIZED (
-        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS met
+        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS is_satisfied
         FROM source t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
             WHERE x.run_id = propagate_completion.run_id AND x.parent = t.node AND x.child > t.propagated_to
             ORDER BY x.child LIMIT max_count) AS e
         LIMIT max_count
     ), counted AS MATERIALIZED (
         SELECT w.place, n.satisfied, n.unsatisfied FROM (
-            SELECT e.child, count(*) FILTER (WHERE e.met)::integer AS satisfied,
-                count(*) FILTER (WHERE NOT e.met)::integer AS unsatisfied
+            SELECT e.child, count(*) FILTER (WHERE e.is_satisfied)::integer AS satisfied,
+                count(*) FILTER (WHERE NOT e.is_satisfied)::integer AS unsatisfied
             FROM edge e GROUP BY e.child) AS n
         CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
             WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
@@ -3864,9 +3866,9 @@ BEGIN
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
             timeout, mode, at_most_once, external, run_as)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
-            CASE WHEN t.takes_results THEN mill.fill_results(t.run_id, t.params) ELSE t.params END, t.queue,
+            CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
-            mill.first_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
+            mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
             t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as
         FROM task t
     ), moved AS (
@@ -3881,7 +3883,7 @@ COMMENT ON FUNCTION mill.release_ready IS
     'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. '
     'Returns the number of tasks';
 
-CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, max_count integer, OUT waited integer,
+CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -3889,21 +3891,21 @@ DECLARE
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT t.node FROM mill.run_tasks t
-        WHERE t.run_id = cancel_open.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
+        WHERE t.run_id = cancel_open_tasks.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
     )
     UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
-        FROM picked p WHERE t.run_id = cancel_open.run_id AND t.node = p.node;
+        FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
     -- A locked task is being claimed, or is about to be attempted again and waits for the row of this
     -- run; the next pass handles it. Each cancelled task appends an event, like tasks that finish.
     SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running'
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running'
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
     IF kill THEN
         INSERT INTO mill.cancel_requests (task_id)
             SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-            WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state = 'running'
+            WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state = 'running'
             ON CONFLICT DO NOTHING;
         IF FOUND THEN
             PERFORM pg_notify('mill', 'cancel');
@@ -3911,14 +3913,14 @@ BEGIN
     END IF;
     more := waited = max_count OR live > 0 OR EXISTS (
         SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running');
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running');
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_open IS
+COMMENT ON FUNCTION mill.cancel_open_tasks IS
     'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number '
     'of cancelled tasks that were never released. more: call again';
 
-CREATE OR REPLACE FUNCTION mill.end_run(run_id bigint) RETURNS mill.run_state
+CREATE OR REPLACE FUNCTION mill.finish_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ended mill.runs;
@@ -3932,16 +3934,16 @@ BEGIN
                 count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
                 count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
                 count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
-            FROM mill.run_tasks t WHERE t.run_id = end_run.run_id) AS n
-        WHERE r.id = end_run.run_id RETURNING r.* INTO ended;
-    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = end_run.run_id;
+            FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
+        WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
     IF ended.schedule_id IS NOT NULL THEN
         PERFORM mill.log_completed(ended);
     END IF;
     RETURN ended.state;
 END
 $$;
-COMMENT ON FUNCTION mill.end_run IS
+COMMENT ON FUNCTION mill.finish_run IS
     'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
 
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
@@ -4001,7 +4003,7 @@ BEGIN
         run.needs_rescan := true;
     END IF;
     IF run.cancelled_at IS NOT NULL THEN
-        SELECT c.waited, c.more INTO step FROM mill.cancel_open(run.id, run.kill, max_count) AS c;
+        SELECT c.waited, c.more INTO step FROM mill.cancel_open_tasks(run.id, run.kill, max_count) AS c;
         run.open := run.open - step.waited;
         run.needs_rescan := true;
         more := step.more;
@@ -4025,7 +4027,7 @@ BEGIN
         -- The caller may crash before the next pass: the event lets another worker continue.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
     ELSIF run.open = 0 THEN
-        ended := mill.end_run(run.id);
+        ended := mill.finish_run(run.id);
     END IF;
 END
 $$;
@@ -4049,7 +4051,7 @@ BEGIN
     UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
         cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
     UPDATE mill.runs r SET open = r.open - c.waited
-        FROM mill.cancel_open(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
+        FROM mill.cancel_open_tasks(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
     INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
     PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
     RETURN 'cancelling';
@@ -4255,7 +4257,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.should_fire IS
     'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, '
-    'oldest_age: result of mill.measure_query';
+    'oldest_age: result of mill.probe_query';
 GRANT EXECUTE ON FUNCTION mill.should_fire TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
@@ -4276,7 +4278,7 @@ BEGIN
     END IF;
     BEGIN
         SELECT r.run_id INTO fired
-            FROM mill.make_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
+            FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
     EXCEPTION WHEN OTHERS THEN
         -- An error must not delay other schedules, and this schedule continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
@@ -4354,7 +4356,7 @@ BEGIN
         now := now() - least(greatest(s.next_tick_at - s.next_fire_at, '0'), coalesce(s.jitter, s.declared_jitter));
         catch_up := s.catch_up;
         max_lateness := extract(epoch FROM s.max_lateness);
-        measure := mill.measure_query(s.trigger);
+        measure := mill.probe_query(s.trigger);
         timeout := (s.trigger->>'timeout_secs')::double precision;
         IF s.trigger IS NOT NULL THEN
             -- The caller measures the table, once until the next tick.
@@ -4429,7 +4431,7 @@ COMMENT ON FUNCTION mill.tick IS
     'number of fires and of skipped fires per schedule';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
+CREATE OR REPLACE FUNCTION mill.probe_query(trigger jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN trigger ? 'probe' THEN format($query$SELECT (m.found)[1]::numeric::bigint,
     extract(epoch FROM now() - (m.found)[2]::timestamptz)::float8
@@ -4445,11 +4447,11 @@ FROM (SELECT ARRAY(SELECT e.value FROM pg_catalog.json_each_text(pg_catalog.row_
             FROM jsonb_array_elements_text(trigger->'table') WITH ORDINALITY AS p(value, place)),
         coalesce(trigger->>'filter', 'true')) END
 $$;
-COMMENT ON FUNCTION mill.measure_query IS
+COMMENT ON FUNCTION mill.probe_query IS
     'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; '
     'filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may '
     'read the table';
-GRANT EXECUTE ON FUNCTION mill.measure_query TO mill_viewer;
+GRANT EXECUTE ON FUNCTION mill.probe_query TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
     oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
@@ -4507,7 +4509,7 @@ BEGIN
             HINT = 'Wait for it, cancel it (pgmill run cancel), or start another run concurrently with --force.';
     END IF;
     SELECT r.run_id INTO started
-        FROM mill.make_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
+        FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
     INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
         SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
     PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
@@ -4536,7 +4538,7 @@ BEGIN
         WHERE s.id = ended.schedule_id;
 END
 $$;
-COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.end_run';
+COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.finish_run';
 
 CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4619,7 +4621,7 @@ BEGIN
         RETURN;
     END IF;
     IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
-        FOR pending_rows, age IN EXECUTE mill.measure_query(s.trigger) LOOP
+        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
             answers := answers + 1;
         END LOOP;
         oldest_row_age := make_interval(secs => age);

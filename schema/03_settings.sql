@@ -6,17 +6,17 @@
 
 CREATE TABLE IF NOT EXISTS mill.schema_version (
     version integer NOT NULL,
-    works_with integer NOT NULL,
+    min_compatible_version integer NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    CONSTRAINT works_with_itself CHECK (works_with <= version)
+    CONSTRAINT compatible_with_itself CHECK (min_compatible_version <= version)
 );
 COMMENT ON TABLE mill.schema_version IS
     'Version of this schema, one row. Programs refuse to work with an incompatible version';
-COMMENT ON COLUMN mill.schema_version.works_with IS
+COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
     'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
-INSERT INTO mill.schema_version (version, works_with)
-    VALUES (current_setting('mill.version')::integer, current_setting('mill.works_with')::integer)
+INSERT INTO mill.schema_version (version, min_compatible_version)
+    VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
     ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
 
@@ -86,7 +86,7 @@ COMMENT ON FUNCTION mill.record_audit IS
     'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be '
     'forged';
 
-CREATE OR REPLACE FUNCTION mill.record_settings() RETURNS trigger
+CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM mill.record_audit('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
@@ -94,10 +94,10 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.record_settings IS
+COMMENT ON FUNCTION mill.audit_settings IS
     'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
-CREATE OR REPLACE TRIGGER record_settings AFTER UPDATE ON mill.settings
-    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.record_settings();
+CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
+    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
 
 CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -131,14 +131,14 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
 
-CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
+CREATE OR REPLACE FUNCTION mill.initial_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
         ELSE 'pending' END::mill.state
 $$;
-COMMENT ON FUNCTION mill.first_state IS
+COMMENT ON FUNCTION mill.initial_state IS
     'Returns the initial state of a task with this due time (null: now) and these limits';
-GRANT EXECUTE ON FUNCTION mill.first_state TO mill_worker;
+GRANT EXECUTE ON FUNCTION mill.initial_state TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     key text PRIMARY KEY,

@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     version text NOT NULL,
     schema_version integer NOT NULL
 );
-COMMENT ON TABLE mill.worker_starts IS 'Process behind each worker id, kept so that history can name its workers';
+COMMENT ON TABLE mill.worker_starts IS 'Process of each worker id, kept so that history can name its workers';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
 GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;

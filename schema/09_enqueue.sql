@@ -76,7 +76,7 @@ DECLARE
     queue_name text := coalesce(enqueue_many.queue, 'default');
     chain bigint[];
     group_priority mill.priority;
-    first_state mill.state;
+    initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
@@ -102,15 +102,15 @@ BEGIN
             enqueue_many.concurrency_key, enqueue_many.concurrency);
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
     END IF;
-    first_state := mill.first_state(enqueue_many.due_at, chain);
+    initial_state := mill.initial_state(enqueue_many.due_at, chain);
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
             external, explain, concurrency_key, group_name, run_id, limits, run_as)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
-            coalesce(enqueue_many.due_at, clock_timestamp()), first_state,
-            CASE WHEN first_state = 'blocked' THEN chain[1] END,
+            coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
+            CASE WHEN initial_state = 'blocked' THEN chain[1] END,
             coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
             coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
@@ -158,7 +158,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     chain bigint[];
     group_priority mill.priority;
-    first_state mill.state;
+    initial_state mill.state;
 BEGIN
     queue := coalesce(queue, 'default');
     -- A single query instead of three calls: most tasks need none of them.
@@ -174,7 +174,7 @@ BEGIN
     IF explain THEN
         PERFORM mill.check_explain(statement, mode);
     END IF;
-    first_state := mill.first_state(due_at, chain);
+    initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
     created := true;
     IF key IS NOT NULL THEN
@@ -195,8 +195,8 @@ BEGIN
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
         concurrency_key, group_name, run_id, limits, run_as)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
-        coalesce(due_at, clock_timestamp()), first_state,
-        CASE WHEN first_state = 'blocked' THEN chain[1] END,
+        coalesce(due_at, clock_timestamp()), initial_state,
+        CASE WHEN initial_state = 'blocked' THEN chain[1] END,
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),

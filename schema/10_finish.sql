@@ -208,7 +208,7 @@ BEGIN
         DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
         RETURN 'finished';
     END IF;
-    next_state := mill.first_state(now() + retry_in, task.limits);
+    next_state := mill.initial_state(now() + retry_in, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
         blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
@@ -251,7 +251,7 @@ BEGIN
     IF task.limits IS NOT NULL THEN
         PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
     END IF;
-    next_state := mill.first_state(now() + delay, task.limits);
+    next_state := mill.initial_state(now() + delay, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
         blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,

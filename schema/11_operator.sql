@@ -32,7 +32,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_task IS
-    'Cancels a task without an audit record, for mill.cancel and mill.cancel_open. Returns the same values as '
+    'Cancels a task without an audit record, for mill.cancel and mill.cancel_open_tasks. Returns the same values as '
     'mill.cancel';
 
 CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
@@ -60,7 +60,7 @@ DECLARE
 BEGIN
     SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
     IF live = 'scheduled' THEN
-        UPDATE mill.tasks t SET state = mill.first_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
+        UPDATE mill.tasks t SET state = mill.initial_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
             WHERE t.id = retry.id;
         PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
         RETURN 'brought forward';
@@ -94,7 +94,7 @@ BEGIN
         last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
         last_attempt.external, last_attempt.explain, last_attempt.queue, last_attempt.name, last_attempt.key,
         last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
-        mill.first_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
+        mill.initial_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
         last_attempt.statement);
     PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
@@ -135,18 +135,18 @@ $$;
 COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
 GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
+CREATE OR REPLACE FUNCTION mill.set_shared_commit(queue text, budget interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
+    INSERT INTO mill.queues (name, shared_commit) VALUES (set_shared_commit.queue, budget)
         ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
-    PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
+    PERFORM mill.record_audit('set_shared_commit', 'queue ' || queue, jsonb_build_object('budget', budget));
 END
 $$;
-COMMENT ON FUNCTION mill.share_commits IS
+COMMENT ON FUNCTION mill.set_shared_commit IS
     'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
     'transaction; null: each task commits alone. Workers apply the change within two seconds';
-GRANT EXECUTE ON FUNCTION mill.share_commits TO mill_operator;
+GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

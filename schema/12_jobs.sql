@@ -211,7 +211,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_job_task IS 'Creates or replaces one task of a job with its edges, for mill.set_job';
 
-CREATE OR REPLACE FUNCTION mill.cycle(names text[], parents integer[], children integer[]) RETURNS text
+CREATE OR REPLACE FUNCTION mill.find_cycle(names text[], parents integer[], children integer[]) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     nodes integer := coalesce(cardinality(names), 0);
@@ -270,7 +270,7 @@ BEGIN
         FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
 END
 $$;
-COMMENT ON FUNCTION mill.cycle IS
+COMMENT ON FUNCTION mill.find_cycle IS
     'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
     'large networks, 1962)';
 
@@ -311,7 +311,7 @@ BEGIN
             WHERE e.job = check_job.job AND e.disabled_at IS NULL
         UNION SELECT d.parent, d.child FROM mill.dependencies d WHERE d.disabled_at IS NULL
     )
-    SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
         FROM edge e JOIN place p ON p.name = e.parent JOIN place c ON c.name = e.child;
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle in job "%": %', job, round_trip
@@ -378,7 +378,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.put_job IS
-    'Creates or replaces a job, for mill.set_job and mill.put_own_job. Returns whether anything changed';
+    'Creates or replaces a job, for mill.set_job and mill.put_schedule_job. Returns whether anything changed';
 
 CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
     frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,

@@ -38,7 +38,7 @@ BEGIN
     SELECT array_agg(DISTINCT n.name) INTO names FROM mill.dependencies d
         CROSS JOIN LATERAL (VALUES (d.child::text), (d.parent)) AS n (name) WHERE d.disabled_at IS NULL;
     WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i))
-    SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
         FROM mill.dependencies d JOIN place p ON p.name = d.parent JOIN place c ON c.name = d.child
         WHERE d.disabled_at IS NULL;
     IF round_trip IS NOT NULL THEN
@@ -75,7 +75,8 @@ CREATE OR REPLACE VIEW mill.lineage AS
     WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
 COMMENT ON VIEW mill.lineage IS 'Dependencies between tasks: in every run (job null) or in one job';
 
-CREATE OR REPLACE FUNCTION mill.reach(origin text, upwards boolean) RETURNS TABLE (task text, distance integer)
+CREATE OR REPLACE FUNCTION mill.reachable_tasks(origin text, upwards boolean)
+RETURNS TABLE (task text, distance integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 -- The planner overestimates the cost of these queries, which would trigger JIT compilation.
 SET enable_nestloop = off SET jit = off AS $$
@@ -128,12 +129,12 @@ BEGIN
     RETURN QUERY SELECT names[f.i], distances[f.i] FROM unnest(found[2:known]) AS f(i) ORDER BY 2, 1;
 END
 $$;
-COMMENT ON FUNCTION mill.reach IS
+COMMENT ON FUNCTION mill.reachable_tasks IS
     'Returns all direct and indirect parents of a task, or all children, with their distance (1: direct)';
 
 CREATE OR REPLACE FUNCTION mill.upstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.task, r.distance FROM mill.reach(name, true) AS r
+    SELECT r.task, r.distance FROM mill.reachable_tasks(name, true) AS r
 $$;
 COMMENT ON FUNCTION mill.upstream IS
     'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
@@ -141,7 +142,7 @@ GRANT EXECUTE ON FUNCTION mill.upstream TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.task, r.distance FROM mill.reach(name, false) AS r
+    SELECT r.task, r.distance FROM mill.reachable_tasks(name, false) AS r
 $$;
 COMMENT ON FUNCTION mill.downstream IS
     'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';

@@ -1,5 +1,5 @@
 -- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires them.
--- Precedes the runs, because mill.make_run takes a row of mill.schedules.
+-- Precedes the runs, because mill.create_run takes a row of mill.schedules.
 --
 -- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
 -- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
@@ -129,7 +129,7 @@ $$;
 COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
 GRANT EXECUTE ON FUNCTION mill.is_active TO mill_viewer;
 
-CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
+CREATE OR REPLACE FUNCTION mill.put_schedule_job(job text, definition jsonb, enabled boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     other text;
@@ -146,14 +146,15 @@ BEGIN
     UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
 END
 $$;
-COMMENT ON FUNCTION mill.put_own_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
+COMMENT ON FUNCTION mill.put_schedule_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
 
-CREATE OR REPLACE FUNCTION mill.retire_own_job(jobs text[]) RETURNS void
+CREATE OR REPLACE FUNCTION mill.retire_schedule_job(jobs text[]) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.enable_job(retire_own_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
-        WHERE s.own_job AND s.jobs = retire_own_job.jobs AND s.removed_at IS NULL)
+    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
 $$;
-COMMENT ON FUNCTION mill.retire_own_job IS 'Disables a job that was created for schedules, once no schedule uses it';
+COMMENT ON FUNCTION mill.retire_schedule_job IS
+    'Disables a job that was created for schedules, once no schedule uses it';
 
 CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
     declared_as text DEFAULT NULL) RETURNS text
@@ -198,7 +199,7 @@ BEGIN
     END IF;
     IF definition ? 'statement' THEN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
-        PERFORM mill.put_own_job(wanted[1], definition,
+        PERFORM mill.put_schedule_job(wanted[1], definition,
             CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
     ELSE
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
@@ -237,7 +238,7 @@ BEGIN
     IF kept.id IS NULL THEN
         RETURN 'new';
     ELSIF kept.own_job AND kept.jobs <> wanted THEN
-        PERFORM mill.retire_own_job(kept.jobs);
+        PERFORM mill.retire_schedule_job(kept.jobs);
     END IF;
     UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
         WHERE s.id = put.id;
@@ -287,7 +288,7 @@ BEGIN
                 changed_at = now(), changed_by = session_user, version = s.version + 1
             WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
     LOOP
-        PERFORM mill.retire_own_job(gone.jobs) WHERE gone.own_job;
+        PERFORM mill.retire_schedule_job(gone.jobs) WHERE gone.own_job;
         PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
         RETURN NEXT gone.name;
     END LOOP;
@@ -321,7 +322,7 @@ COMMENT ON FUNCTION mill.enable_schedule IS
     'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
 GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
@@ -339,15 +340,15 @@ BEGIN
             retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
                 ELSE s.retry_interval END,
             jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
-        WHERE s.name = adjust_schedule.name;
+        WHERE s.name = override_schedule.name;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM mill.record_audit('adjust_schedule', 'schedule ' || name, settings);
+    PERFORM mill.record_audit('override_schedule', 'schedule ' || name, settings);
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.adjust_schedule IS
+COMMENT ON FUNCTION mill.override_schedule IS
     'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
     'null: as declared. Returns false if the schedule does not exist';
-GRANT EXECUTE ON FUNCTION mill.adjust_schedule TO mill_operator;
+GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;

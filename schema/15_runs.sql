@@ -165,10 +165,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.runnable_jobs IS
-    'Returns the declared spelling of these job names, matched without regard to case, for mill.make_run. Raises an '
-    'error if a job does not exist or is disabled. Separate from mill.make_run so that it uses indexes';
+    'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
+    'error if a job does not exist or is disabled. Separate from mill.create_run so that it uses indexes';
 
-CREATE OR REPLACE FUNCTION mill.make_run(jobs text[], params jsonb, schedule mill.schedules,
+CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 -- Statistics may not cover a job that has just been created, so nested loops over two large sets are
@@ -218,7 +218,7 @@ BEGIN
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
             at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
-        SELECT run_id, n.node, n.name, n.job, n.statement, mill.fill_params(n.params, offered || params),
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
@@ -237,7 +237,7 @@ BEGIN
     END IF;
     PERFORM mill.check_run(run_id, params);
     -- Releases ready tasks immediately, up to a bound; mill.advance_run releases the rest.
-    UPDATE mill.runs r SET tasks = count, open = count, dropped = make_run.dropped,
+    UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
     IF dropped IS NOT NULL THEN
@@ -245,7 +245,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.make_run IS
+COMMENT ON FUNCTION mill.create_run IS
     'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
 
 CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
@@ -253,7 +253,7 @@ CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}'
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT r.run_id, r.dropped INTO start_run.run_id, start_run.dropped
-        FROM mill.make_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
+        FROM mill.create_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
     -- Runs started by programs are not audited; runs started on behalf of a person are.
     IF current_setting('mill.actor', true) <> '' THEN
         PERFORM mill.record_audit('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
@@ -265,7 +265,7 @@ COMMENT ON FUNCTION mill.start_run IS
     '…}. dropped: edges to tasks that are in none of the jobs';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
-CREATE OR REPLACE FUNCTION mill.fill_params(params jsonb, given jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     missing text;
@@ -284,17 +284,17 @@ BEGIN
         FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
 END
 $$;
-COMMENT ON FUNCTION mill.fill_params IS 'Returns params with the values of {"$param": name} filled in';
+COMMENT ON FUNCTION mill.substitute_params IS 'Returns params with the values of {"$param": name} filled in';
 
-CREATE OR REPLACE FUNCTION mill.fill_results(run_id bigint, params jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION mill.substitute_results(run_id bigint, params jsonb) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$result'
             THEN coalesce((SELECT t.result->(p.value->>'column') FROM mill.run_tasks t
-                WHERE t.run_id = fill_results.run_id AND t.name = p.value->>'$result'), 'null')
+                WHERE t.run_id = substitute_results.run_id AND t.name = p.value->>'$result'), 'null')
             ELSE p.value END ORDER BY p.place)
     FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
 $$;
-COMMENT ON FUNCTION mill.fill_results IS
+COMMENT ON FUNCTION mill.substitute_results IS
     'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no '
     'such value';
 
@@ -325,7 +325,7 @@ BEGIN
     END IF;
     SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
         WHERE t.run_id = check_run.run_id;
-    SELECT mill.cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
         FROM mill.run_edges e WHERE e.run_id = check_run.run_id;
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023',
@@ -334,7 +334,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.check_run IS
-    'Raises an error if the run could not finish or was given an unknown parameter, for mill.make_run';
+    'Raises an error if the run could not finish or was given an unknown parameter, for mill.create_run';
 
 -- Tasks added to a run in progress ----------------------------------------------------------------
 

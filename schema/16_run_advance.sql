@@ -93,15 +93,15 @@ BEGIN
             WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
         ORDER BY n.node
     ), edge AS MATERIALIZED (
-        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS met
+        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS is_satisfied
         FROM source t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
             WHERE x.run_id = propagate_completion.run_id AND x.parent = t.node AND x.child > t.propagated_to
             ORDER BY x.child LIMIT max_count) AS e
         LIMIT max_count
     ), counted AS MATERIALIZED (
         SELECT w.place, n.satisfied, n.unsatisfied FROM (
-            SELECT e.child, count(*) FILTER (WHERE e.met)::integer AS satisfied,
-                count(*) FILTER (WHERE NOT e.met)::integer AS unsatisfied
+            SELECT e.child, count(*) FILTER (WHERE e.is_satisfied)::integer AS satisfied,
+                count(*) FILTER (WHERE NOT e.is_satisfied)::integer AS unsatisfied
             FROM edge e GROUP BY e.child) AS n
         CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
             WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
@@ -169,9 +169,9 @@ BEGIN
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
             timeout, mode, at_most_once, external, run_as)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
-            CASE WHEN t.takes_results THEN mill.fill_results(t.run_id, t.params) ELSE t.params END, t.queue,
+            CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
-            mill.first_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
+            mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
             t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as
         FROM task t
     ), moved AS (
@@ -186,7 +186,7 @@ COMMENT ON FUNCTION mill.release_ready IS
     'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. '
     'Returns the number of tasks';
 
-CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, max_count integer, OUT waited integer,
+CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -194,21 +194,21 @@ DECLARE
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT t.node FROM mill.run_tasks t
-        WHERE t.run_id = cancel_open.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
+        WHERE t.run_id = cancel_open_tasks.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
     )
     UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
-        FROM picked p WHERE t.run_id = cancel_open.run_id AND t.node = p.node;
+        FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
     -- A locked task is being claimed, or is about to be attempted again and waits for the row of this
     -- run; the next pass handles it. Each cancelled task appends an event, like tasks that finish.
     SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running'
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running'
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
     IF kill THEN
         INSERT INTO mill.cancel_requests (task_id)
             SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-            WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state = 'running'
+            WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state = 'running'
             ON CONFLICT DO NOTHING;
         IF FOUND THEN
             PERFORM pg_notify('mill', 'cancel');
@@ -216,14 +216,14 @@ BEGIN
     END IF;
     more := waited = max_count OR live > 0 OR EXISTS (
         SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running');
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running');
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_open IS
+COMMENT ON FUNCTION mill.cancel_open_tasks IS
     'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number '
     'of cancelled tasks that were never released. more: call again';
 
-CREATE OR REPLACE FUNCTION mill.end_run(run_id bigint) RETURNS mill.run_state
+CREATE OR REPLACE FUNCTION mill.finish_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ended mill.runs;
@@ -237,16 +237,16 @@ BEGIN
                 count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
                 count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
                 count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
-            FROM mill.run_tasks t WHERE t.run_id = end_run.run_id) AS n
-        WHERE r.id = end_run.run_id RETURNING r.* INTO ended;
-    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = end_run.run_id;
+            FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
+        WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
     IF ended.schedule_id IS NOT NULL THEN
         PERFORM mill.log_completed(ended);
     END IF;
     RETURN ended.state;
 END
 $$;
-COMMENT ON FUNCTION mill.end_run IS
+COMMENT ON FUNCTION mill.finish_run IS
     'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
 
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
@@ -306,7 +306,7 @@ BEGIN
         run.needs_rescan := true;
     END IF;
     IF run.cancelled_at IS NOT NULL THEN
-        SELECT c.waited, c.more INTO step FROM mill.cancel_open(run.id, run.kill, max_count) AS c;
+        SELECT c.waited, c.more INTO step FROM mill.cancel_open_tasks(run.id, run.kill, max_count) AS c;
         run.open := run.open - step.waited;
         run.needs_rescan := true;
         more := step.more;
@@ -330,7 +330,7 @@ BEGIN
         -- The caller may crash before the next pass: the event lets another worker continue.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
     ELSIF run.open = 0 THEN
-        ended := mill.end_run(run.id);
+        ended := mill.finish_run(run.id);
     END IF;
 END
 $$;
@@ -354,7 +354,7 @@ BEGIN
     UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
         cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
     UPDATE mill.runs r SET open = r.open - c.waited
-        FROM mill.cancel_open(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
+        FROM mill.cancel_open_tasks(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
     INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
     PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
     RETURN 'cancelling';

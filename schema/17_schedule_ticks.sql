@@ -90,7 +90,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.should_fire IS
     'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, '
-    'oldest_age: result of mill.measure_query';
+    'oldest_age: result of mill.probe_query';
 GRANT EXECUTE ON FUNCTION mill.should_fire TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
@@ -111,7 +111,7 @@ BEGIN
     END IF;
     BEGIN
         SELECT r.run_id INTO fired
-            FROM mill.make_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
+            FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
     EXCEPTION WHEN OTHERS THEN
         -- An error must not delay other schedules, and this schedule continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
@@ -189,7 +189,7 @@ BEGIN
         now := now() - least(greatest(s.next_tick_at - s.next_fire_at, '0'), coalesce(s.jitter, s.declared_jitter));
         catch_up := s.catch_up;
         max_lateness := extract(epoch FROM s.max_lateness);
-        measure := mill.measure_query(s.trigger);
+        measure := mill.probe_query(s.trigger);
         timeout := (s.trigger->>'timeout_secs')::double precision;
         IF s.trigger IS NOT NULL THEN
             -- The caller measures the table, once until the next tick.
@@ -264,7 +264,7 @@ COMMENT ON FUNCTION mill.tick IS
     'number of fires and of skipped fires per schedule';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
+CREATE OR REPLACE FUNCTION mill.probe_query(trigger jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN trigger ? 'probe' THEN format($query$SELECT (m.found)[1]::numeric::bigint,
     extract(epoch FROM now() - (m.found)[2]::timestamptz)::float8
@@ -280,11 +280,11 @@ FROM (SELECT ARRAY(SELECT e.value FROM pg_catalog.json_each_text(pg_catalog.row_
             FROM jsonb_array_elements_text(trigger->'table') WITH ORDINALITY AS p(value, place)),
         coalesce(trigger->>'filter', 'true')) END
 $$;
-COMMENT ON FUNCTION mill.measure_query IS
+COMMENT ON FUNCTION mill.probe_query IS
     'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; '
     'filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may '
     'read the table';
-GRANT EXECUTE ON FUNCTION mill.measure_query TO mill_viewer;
+GRANT EXECUTE ON FUNCTION mill.probe_query TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
     oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
@@ -342,7 +342,7 @@ BEGIN
             HINT = 'Wait for it, cancel it (pgmill run cancel), or start another run concurrently with --force.';
     END IF;
     SELECT r.run_id INTO started
-        FROM mill.make_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
+        FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
     INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
         SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
     PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
@@ -371,7 +371,7 @@ BEGIN
         WHERE s.id = ended.schedule_id;
 END
 $$;
-COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.end_run';
+COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.finish_run';
 
 CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -454,7 +454,7 @@ BEGIN
         RETURN;
     END IF;
     IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
-        FOR pending_rows, age IN EXECUTE mill.measure_query(s.trigger) LOOP
+        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
             answers := answers + 1;
         END LOOP;
         oldest_row_age := make_interval(secs => age);

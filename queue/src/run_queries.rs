@@ -105,9 +105,9 @@ impl Run {
 }
 
 impl TaskCounts {
-    /// Number of ended tasks.
+    /// Number of finished tasks.
     #[must_use]
-    pub fn ended(&self) -> i64 {
+    pub fn finished(&self) -> i64 {
         self.tasks - self.waiting - self.released
     }
 }
@@ -179,14 +179,14 @@ fn seconds_or_none<S: serde::Serializer>(
 pub async fn runs(
     client: &impl GenericClient,
     state: Option<RunState>,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<Run>, QueueError> {
     let sql = format!(
         "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
          WHERE $1::text IS NULL OR r.state = $1::text::mill.run_state ORDER BY r.id DESC LIMIT $2"
     );
     let state = state.map(RunState::as_str);
-    let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&limit, Type::INT8)]).await?;
     rows.iter().map(run_from_row).collect()
 }
 
@@ -226,7 +226,7 @@ pub async fn tasks_at(
 pub async fn unsuccessful_tasks(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<RunTask>, QueueError> {
     let sql = format!(
         "/* queue.run_problems */
@@ -236,7 +236,7 @@ pub async fn unsuccessful_tasks(
              ORDER BY r.state, r.node LIMIT $2)
          ORDER BY t.outcome IS NULL, t.node"
     );
-    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
     rows.iter().map(task_from_row).collect()
 }
 
@@ -244,9 +244,9 @@ pub async fn unsuccessful_tasks(
 pub async fn running(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
@@ -261,10 +261,10 @@ pub async fn edges_among(
     client: &impl GenericClient,
     run: RunId,
     nodes: &[i64],
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<Edge>, QueueError> {
     let params =
-        [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY), (&most as _, Type::INT8)];
+        [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY), (&limit as _, Type::INT8)];
     client.query_typed(EDGES_AMONG, &params).await?.iter().map(edge_from_row).collect()
 }
 

@@ -36,7 +36,7 @@ const fn version_in(script: &str) -> i32 {
 }
 
 const INSTALLED: &str = "/* queue.schema_version */
-SELECT v.version, v.works_with FROM mill.schema_version v";
+SELECT v.version, v.min_compatible_version FROM mill.schema_version v";
 
 /// Schema version of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +44,15 @@ pub struct InstalledSchema {
     /// Version of the installed schema.
     pub version: i32,
     /// Programs that were built for this version or a later one may use the schema.
-    pub works_with: i32,
+    pub min_compatible_version: i32,
 }
 
 impl InstalledSchema {
     /// Whether a program that was built for this schema version may use the database: in an upgrade
     /// the schema comes first, and the programs follow one by one.
     #[must_use]
-    pub fn serves(self, program: i32) -> bool {
-        (self.works_with..=self.version).contains(&program)
+    pub fn supports(self, program: i32) -> bool {
+        (self.min_compatible_version..=self.version).contains(&program)
     }
 }
 
@@ -77,7 +77,10 @@ pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSc
     match client.query_typed(INSTALLED, &[]).await {
         Ok(rows) => {
             let Some(row) = rows.first() else { return Ok(None) };
-            Ok(Some(InstalledSchema { version: row.try_get(0)?, works_with: row.try_get(1)? }))
+            Ok(Some(InstalledSchema {
+                version: row.try_get(0)?,
+                min_compatible_version: row.try_get(1)?,
+            }))
         }
         Err(error)
             if [Some(&SqlState::UNDEFINED_TABLE), Some(&SqlState::INVALID_SCHEMA_NAME)]
@@ -103,14 +106,14 @@ pub(crate) fn missing() -> QueueError {
 /// Fails if the database has no schema or an incompatible one.
 pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError> {
     let (message, hint) = match installed(client).await? {
-        Some(found) if found.serves(VERSION) => return Ok(()),
+        Some(found) if found.supports(VERSION) => return Ok(()),
         None => return Err(missing()),
-        Some(InstalledSchema { version, works_with }) if version > VERSION => (
+        Some(InstalledSchema { version, min_compatible_version }) if version > VERSION => (
             format!(
                 "this database has schema version {version}; this program supports up to {VERSION}"
             ),
             format!(
-                "The schema supports programs of version {works_with} and later. Use the \
+                "The schema supports programs of version {min_compatible_version} and later. Use the \
                  version of pgmill that the rest of the fleet runs."
             ),
         ),
@@ -134,8 +137,8 @@ mod tests {
 
     #[test]
     fn a_schema_supports_programs_from_its_oldest_version_up_to_its_own() {
-        let found = InstalledSchema { version: 4, works_with: 3 };
-        let served: Vec<i32> = (1..6).filter(|program| found.serves(*program)).collect();
+        let found = InstalledSchema { version: 4, min_compatible_version: 3 };
+        let served: Vec<i32> = (1..6).filter(|program| found.supports(*program)).collect();
         assert_eq!(served, [3, 4]);
     }
 }

@@ -176,7 +176,7 @@ impl Claimer {
 
     fn usable(&self, connected: &Connected) -> bool {
         let registered = self.control.registration().server();
-        !connected.claims.closed() && registered.is_none_or(|server| server == connected.server)
+        !connected.claims.is_closed() && registered.is_none_or(|server| server == connected.server)
     }
 
     /// Claims for the idle readers; returns `true` if a task was found. Tasks below the watermarks

@@ -5,7 +5,7 @@
 
 pub(crate) use ::console::BoundConsole;
 use ::console::StartError;
-use queue::connect::Target;
+use queue::connect::ConnectionTarget;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +21,7 @@ pub(crate) struct Console {
 /// started.
 pub(crate) async fn open(
     bound: BoundConsole,
-    target: &Target,
+    target: &ConnectionTarget,
     end: CancellationToken,
 ) -> anyhow::Result<Console> {
     let target = target.with_application_name("pgmill console");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
 use queue::claim::SessionIdentity;
-use queue::connect::{self, Target};
+use queue::connect::{self, ConnectionTarget};
 use queue::{Claim, QueueError, TaskId, reclaim, resolve_commit};
 use rand::RngExt;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -32,7 +32,7 @@ const STATEMENT_TIMEOUT: &str = "60s";
 #[derive(Clone)]
 pub(crate) struct Control {
     pool: Pool,
-    target: Target,
+    target: ConnectionTarget,
     metrics: Metrics,
     registration: Registration,
 }
@@ -88,7 +88,7 @@ impl Control {
     /// # Errors
     /// Returns an error if the target is unusable, for example because of invalid certificate
     /// files.
-    pub(crate) fn new(target: &Target, metrics: &Metrics) -> anyhow::Result<Self> {
+    pub(crate) fn new(target: &ConnectionTarget, metrics: &Metrics) -> anyhow::Result<Self> {
         let target = control_target(target);
         let registration = Registration::default();
         let ends = registration.clone();
@@ -159,7 +159,7 @@ impl Control {
     }
 
     /// Returns the target of control sessions.
-    pub(crate) fn target(&self) -> &Target {
+    pub(crate) fn target(&self) -> &ConnectionTarget {
         &self.target
     }
 
@@ -234,7 +234,7 @@ pub(crate) async fn with_timeout<T>(
 }
 
 /// Adds the settings of control sessions, which override options in the connection string.
-fn control_target(target: &Target) -> Target {
+fn control_target(target: &ConnectionTarget) -> ConnectionTarget {
     target
         .with_option("search_path", "pg_catalog")
         .with_option("default_transaction_isolation", "read committed")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue::fail::{Failed, Report, fail};
+use queue::fail::{FailResult, Report, fail};
 use queue::release::release;
 use queue::retry::RetryDecision;
 use queue::{Claim, Outcome};
@@ -50,9 +50,9 @@ async fn record(
         let failed =
             answered(async { fail(&*control.get().await?, claim, outcome, verdict, report).await });
         match failed.await {
-            Ok(Failed::Finished) => return Disposition::Finished(outcome),
-            Ok(Failed::Retried) => return Disposition::Retried(outcome),
-            Ok(Failed::Lost) => return Disposition::Lost,
+            Ok(FailResult::Finished) => return Disposition::Finished(outcome),
+            Ok(FailResult::Retried) => return Disposition::Retried(outcome),
+            Ok(FailResult::Lost) => return Disposition::Lost,
             Err(error) => control.log_retry("recording an attempt", claim.id(), &error),
         }
         backoff.wait().await;

@@ -103,7 +103,7 @@ async fn scrape(client: &Client) -> Result<Registry, QueueError> {
             &["queue"],
         )?;
         let paused = by_queue("pgmill_queue_paused", "1 while the queue is paused", &["queue"])?;
-        let most = by_queue(
+        let max_running_gauge = by_queue(
             "pgmill_queue_max_running",
             "Maximum number of running tasks, for queues with such a limit",
             &["queue"],
@@ -123,7 +123,7 @@ async fn scrape(client: &Client) -> Result<Registry, QueueError> {
             longest.with_label_values(&[name]).set(queue.longest_running_seconds.unwrap_or(0.0));
             paused.with_label_values(&[name]).set(f64::from(u8::from(queue.paused)));
             if let Some(max_running) = queue.max_running {
-                most.with_label_values(&[name]).set(max_running.into());
+                max_running_gauge.with_label_values(&[name]).set(max_running.into());
             }
         }
         fill_priorities(&registry, &by_priority)?;

@@ -79,8 +79,8 @@ impl Lanes {
         self.interval_elapsed(MIN_SWEEP_INTERVAL)
     }
 
-    fn interval_elapsed(&self, least: Duration) -> bool {
-        let rest = least.max(self.sweep_duration * SWEEP_TIME_DIVISOR);
+    fn interval_elapsed(&self, min_interval: Duration) -> bool {
+        let rest = min_interval.max(self.sweep_duration * SWEEP_TIME_DIVISOR);
         self.swept_at.is_none_or(|at| at.elapsed() >= rest)
     }
 
@@ -205,7 +205,7 @@ impl Lanes {
     fn fallback_ranges(
         &self,
         mut lanes: Vec<Lane>,
-        most: usize,
+        limit: usize,
         round: &ClaimRound<'_>,
         random: &mut impl Rng,
     ) -> Vec<LaneRange> {
@@ -213,14 +213,14 @@ impl Lanes {
         lanes
             .iter()
             .take(MAX_FALLBACK_LANES)
-            .map(|lane| self.range(lane, most, round.sweep))
+            .map(|lane| self.range(lane, limit, round.sweep))
             .collect()
     }
 
-    fn range(&self, lane: &Lane, most: usize, sweep: bool) -> LaneRange {
+    fn range(&self, lane: &Lane, limit: usize, sweep: bool) -> LaneRange {
         let seen = self.seen.get(lane).filter(|_| !sweep);
         let after = seen.map_or(TaskId(0), |seen| seen.watermark);
-        LaneRange { lane: lane.clone(), after, limit: most }
+        LaneRange { lane: lane.clone(), after, limit }
     }
 
     /// Returns the budget of shared commits of the lane's queue; `None` if each task commits alone.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use queue::connect::{ConnectionSource, Environment, Target};
+use queue::connect::{ConnectionSource, ConnectionTarget, Environment};
 use serde::Deserialize;
 
 use crate::config::Config;
@@ -36,7 +36,7 @@ fn default_readers() -> u32 {
 pub(crate) struct Login {
     /// Empty for tasks without a profile.
     pub(crate) profile: Arc<str>,
-    pub(crate) target: Target,
+    pub(crate) target: ConnectionTarget,
     pub(crate) readers: u32,
     pub(crate) superuser_allowed: bool,
 }
@@ -73,7 +73,7 @@ impl Profile {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the variable's name is a setting")]
-    fn target(&self, environment: &Environment) -> anyhow::Result<Target> {
+    fn target(&self, environment: &Environment) -> anyhow::Result<ConnectionTarget> {
         let url = if let Some(path) = &self.url_file {
             Some(ConnectionSource::File(path.clone()).read()?)
         } else if let Some(name) = &self.url_env {
@@ -81,7 +81,7 @@ impl Profile {
         } else {
             self.url.clone()
         };
-        Ok(Target::resolve(url.as_deref(), environment)?)
+        Ok(ConnectionTarget::resolve(url.as_deref(), environment)?)
     }
 }
 
@@ -91,12 +91,12 @@ impl Profile {
 /// A connection string is invalid, or its file or variable cannot be read.
 pub(crate) fn logins(
     config: &Config,
-    control: &Target,
+    control: &ConnectionTarget,
     environment: &Environment,
 ) -> anyhow::Result<Vec<Login>> {
     let superuser_allowed = config.allow_superuser;
     let target = match &config.task_url {
-        Some(given) => Target::resolve(Some(&given.clone().read()?), environment)?,
+        Some(given) => ConnectionTarget::resolve(Some(&given.clone().read()?), environment)?,
         None => control.clone(),
     };
     let (profile, readers) = (Arc::from(""), config.readers);
@@ -118,8 +118,8 @@ pub(crate) fn readers_by_profile(logins: &[Login]) -> BTreeMap<String, u32> {
 /// Returns the login of each reader. The profiles alternate, because the first readers are reserved
 /// for reserved tasks, which may name any profile.
 pub(crate) fn interleave(logins: &[Login]) -> Vec<&Login> {
-    let most = logins.iter().map(|login| login.readers).max().unwrap_or(0);
-    (0..most).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()
+    let max_readers = logins.iter().map(|login| login.readers).max().unwrap_or(0);
+    (0..max_readers).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn profiles_alternate_in_the_numbering_of_readers() {
         let environment = Environment::from_variables::<&str, &str>([], Some("me"));
-        let target = Target::resolve(Some("postgres://a@b/c"), &environment).unwrap();
+        let target = ConnectionTarget::resolve(Some("postgres://a@b/c"), &environment).unwrap();
         let login = |profile: &str, readers| Login {
             profile: Arc::from(profile),
             target: target.clone(),

@@ -176,10 +176,10 @@ impl LiveNotices {
     }
 }
 
-/// Returns at most `most` bytes of the text, with NUL replaced, which JSON in PostgreSQL cannot
+/// Returns at most `max_bytes` bytes of the text, with NUL replaced, which JSON in PostgreSQL cannot
 /// hold.
-pub(crate) fn truncate(text: &str, most: usize) -> String {
-    let mut end = text.len().min(most);
+pub(crate) fn truncate(text: &str, max_bytes: usize) -> String {
+    let mut end = text.len().min(max_bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use queue::QueueError;
-use queue::connect::{ConnectError, Target, open};
+use queue::connect::{ConnectError, ConnectionTarget, open};
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -35,7 +35,7 @@ const HINT: &str = "Connect the worker to PostgreSQL directly. enqueue, pgmill a
 /// # Errors
 /// `target` is a pooler, or the server is unreachable.
 pub(crate) async fn check(
-    target: &Target,
+    target: &ConnectionTarget,
     what: &str,
     tracker: &TaskTracker,
 ) -> Result<(), QueueError> {
@@ -68,7 +68,7 @@ pub(crate) async fn check(
     }
 }
 
-async fn session(target: &Target, tracker: &TaskTracker) -> Result<Client, ConnectError> {
+async fn session(target: &ConnectionTarget, tracker: &TaskTracker) -> Result<Client, ConnectError> {
     let (client, connection) = open(target).await?;
     tracker.spawn(async move {
         // The client reports the error.

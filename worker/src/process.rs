@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use queue::connect::{ConnectionSource, Environment, Target};
+use queue::connect::{ConnectionSource, ConnectionTarget, Environment};
 use queue::heartbeat::WorkerRegistration;
 use queue::{WorkerId, schema};
 use tokio::net::TcpListener;
@@ -66,7 +66,7 @@ struct Process {
 pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("could not install the signal handlers")?;
     let url = config.database_url.clone().map(ConnectionSource::read).transpose()?;
-    let target = Target::resolve(url.as_deref(), environment)?;
+    let target = ConnectionTarget::resolve(url.as_deref(), environment)?;
     let logins = logins(&config, &target, environment)?;
     if target.password_given_inline() && config.on_command_line("database_url")
         || logins[0].target.password_given_inline() && config.on_command_line("task_url")

@@ -104,9 +104,9 @@ impl Scheduler {
         }
         self.metrics.schedules.nothing_due();
         // A schedule locked by another worker remains due until that worker commits.
-        let least = Duration::from_millis(rand::rng().random_range(20..60));
+        let min_wait = Duration::from_millis(rand::rng().random_range(20..60));
         let next = answered(async { next_tick_in(&*self.control.get().await?).await }).await?;
-        Ok(next.map(|wait| Instant::now() + wait.max(least)))
+        Ok(next.map(|wait| Instant::now() + wait.max(min_wait)))
     }
 
     fn record_pass(&self, done: &TickSummary) {

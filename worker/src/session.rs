@@ -9,7 +9,7 @@ use futures_util::{TryStreamExt, future};
 use postgres_protocol::escape::escape_literal;
 use queue::claim::SessionIdentity;
 use queue::complete::{Success, complete};
-use queue::connect::{ConnectError, Connection, Target};
+use queue::connect::{ConnectError, Connection, ConnectionTarget};
 use queue::server::{Server, server};
 use queue::{Claim, QueueError};
 use tokio::time::timeout;
@@ -69,7 +69,7 @@ pub(crate) struct Session {
     standard_strings: bool,
     /// Schema of the dblink extension, if installed: its connections survive every reset.
     dblink: Option<String>,
-    target: Target,
+    target: ConnectionTarget,
     notices: Notices,
     server: Server,
     closed: CancellationToken,
@@ -99,7 +99,8 @@ impl Session {
         tracker: &TaskTracker,
     ) -> Result<Self, SessionError> {
         let end = registration.end_of_session();
-        let with_setting = |target: Target, (name, value)| target.with_option(name, value);
+        let with_setting =
+            |target: ConnectionTarget, (name, value)| target.with_option(name, value);
         let target = DEFAULT_TASK_SETTINGS.into_iter().fold(login.target.clone(), with_setting);
         let (client, connection) = queue::connect::open(&target).await?;
         let notices = Notices::default();
@@ -370,7 +371,7 @@ $mill$"
 /// Sends cancel requests for one session.
 pub(crate) struct Canceller {
     token: CancelToken,
-    target: Target,
+    target: ConnectionTarget,
 }
 
 impl Canceller {

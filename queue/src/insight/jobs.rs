@@ -37,17 +37,17 @@ pub struct JobPage {
 /// Returns the page of jobs after this name.
 pub async fn page(
     client: &impl GenericClient,
-    behind: &str,
-    most: i64,
+    after: &str,
+    limit: i64,
 ) -> Result<JobPage, QueueError> {
-    let (behind, wanted) = (behind.to_lowercase(), most + 1);
+    let (after, wanted) = (after.to_lowercase(), limit + 1);
     let params =
-        [(&behind as _, Type::TEXT), (&wanted as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8)];
+        [(&after as _, Type::TEXT), (&wanted as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8)];
     let rows = client.query_typed(JOBS, &params).await?;
     let mut jobs = rows.iter().map(Job::from_row).collect::<Result<Vec<_>, _>>()?;
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let full = jobs.len() > most;
-    jobs.truncate(most);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let full = jobs.len() > limit;
+    jobs.truncate(limit);
     let next = jobs.last().filter(|_| full).map(|job| job.name.clone());
     Ok(JobPage { jobs, next })
 }
@@ -115,13 +115,13 @@ pub struct JobTask {
 pub async fn job_detail(
     client: &impl GenericClient,
     name: &str,
-    most: i64,
+    limit: i64,
 ) -> Result<Option<JobDetail>, QueueError> {
     let heads = client.query_typed(HEAD, &[(&name, Type::TEXT)]).await?;
     let Some(head) = heads.first() else { return Ok(None) };
     let name: String = head.try_get(0)?;
     let mut tasks = Vec::new();
-    for row in client.query_typed(TASKS, &[(&name, Type::TEXT), (&most, Type::INT8)]).await? {
+    for row in client.query_typed(TASKS, &[(&name, Type::TEXT), (&limit, Type::INT8)]).await? {
         tasks.push(JobTask {
             name: row.try_get(0)?,
             description: row.try_get(1)?,
@@ -149,9 +149,9 @@ pub async fn edges(
     client: &impl GenericClient,
     job: &str,
     tasks: &[&str],
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<Dependency>, QueueError> {
     let params =
-        [(&job as _, Type::TEXT), (&tasks as _, Type::TEXT_ARRAY), (&most as _, Type::INT8)];
+        [(&job as _, Type::TEXT), (&tasks as _, Type::TEXT_ARRAY), (&limit as _, Type::INT8)];
     client.query_typed(EDGES, &params).await?.iter().map(dependency).collect()
 }

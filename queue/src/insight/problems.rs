@@ -140,11 +140,11 @@ pub async fn missed_fires(client: &impl GenericClient) -> Result<Vec<MissedFires
 /// Returns runs that failed within a day, among the newest 1,000, without those that a later run
 /// made up for; and, of 500 runs in progress, those with failed tasks. At most 20 of each.
 pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>, QueueError> {
-    let behind = newest(client).await?.saturating_sub(RUNS_SCANNED);
-    let ended = client.query_typed(FAILED_RUNS, &[(&behind, Type::INT8)]).await?;
-    let going_on = client.query_typed(FAILING_RUNS, &[]).await?;
+    let oldest_scanned = newest(client).await?.saturating_sub(RUNS_SCANNED);
+    let finished = client.query_typed(FAILED_RUNS, &[(&oldest_scanned, Type::INT8)]).await?;
+    let in_progress_runs = client.query_typed(FAILING_RUNS, &[]).await?;
     let mut failed = Vec::new();
-    for (rows, in_progress) in [(ended, false), (going_on, true)] {
+    for (rows, in_progress) in [(finished, false), (in_progress_runs, true)] {
         for row in rows {
             failed.push(FailedRuns {
                 jobs: row.try_get(0)?,

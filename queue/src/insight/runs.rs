@@ -1,6 +1,6 @@
 //! Runs, page by page, and bounded queries on one run.
 //!
-//! No index covers jobs or state of ended runs: a page reads a fixed number of runs and reports
+//! No index covers jobs or state of finished runs: a page reads a fixed number of runs and reports
 //! where it stopped. Runs in progress have an index of their own, regardless of their age.
 
 use jiff::Timestamp;
@@ -85,8 +85,8 @@ pub struct RunSummary {
     pub restarts: i32,
     /// Number of tasks.
     pub tasks: i64,
-    /// Number of ended tasks, as of the last advance of the run.
-    pub ended: i64,
+    /// Number of finished tasks, as of the last advance of the run.
+    pub finished: i64,
     /// Number of failed tasks; for a run in progress up to [`COUNT_LIMIT`], including ignored
     /// failures.
     pub failed: i64,
@@ -103,7 +103,7 @@ pub struct RunPage {
 
 /// A run to compare with others of the same jobs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Sibling {
+pub struct ComparedRun {
     /// The run's id.
     pub id: RunId,
     /// State of the run.
@@ -131,7 +131,7 @@ pub struct GridCell {
 pub async fn page(
     client: &impl GenericClient,
     query: &RunQuery,
-    most: i64,
+    limit: i64,
 ) -> Result<RunPage, QueueError> {
     let newest = newest(client).await?;
     // Ids begin at 1: either this is the last page, or `lowest` leaves another.
@@ -147,7 +147,7 @@ pub async fn page(
              AND ($5::text IS DISTINCT FROM 'running' OR r.state = 'running')
          ORDER BY r.id DESC LIMIT $1"
     );
-    let wanted = most + 1;
+    let wanted = limit + 1;
     let params = [
         (&wanted as _, Type::INT8),
         (&COUNT_LIMIT as _, Type::INT8),
@@ -159,8 +159,8 @@ pub async fn page(
     ];
     let rows = client.query_typed(&sql, &params).await?;
     let mut runs = rows.iter().map(run_from_row).collect::<Result<Vec<_>, _>>()?;
-    let full = runs.len() > usize::try_from(most).unwrap_or(usize::MAX);
-    runs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    let full = runs.len() > usize::try_from(limit).unwrap_or(usize::MAX);
+    runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let next = match runs.last().filter(|_| full) {
         Some(last) => Some(last.id.0),
         None => Some(lowest).filter(|lowest| *lowest > 1),
@@ -177,22 +177,22 @@ pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueErro
 pub async fn nodes(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<i64>, QueueError> {
-    let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
 /// Returns a run and earlier runs of the same jobs, newest first.
-pub async fn siblings(
+pub async fn compared_runs(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
-) -> Result<Vec<Sibling>, QueueError> {
+    limit: i64,
+) -> Result<Vec<ComparedRun>, QueueError> {
     let params =
-        [(&run.0 as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8), (&most as _, Type::INT8)];
+        [(&run.0 as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8), (&limit as _, Type::INT8)];
     let sibling = |row: &Row| {
-        Ok(Sibling {
+        Ok(ComparedRun {
             id: RunId(row.try_get(0)?),
             state: enum_column(row, 1, "state")?,
             started_at: row.try_get(2)?,
@@ -234,7 +234,7 @@ fn run_from_row(row: &Row) -> Result<RunSummary, QueueError> {
         duration_seconds: row.try_get(7)?,
         restarts: row.try_get(8)?,
         tasks: row.try_get(9)?,
-        ended: row.try_get(10)?,
+        finished: row.try_get(10)?,
         failed: row.try_get(11)?,
     })
 }

@@ -35,14 +35,14 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
     drop((from_client, to_client));
     // Later replies are discarded, but must be read so that the server processes all sent messages
     // before it sees the connection close.
-    let mut nobody = sink();
+    let mut discard = sink();
     match cut {
         Some((Cut::Unseen, message)) => {
             let _ = to_server.write_all(&message).await;
             let begun = *round.borrow_and_update();
             shared.mark_fired();
             tokio::select! {
-                _ = copy(&mut from_server, &mut nobody) => {}
+                _ = copy(&mut from_server, &mut discard) => {}
                 _ = round.wait_for(|now| *now != begun) => {}
             }
         }
@@ -54,7 +54,7 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
         None => {}
     }
     let _ = to_server.shutdown().await;
-    let _ = copy(&mut from_server, &mut nobody).await;
+    let _ = copy(&mut from_server, &mut discard).await;
 }
 
 /// Forwards the client's messages.

@@ -106,9 +106,9 @@ impl SettingResolver<'_> {
         ] {
             *flag = self.resolve(name, flag.take(), in_file, |path| path.display().to_string());
         }
-        let behind = flags.behind_proxy.then_some(true);
+        let behind_proxy = flags.behind_proxy.then_some(true);
         flags.behind_proxy =
-            self.resolve_or("console_behind_proxy", behind, file.console_behind_proxy, false);
+            self.resolve_or("console_behind_proxy", behind_proxy, file.console_behind_proxy, false);
         let base_path = Some(flags.base_path).filter(|path| !path.is_empty());
         let in_file = file.console_base_path.take().map(|path| console::base_path(&path));
         let in_file = in_file.transpose().map_err(|error| anyhow!("console_base_path: {error}"))?;

@@ -1,6 +1,6 @@
 //! Connection target of the interactive programs, and warnings about it.
 
-use queue::connect::{ConnectError, ConnectionSource, Environment, Layer, Target};
+use queue::connect::{ConnectError, ConnectionSource, ConnectionTarget, Environment, Layer};
 
 use crate::print_stderr;
 
@@ -9,10 +9,12 @@ use crate::print_stderr;
 /// # Errors
 /// Returns an error for a malformed connection string, service file or variable, or if the file
 /// with the connection string cannot be read.
-pub fn target(given: Option<&(ConnectionSource, Layer)>) -> Result<Target, ConnectError> {
+pub fn connection_target(
+    given: Option<&(ConnectionSource, Layer)>,
+) -> Result<ConnectionTarget, ConnectError> {
     let in_arguments = matches!(given, Some((ConnectionSource::Text(_), Layer::Arguments)));
     let url = given.map(|(given, _)| given.clone().read()).transpose()?;
-    let target = Target::resolve(url.as_deref(), &Environment::from_process())?;
+    let target = ConnectionTarget::resolve(url.as_deref(), &Environment::from_process())?;
     for warning in target.warnings() {
         print_stderr(format_args!("warning: {warning}"));
     }

@@ -45,7 +45,7 @@ pub(super) struct Timeouts {
 /// `Display` shows `host=… port=… dbname=… user=…`; neither it nor `Debug` shows a password or the
 /// text of `options`.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct ConnectionTarget {
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) user: String,
     pub(super) dbname: String,
@@ -60,7 +60,7 @@ pub struct Target {
     pub(super) warnings: Vec<String>,
 }
 
-impl Target {
+impl ConnectionTarget {
     /// The login role.
     pub fn user(&self) -> &str {
         &self.user
@@ -72,7 +72,7 @@ impl Target {
     }
 
     /// The `application_name` that the user set, or the last one given to
-    /// [`Target::with_application_name`].
+    /// [`ConnectionTarget::with_application_name`].
     pub fn application_name(&self) -> Option<&str> {
         self.application_name.as_deref()
     }
@@ -121,7 +121,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ConnectionTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |part: fn(&Endpoint) -> String| {
             self.endpoints.iter().map(part).collect::<Vec<_>>().join(",")
