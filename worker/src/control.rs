@@ -13,8 +13,8 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
 use crate::registration::Registration;
+use crate::telemetry::metrics::Metrics;
 
 /// Size of the pool. Statements that end tasks are short, so a few sessions serve any number of
 /// readers.

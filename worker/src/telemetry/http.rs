@@ -12,11 +12,11 @@ use axum::routing::get;
 use prometheus::TEXT_FORMAT;
 use tokio::net::TcpListener;
 
+use crate::claim::in_flight::InFlight;
 use crate::control::{Control, answered};
-use crate::fleet_metrics::FleetMetrics;
-use crate::in_flight::InFlight;
-use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
+use crate::telemetry::fleet_metrics::FleetMetrics;
+use crate::telemetry::metrics::Metrics;
 use crate::wakeup::Wakeup;
 
 /// State of the handlers.

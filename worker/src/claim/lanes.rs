@@ -10,7 +10,7 @@ use queue::claim::{Lane, LaneRange};
 use queue::{Priority, TaskId};
 use rand::Rng;
 
-use crate::weights::{Weights, draw, permute};
+use crate::claim::weights::{Weights, draw, permute};
 
 /// Interval of claims that read below the watermarks: ids that commit late, retries and promoted
 /// tasks are there.

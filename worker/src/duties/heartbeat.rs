@@ -10,11 +10,11 @@ use queue::{QueueError, prune};
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
+use crate::claim::in_flight::InFlight;
 use crate::control::{Backoff, Control, DedicatedSession, with_timeout};
-use crate::in_flight::InFlight;
-use crate::metrics::Metrics;
-use crate::sd_notify::SdNotify;
 use crate::shutdown::Shutdown;
+use crate::startup::sd_notify::SdNotify;
+use crate::telemetry::metrics::Metrics;
 use crate::wakeup::Wakeup;
 
 /// Limit for opening a control session and for registering on it. Without it, an attempt would

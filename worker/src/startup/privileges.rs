@@ -6,9 +6,9 @@ use queue::server::server;
 use tokio_postgres::Client;
 use tokio_util::task::TaskTracker;
 
-use crate::login::Login;
+use crate::attempt::session::{Session, SessionError};
 use crate::registration::Registration;
-use crate::session::{Session, SessionError};
+use crate::startup::login::Login;
 
 /// Warns about missing and excessive privileges. Opens one session per task login to read its
 /// privileges. If the login of a profile cannot connect, its readers keep trying.

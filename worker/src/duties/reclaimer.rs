@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::control::{Control, answered};
-use crate::failure_detector::{FailureDetector, PeerSnapshot};
-use crate::metrics::Metrics;
-use crate::poll::MAX_POLL_INTERVAL;
+use crate::duties::failure_detector::{FailureDetector, PeerSnapshot};
+use crate::duties::poll::MAX_POLL_INTERVAL;
 use crate::shutdown::Shutdown;
+use crate::telemetry::metrics::Metrics;
 use crate::wakeup::Wakeup;
 
 /// Time between two checks of a backend being terminated.

@@ -19,9 +19,9 @@ use tokio_postgres::{
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::login::Login;
-use crate::notices::Notices;
+use crate::attempt::notices::Notices;
 use crate::registration::Registration;
+use crate::startup::login::Login;
 
 const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
 const XACT: &str = "pg_catalog.pg_current_xact_id()";

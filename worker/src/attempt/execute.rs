@@ -10,14 +10,14 @@ use queue::retry::{self, RetryDecision};
 use queue::{Claim, Mode, Outcome, QueueError, scan};
 use tokio_postgres::Error;
 
+use crate::attempt::error::ExecutionError;
+use crate::attempt::progress::ProgressReporter;
+use crate::attempt::rows::Rows;
+use crate::attempt::session::Session;
+use crate::attempt::statement;
+use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
+use crate::claim::in_flight::{ClaimedTask, StopSignal};
 use crate::control::{Backoff, Control, answered};
-use crate::error::ExecutionError;
-use crate::in_flight::{ClaimedTask, StopSignal};
-use crate::progress::ProgressReporter;
-use crate::rows::Rows;
-use crate::session::Session;
-use crate::statement;
-use crate::supervise::{StopReason, Supervised, Supervisor};
 
 /// Result of an attempt.
 pub(crate) enum AttemptResult {

@@ -7,11 +7,11 @@ use futures_util::{TryStreamExt, future};
 use queue::{Claim, scan};
 use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream, Statement};
 
-use crate::error::ExecutionError;
-use crate::explain;
-use crate::params::Param;
-use crate::rows::Rows;
-use crate::session::{Session, TASK_BOUNDARY};
+use crate::attempt::error::ExecutionError;
+use crate::attempt::explain;
+use crate::attempt::params::Param;
+use crate::attempt::rows::Rows;
+use crate::attempt::session::{Session, TASK_BOUNDARY};
 
 /// First object id of types that are not built in.
 const FIRST_CUSTOM_OID: u32 = 16384;

@@ -11,9 +11,9 @@ use queue::claim::SessionIdentity;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::attempt::session::Canceller;
+use crate::claim::in_flight::StopSignal;
 use crate::control::Control;
-use crate::in_flight::StopSignal;
-use crate::session::Canceller;
 
 /// Time for a cancelled statement to end before the next step of escalation.
 const ESCALATION_DELAY: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_postgres::error::DbError;
 
-use crate::progress;
+use crate::attempt::progress;
 
 /// Maximum number of notices in the history of an attempt.
 const MAX_NOTICES: usize = 100;

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use queue::connect::{ConnectionSource, Environment, Target};
 use serde::Deserialize;
 
-use crate::config::Config;
+use crate::startup::config::Config;
 
 const DEFAULT_PROFILE_READERS: u32 = 4;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
 use schedule::tick::TickSummary;
 
-use crate::metrics::add;
+use crate::telemetry::metrics::add;
 
 /// Buckets for delays, 5 ms to 1 h.
 const DELAY_SECONDS: &[f64] =

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stderr};
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, LogFormat};
+use crate::startup::config::{Config, LogFormat};
 
 /// Starts logging, and makes a panic abort the process, so that the fleet reclaims its tasks.
 ///

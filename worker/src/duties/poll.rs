@@ -10,12 +10,12 @@ use rand::RngExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::claim::weights::Weights;
 use crate::control::{Control, answered};
-use crate::failure_detector::{PeerSnapshot, PollContinuity};
-use crate::peer_sampling::PeerSampling;
+use crate::duties::failure_detector::{PeerSnapshot, PollContinuity};
+use crate::duties::peer_sampling::PeerSampling;
 use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
-use crate::weights::Weights;
 
 /// Default and maximum of `--poll-interval`: with the heartbeats, 58 statements a minute. A killed
 /// worker's tasks are pending again within grace period + poll interval + a moment.

@@ -8,8 +8,8 @@ use queue::enqueue::notify;
 use queue::run::{RunId, advance};
 
 use crate::control::{Control, answered};
-use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
+use crate::telemetry::metrics::Metrics;
 use crate::wakeup::Wakeup;
 
 /// Advances runs.

@@ -7,9 +7,9 @@ use queue::release::release;
 use queue::retry::RetryDecision;
 use queue::{Claim, Outcome};
 
+use crate::attempt::execute::AttemptResult;
+use crate::claim::in_flight::ClaimedTask;
 use crate::control::{Backoff, Control, answered};
-use crate::execute::AttemptResult;
-use crate::in_flight::ClaimedTask;
 use crate::wakeup::Wakeup;
 
 /// State of the task after the attempt, for log and metrics.

@@ -17,9 +17,9 @@ use serde::Deserialize;
 
 use self::resolver::SettingResolver;
 use crate::duration::HumanDuration;
-use crate::fleet_metrics;
-use crate::login::Profile;
-use crate::poll;
+use crate::duties::poll;
+use crate::startup::login::Profile;
+use crate::telemetry::fleet_metrics;
 
 const DEFAULT_READERS: u32 = 8;
 const DEFAULT_HEARTBEAT_INTERVAL: HumanDuration = HumanDuration(Duration::from_secs(5));

@@ -17,13 +17,13 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_postgres::Error;
 
-use crate::error::ExecutionError;
-use crate::execute::{CompletionError, Executor, classify_completion_error};
-use crate::in_flight::{ClaimedTask, StopSignal};
-use crate::rows::Rows;
-use crate::session::{Session, last_value};
-use crate::statement::read_results;
-use crate::supervise::{Supervised, Supervisor};
+use crate::attempt::error::ExecutionError;
+use crate::attempt::execute::{CompletionError, Executor, classify_completion_error};
+use crate::attempt::rows::Rows;
+use crate::attempt::session::{Session, last_value};
+use crate::attempt::statement::read_results;
+use crate::attempt::supervise::{Supervised, Supervisor};
+use crate::claim::in_flight::{ClaimedTask, StopSignal};
 
 /// A shared commit is stopped after this many budgets: its tasks are longer than assumed, or wait
 /// for each other.

@@ -17,8 +17,8 @@ use queue::claim::Claimed;
 use queue::run::RunState;
 use tokio_util::task::TaskTracker;
 
-use crate::finish::Disposition;
-use crate::schedule_metrics::ScheduleMetrics;
+use crate::attempt::finish::Disposition;
+use crate::telemetry::schedule_metrics::ScheduleMetrics;
 
 /// Buckets for wait and run times of tasks, 1 ms to 2 h.
 const TASK_SECONDS: &[f64] = &[

@@ -7,11 +7,11 @@ use futures_util::TryStreamExt;
 use queue::{Claim, scan};
 use serde_json::Value;
 
-use crate::error::ExecutionError;
-use crate::params::Param;
-use crate::rows::Rows;
-use crate::session::Session;
-use crate::statement::prepare;
+use crate::attempt::error::ExecutionError;
+use crate::attempt::params::Param;
+use crate::attempt::rows::Rows;
+use crate::attempt::session::Session;
+use crate::attempt::statement::prepare;
 
 /// Prefix of the statement, which is sent in the extended protocol, as a single statement.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) ";

@@ -11,11 +11,11 @@ use schedule::probe;
 use schedule::tick::{ProbeRequest, ScheduleId, TickSummary, next_tick_in, tick_due, tick_trigger};
 use tokio::sync::{Semaphore, watch};
 
+use crate::attempt::session::Session;
 use crate::control::{Backoff, Control, answered, until};
-use crate::login::Login;
-use crate::metrics::Metrics;
-use crate::session::Session;
 use crate::shutdown::Shutdown;
+use crate::startup::login::Login;
+use crate::telemetry::metrics::Metrics;
 use crate::wakeup::Wakeup;
 
 /// Maximum number of concurrent probes of one worker: a hanging probe delays others only if this

@@ -12,17 +12,17 @@ use queue::{Priority, QueueError, WorkerId, release};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::batch_size::BatchSizes;
+use crate::attempt::finish::release_unstarted;
+use crate::attempt::reader::IdleReader;
+use crate::claim::batch_size::BatchSizes;
+use crate::claim::in_flight::{ClaimedTask, InFlight};
+use crate::claim::lanes::{ClaimRequest, ClaimRound, Lanes};
+use crate::claim::weights::Weights;
 use crate::control::{Backoff, Control, answered};
-use crate::finish::release_unstarted;
-use crate::in_flight::{ClaimedTask, InFlight};
-use crate::lanes::{ClaimRequest, ClaimRound, Lanes};
-use crate::metrics::Metrics;
-use crate::reader::IdleReader;
 use crate::registration::moved;
 use crate::shutdown::Shutdown;
+use crate::telemetry::metrics::Metrics;
 use crate::wakeup::Wakeup;
-use crate::weights::Weights;
 
 /// Interval of comparing the claims in the database with the claims in flight. Also compared after
 /// a claim whose answer was lost.

@@ -10,8 +10,8 @@ use queue::{Claim, TaskId, Token, WorkerId};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use crate::attempt::notices::Notices;
 use crate::control::{Control, answered};
-use crate::notices::Notices;
 use crate::shutdown::Shutdown;
 
 /// Time between two statements, and minimum run time of a task to be published.

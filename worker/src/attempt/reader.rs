@@ -7,17 +7,17 @@ use std::time::Duration;
 use queue::claim::SessionIdentity;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::batch_size::BatchSizes;
+use crate::attempt::execute::Executor;
+use crate::attempt::finish::{Disposition, finish, release_unstarted};
+use crate::attempt::session::{Session, SessionError};
+use crate::attempt::shared_commit;
+use crate::claim::batch_size::BatchSizes;
+use crate::claim::in_flight::ClaimedTask;
 use crate::control::Backoff;
-use crate::execute::Executor;
-use crate::finish::{Disposition, finish, release_unstarted};
-use crate::in_flight::ClaimedTask;
-use crate::login::Login;
-use crate::metrics::Metrics;
 use crate::registration::moved;
-use crate::session::{Session, SessionError};
-use crate::shared_commit;
 use crate::shutdown::Shutdown;
+use crate::startup::login::Login;
+use crate::telemetry::metrics::Metrics;
 use crate::wakeup::Wakeup;
 
 /// Registers an idle reader at the claimer. Withdrawn by dropping the receiving end.

@@ -16,8 +16,8 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use crate::control::{Control, answered};
-use crate::metrics::add;
 use crate::shutdown::Shutdown;
+use crate::telemetry::metrics::add;
 
 /// Default of `--fleet-metrics-interval`, the time between two counts. A worker that is not the
 /// publisher tries to become the publisher in the same interval.

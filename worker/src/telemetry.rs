@@ -1,0 +1,7 @@
+//! Log, metrics and the HTTP server that exposes them.
+
+pub(crate) mod fleet_metrics;
+pub(crate) mod http;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub(crate) mod schedule_metrics;
