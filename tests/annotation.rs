@@ -260,7 +260,7 @@ async fn workers_that_start_together_declare_everything_once() {
     .await;
     for worker in &workers {
         assert!(
-            !worker.log().contains("could not synchronize declared schedules"),
+            !worker.log().contains("duty failed duty=\"sync_schedules\""),
             "{}",
             worker.log()
         );

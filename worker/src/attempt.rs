@@ -4,12 +4,14 @@
 //! `shared_commit` several in one transaction, both under `supervise`; `finish` records the result.
 
 pub mod decode;
+pub(crate) mod disposition;
 pub(crate) mod error;
 pub(crate) mod execute;
 pub(crate) mod explain;
 pub(crate) mod finish;
 pub(crate) mod notices;
 pub mod params;
+pub(crate) mod prepare;
 pub(crate) mod progress;
 pub(crate) mod reader;
 pub(crate) mod rows;

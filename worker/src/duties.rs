@@ -1,6 +1,7 @@
 //! Duties: what each worker does for the whole fleet, besides running tasks. There is no leader: any
 //! number of workers do each duty concurrently, coordinated by locks in the database.
 
+pub(crate) mod duty;
 pub(crate) mod failure_detector;
 pub(crate) mod heartbeat;
 pub(crate) mod listener;
@@ -13,3 +14,4 @@ pub(crate) mod reclaimer;
 pub(crate) mod run_advancer;
 pub(crate) mod schedule_sync;
 pub(crate) mod scheduler;
+pub(crate) mod trigger_evaluator;

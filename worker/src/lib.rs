@@ -2,11 +2,12 @@
 //!
 //! Path of a task: `claim` claims it for an idle reader, `attempt` runs it in the reader's session and
 //! records the result. `duties` are the background services; `startup` starts and stops the process;
-//! `telemetry` reports what it does. At the top level is what all of them share: `control`, the
-//! sessions to the queue; `registration`; `shutdown`; `wakeup`.
+//! `telemetry` reports what it does. At the top level is what all of them share, in a
+//! `context`: `control`, the sessions to the queue; `registration`; `shutdown`; `wakeup`.
 
 mod attempt;
 mod claim;
+mod context;
 mod control;
 pub mod duration;
 mod duties;

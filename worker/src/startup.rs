@@ -6,4 +6,5 @@ pub(crate) mod login;
 pub(crate) mod pooler_check;
 pub(crate) mod privileges;
 pub(crate) mod process;
+pub(crate) mod profile;
 pub(crate) mod sd_notify;

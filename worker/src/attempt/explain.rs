@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::attempt::error::ExecutionError;
 use crate::attempt::params::Param;
+use crate::attempt::prepare::prepare;
 use crate::attempt::rows::Rows;
 use crate::attempt::session::Session;
-use crate::attempt::statement::prepare;
 
 /// Prefix of the statement, which is sent in the extended protocol, as a single statement.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) ";

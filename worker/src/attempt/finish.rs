@@ -7,23 +7,11 @@ use queue::release::release;
 use queue::retry::RetryDecision;
 use queue::{Claim, Outcome};
 
+use crate::attempt::disposition::Disposition;
 use crate::attempt::execute::AttemptResult;
 use crate::claim::in_flight::ClaimedTask;
 use crate::control::{Backoff, Control, answered};
 use crate::wakeup::Wakeup;
-
-/// State of the task after the attempt, for log and metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Disposition {
-    /// The task is finished.
-    Finished(Outcome),
-    /// Another attempt follows.
-    Retried(Outcome),
-    /// The claim was released; the attempt is not counted.
-    Released,
-    /// The claim had been lost.
-    Lost,
-}
 
 /// Records the result in the queue. Retries until the database accepts it: if that takes longer
 /// than the orphan timeout, the fleet has reclaimed the task and the result is `Lost`.

@@ -7,8 +7,6 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_postgres::error::DbError;
 
-use crate::attempt::progress;
-
 /// Maximum number of notices in the history of an attempt.
 const MAX_NOTICES: usize = 100;
 /// Total size of their text, in bytes.
@@ -60,7 +58,7 @@ impl Notices {
     /// notice was raised.
     pub(crate) fn push(&self, owner: &str, notice: &DbError) {
         let mut log = self.lock();
-        let progress = progress::parse_progress(notice.message());
+        let progress = parse_progress(notice.message());
         if let Some(live) = &mut log.live {
             live.record(progress, notice);
         }
@@ -188,4 +186,40 @@ pub(crate) fn truncate(text: &str, most: usize) -> String {
         kept.push('…');
     }
     kept
+}
+
+/// Parses a notice such as `progress: 40% loading` into percentage and message. Returns `None` for
+/// other notices.
+fn parse_progress(message: &str) -> Option<(Option<f64>, Option<&str>)> {
+    let rest = message.strip_prefix("progress:")?.trim();
+    let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let percent = rest[..digits].parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    let after = rest[digits..].trim_start().strip_prefix('%');
+    let (percent, rest) = match (percent, after) {
+        (Some(percent), Some(after)) => (Some(percent), after.trim_start()),
+        _ => (None, rest),
+    };
+    Some((percent, (!rest.is_empty()).then_some(rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_progress;
+
+    #[test]
+    fn a_progress_notice_has_a_percentage_or_a_message_or_both() {
+        for (message, percent, words) in [
+            ("progress: 40% loading", Some(40.0), Some("loading")),
+            ("progress: 99.5 %", Some(99.5), None),
+            ("progress:100%done", Some(100.0), Some("done")),
+            ("progress: 3 of 7 files", None, Some("3 of 7 files")),
+            ("progress: 101% of it", None, Some("101% of it")),
+            ("progress: 1.2.3%", None, Some("1.2.3%")),
+            ("progress: ", None, None),
+        ] {
+            assert_eq!(parse_progress(message), Some((percent, words)), "{message}");
+        }
+        assert_eq!(parse_progress("the progress: 40%"), None);
+        assert_eq!(parse_progress("Progress 40%"), None);
+    }
 }

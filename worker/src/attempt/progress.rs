@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue::progress::{ProgressReport, record_progress};
-use queue::{Claim, TaskId, Token, WorkerId};
+use queue::{Claim, QueueError, TaskId, Token};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::attempt::notices::Notices;
-use crate::control::{Control, answered};
-use crate::shutdown::Shutdown;
+use crate::context::Context;
+use crate::control::answered;
+use crate::duties::duty::Duty;
 
 /// Time between two statements, and minimum run time of a task to be published.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
@@ -64,35 +65,49 @@ impl ProgressReporter {
         self.shared.lock().tracked.insert(claim.id(), task);
         TrackingGuard { shared: Arc::clone(&self.shared), id: claim.id() }
     }
+}
 
-    /// Publishes reports until the worker ends.
-    pub(crate) async fn run(self, worker: WorkerId, control: Control, shutdown: Shutdown) {
-        loop {
-            tokio::select! {
-                () = shutdown.end.cancelled() => break,
-                () = self.shared.changed.notified() => {}
-            }
-            // Collect reports that arrive in the meantime.
-            tokio::select! {
-                () = shutdown.end.cancelled() => break,
-                () = sleep(WRITE_INTERVAL) => {}
-            }
-            self.write(worker, &control).await;
-        }
-        self.write(worker, &control).await;
+/// Publishes the reports.
+pub(crate) struct ProgressWriter {
+    context: Arc<Context>,
+    shared: Arc<Shared>,
+}
+
+impl ProgressWriter {
+    pub(crate) fn new(context: Arc<Context>, reporter: &ProgressReporter) -> Self {
+        Self { context, shared: Arc::clone(&reporter.shared) }
+    }
+}
+
+impl Duty for ProgressWriter {
+    const NAME: &'static str = "write_progress";
+    type Cause = ();
+
+    async fn next(&mut self) -> Option<()> {
+        self.shared.changed.notified().await;
+        // Collect reports that arrive in the meantime.
+        sleep(WRITE_INTERVAL).await;
+        Some(())
     }
 
-    async fn write(&self, worker: WorkerId, control: &Control) {
+    async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let (reports, ended) = self.shared.collect_changes();
         if reports.is_empty() && ended.is_empty() {
-            return;
+            return Ok(0);
         }
+        let Context { control, worker, .. } = &*self.context;
         let written =
-            async { record_progress(&*control.get().await?, worker, &reports, &ended).await };
+            async { record_progress(&*control.get().await?, *worker, &reports, &ended).await };
         if let Err(error) = answered(written).await {
-            tracing::debug!(%error, "could not publish the progress of tasks");
             self.shared.retry(&reports, ended);
+            return Err(error);
         }
+        Ok((reports.len() + ended.len()) as u64)
+    }
+
+    async fn stop(&mut self) {
+        // Rows of ended tasks remain otherwise, until another worker removes them.
+        let _ = self.run_once(()).await;
     }
 }
 
@@ -147,41 +162,5 @@ impl Drop for TrackingGuard {
             tasks.ended.push(self.id);
             self.shared.changed.notify_one();
         }
-    }
-}
-
-/// Parses a notice such as `progress: 40% loading` into percentage and message. Returns `None` for
-/// other notices.
-pub(crate) fn parse_progress(message: &str) -> Option<(Option<f64>, Option<&str>)> {
-    let rest = message.strip_prefix("progress:")?.trim();
-    let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-    let percent = rest[..digits].parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
-    let after = rest[digits..].trim_start().strip_prefix('%');
-    let (percent, rest) = match (percent, after) {
-        (Some(percent), Some(after)) => (Some(percent), after.trim_start()),
-        _ => (None, rest),
-    };
-    Some((percent, (!rest.is_empty()).then_some(rest)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_progress;
-
-    #[test]
-    fn a_progress_notice_has_a_percentage_or_a_message_or_both() {
-        for (message, percent, words) in [
-            ("progress: 40% loading", Some(40.0), Some("loading")),
-            ("progress: 99.5 %", Some(99.5), None),
-            ("progress:100%done", Some(100.0), Some("done")),
-            ("progress: 3 of 7 files", None, Some("3 of 7 files")),
-            ("progress: 101% of it", None, Some("101% of it")),
-            ("progress: 1.2.3%", None, Some("1.2.3%")),
-            ("progress: ", None, None),
-        ] {
-            assert_eq!(parse_progress(message), Some((percent, words)), "{message}");
-        }
-        assert_eq!(parse_progress("the progress: 40%"), None);
-        assert_eq!(parse_progress("Progress 40%"), None);
     }
 }

@@ -4,31 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue::claim::SessionIdentity;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::attempt::disposition::Disposition;
 use crate::attempt::execute::Executor;
-use crate::attempt::finish::{Disposition, finish, release_unstarted};
+use crate::attempt::finish::{finish, release_unstarted};
 use crate::attempt::session::{Session, SessionError};
 use crate::attempt::shared_commit;
 use crate::claim::batch_size::BatchSizes;
+use crate::claim::claimer::IdleReader;
 use crate::claim::in_flight::ClaimedTask;
+use crate::context::Context;
 use crate::control::Backoff;
 use crate::registration::moved;
-use crate::shutdown::Shutdown;
 use crate::startup::login::Login;
-use crate::telemetry::metrics::Metrics;
-use crate::wakeup::Wakeup;
-
-/// Registers an idle reader at the claimer. Withdrawn by dropping the receiving end.
-pub(crate) struct IdleReader {
-    /// Number of the reader, from 1.
-    pub(crate) reader: u32,
-    /// Profile of the reader's login.
-    pub(crate) profile: Arc<str>,
-    pub(crate) session: SessionIdentity,
-    pub(crate) reply: oneshot::Sender<Vec<ClaimedTask>>,
-}
 
 /// Runs tasks in its own session.
 pub(crate) struct Reader {
@@ -37,9 +26,7 @@ pub(crate) struct Reader {
     pub(crate) idle_readers: mpsc::UnboundedSender<IdleReader>,
     pub(crate) executor: Arc<Executor>,
     pub(crate) batch_sizes: BatchSizes,
-    pub(crate) wakeup: Arc<Wakeup>,
-    pub(crate) metrics: Metrics,
-    pub(crate) shutdown: Shutdown,
+    pub(crate) context: Arc<Context>,
 }
 
 impl Reader {
@@ -104,7 +91,9 @@ impl Reader {
         let queue = batch[0].claim.queue().to_owned();
         let (tasks, timer) = (batch.len(), std::time::Instant::now());
         let result = self.executor.run_shared_commit(&mut session, batch, budget).await;
-        self.metrics.shared_commit_finished(result.succeeded.len(), result.rolled_back.len());
+        self.context
+            .metrics
+            .shared_commit_finished(result.succeeded.len(), result.rolled_back.len());
         if result.slow {
             tracing::info!(
                 queue,
@@ -117,25 +106,25 @@ impl Reader {
         // Tasks that run again, here or elsewhere, are counted as started there.
         for (task, ran) in result.succeeded {
             let span = span(&task);
-            self.metrics.task_started(&queue, task.claim.waited());
+            self.context.metrics.task_started(&queue, task.claim.waited());
             drop(task.in_flight_guard);
             let disposition = Disposition::Finished(queue::Outcome::Succeeded);
-            self.metrics.task_finished(&queue, disposition, ran, None);
+            self.context.metrics.task_finished(&queue, disposition, ran, None);
             tracing::debug!(parent: &span, duration = ?ran, "succeeded");
         }
         for task in result.lost {
             let span = span(&task);
-            self.metrics.task_started(&queue, task.claim.waited());
+            self.context.metrics.task_started(&queue, task.claim.waited());
             drop(task.in_flight_guard);
-            self.metrics.task_finished(&queue, Disposition::Lost, timer.elapsed(), None);
+            self.context.metrics.task_finished(&queue, Disposition::Lost, timer.elapsed(), None);
             tracing::warn!(parent: &span, "claim lost, nothing was committed or recorded");
-            self.wakeup.reconcile();
+            self.context.wakeup.reconcile();
         }
         (session.reusable().await, result.rolled_back, result.not_started)
     }
 
     async fn release_claim(&self, task: ClaimedTask) {
-        release_unstarted(&self.executor.control, &self.wakeup, task).await;
+        release_unstarted(&self.context.control, &self.context.wakeup, task).await;
     }
 
     /// Opens a session. Returns `None` if the worker drains.
@@ -144,10 +133,11 @@ impl Reader {
         let login = self.login.with_application_name(&name);
         let mut backoff = Backoff::default();
         loop {
-            let registration = self.executor.control.registration();
+            let registration = self.context.control.registration();
             let opened = async {
-                self.wakeup.wait_for_claimer().await;
-                let session = Session::open(&login, registration, &self.metrics.tracker).await?;
+                self.context.wakeup.wait_for_claimer().await;
+                let session =
+                    Session::open(&login, registration, &self.context.metrics.tracker).await?;
                 // The claimer claims tasks only at the server of the registration.
                 let registered = registration.until_registered().await;
                 if session.server() == registered {
@@ -157,18 +147,18 @@ impl Reader {
                 }
             };
             let opened = tokio::select! {
-                () = self.shutdown.drain.cancelled() => return None,
+                () = self.context.shutdown.drain.cancelled() => return None,
                 opened = opened => opened,
             };
             match opened {
                 Ok(session) => return Some(session),
                 Err(error) => {
-                    self.metrics.reconnects.inc();
+                    self.context.metrics.reconnects.inc();
                     tracing::warn!(reader = self.number, %error, "no session for tasks");
                 }
             }
             tokio::select! {
-                () = self.shutdown.drain.cancelled() => return None,
+                () = self.context.shutdown.drain.cancelled() => return None,
                 () = backoff.wait() => {}
             }
         }
@@ -191,7 +181,7 @@ impl Reader {
             biased;
             task = &mut answer => task.ok().map(Some),
             () = session.ended() => Some(take_late_batch(answer)),
-            () = self.shutdown.drain.cancelled() => take_late_batch(answer).map(Some),
+            () = self.context.shutdown.drain.cancelled() => take_late_batch(answer).map(Some),
         }
     }
 
@@ -199,15 +189,15 @@ impl Reader {
     async fn attempt(&self, mut session: Session, mut task: ClaimedTask) -> Option<Session> {
         let (queue, shared) = (task.claim.queue().to_owned(), task.shared_commit_budget);
         let span = span(&task);
-        self.metrics.task_started(&queue, task.claim.waited());
+        self.context.metrics.task_started(&queue, task.claim.waited());
         tracing::debug!(parent: &span, "started");
         let timer = std::time::Instant::now();
         let result = self.executor.execute(&mut session, &mut task).await;
         let sqlstate = result.sqlstate().map(str::to_owned);
         let ran = timer.elapsed();
-        let disposition = finish(&self.executor.control, task.claim, result).await;
+        let disposition = finish(&self.context.control, task.claim, result).await;
         drop(task.in_flight_guard);
-        self.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
+        self.context.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
         if let Some(budget) = shared {
             self.batch_sizes.record(&queue, 1, ran, budget);
         }
@@ -223,7 +213,7 @@ impl Reader {
             Disposition::Released => tracing::info!("released"),
             Disposition::Lost => {
                 tracing::warn!("claim lost, nothing was committed or recorded");
-                self.wakeup.reconcile();
+                self.context.wakeup.reconcile();
             }
         }
         session.reusable().await

@@ -6,42 +6,44 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue::claim::{Claimed, Claimer as QueueClaimer};
+use queue::claim::{Claimed, Claimer as QueueClaimer, SessionIdentity};
 use queue::server::{Server, server};
-use queue::{Priority, QueueError, WorkerId, release};
-use tokio::sync::{mpsc, watch};
+use queue::{Priority, QueueError, release};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::attempt::finish::release_unstarted;
-use crate::attempt::reader::IdleReader;
 use crate::claim::batch_size::BatchSizes;
-use crate::claim::in_flight::{ClaimedTask, InFlight};
+use crate::claim::in_flight::ClaimedTask;
 use crate::claim::lanes::{ClaimRequest, ClaimRound, Lanes};
 use crate::claim::weights::Weights;
-use crate::control::{Backoff, Control, answered};
+use crate::context::Context;
+use crate::control::{Backoff, answered};
 use crate::registration::moved;
-use crate::shutdown::Shutdown;
-use crate::telemetry::metrics::Metrics;
-use crate::wakeup::Wakeup;
 
 /// Interval of comparing the claims in the database with the claims in flight. Also compared after
 /// a claim whose answer was lost.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Registers an idle reader at the claimer. Withdrawn by dropping the receiving end.
+pub(crate) struct IdleReader {
+    /// Number of the reader, from 1.
+    pub(crate) reader: u32,
+    /// Profile of the reader's login.
+    pub(crate) profile: Arc<str>,
+    pub(crate) session: SessionIdentity,
+    pub(crate) reply: oneshot::Sender<Vec<ClaimedTask>>,
+}
+
 /// Claims tasks for the readers.
 pub(crate) struct Claimer {
-    pub(crate) worker: WorkerId,
     pub(crate) queues: Option<Vec<String>>,
     /// Profiles of the readers' logins.
     pub(crate) profiles: Vec<String>,
     pub(crate) poll_interval: Duration,
-    pub(crate) control: Control,
-    pub(crate) in_flight: InFlight,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) weights: watch::Receiver<Weights>,
-    pub(crate) wakeup: Arc<Wakeup>,
-    pub(crate) metrics: Metrics,
-    pub(crate) shutdown: Shutdown,
+    pub(crate) context: Arc<Context>,
 }
 
 /// The claimer's session and its server.
@@ -71,22 +73,22 @@ impl Claimer {
             idle_unconfirmed: true,
             reconcile_at: Instant::now(),
         };
-        while !self.shutdown.drain.is_cancelled() {
+        while !self.context.shutdown.drain.is_cancelled() {
             match self.serve(&mut connected, &mut idle_readers, &mut state).await {
                 Ok(()) => return,
                 Err(error) => {
-                    self.metrics.claim_failed();
+                    self.context.metrics.claim_failed();
                     tracing::warn!(%error, "claiming failed, trying again");
                     // The claim may have been executed despite the error.
                     state.reconcile_at = Instant::now();
                     // A session that did not answer may never answer.
                     let silent = matches!(error, QueueError::NoAnswer { .. });
                     connected = connected.filter(|to| !silent && self.usable(to));
-                    self.wakeup.set_claimer_connected(connected.is_some());
+                    self.context.wakeup.set_claimer_connected(connected.is_some());
                 }
             }
             tokio::select! {
-                () = self.shutdown.drain.cancelled() => {}
+                () = self.context.shutdown.drain.cancelled() => {}
                 () = backoff.wait() => {}
             }
         }
@@ -103,7 +105,7 @@ impl Claimer {
             Some(connected) => connected,
             None => {
                 let new = answered(self.connect()).await?;
-                self.wakeup.set_claimer_connected(true);
+                self.context.wakeup.set_claimer_connected(true);
                 connected.insert(new)
             }
         };
@@ -117,8 +119,8 @@ impl Claimer {
                 state.idle.push(idle_reader);
             }
             state.idle.retain(|idle_reader| !idle_reader.reply.is_closed());
-            if self.wakeup.draining() {
-                self.wakeup.set_idle(self.in_flight.count() == 0);
+            if self.context.wakeup.draining() {
+                self.context.wakeup.set_idle(self.context.in_flight.count() == 0);
             } else if !state.idle.is_empty() {
                 if self.claim_for_idle_readers(claims, state).await? {
                     poll = Backoff::up_to(self.poll_interval);
@@ -129,16 +131,16 @@ impl Claimer {
             }
             // A notification since the last claim is kept, so none is missed.
             tokio::select! {
-                () = self.shutdown.drain.cancelled() => return Ok(()),
+                () = self.context.shutdown.drain.cancelled() => return Ok(()),
                 idle_reader = idle_readers.recv() => match idle_reader {
                     Some(idle_reader) => state.idle.push(idle_reader),
                     None => return Ok(()),
                 },
                 // The announced tasks may be in a lane that the last sweep found empty a moment
                 // earlier.
-                () = self.wakeup.notified() => {
+                () = self.context.wakeup.notified() => {
                     state.lanes.mark_all_nonempty();
-                    if !self.wakeup.sweep_requested() {
+                    if !self.context.wakeup.sweep_requested() {
                         poll = Backoff::up_to(self.poll_interval);
                     }
                 }
@@ -152,9 +154,9 @@ impl Claimer {
     }
 
     async fn connect(&self) -> Result<Connected, QueueError> {
-        let client = self.control.dedicated_session("pgmill claimer").await?.client;
+        let client = self.context.control.dedicated_session("pgmill claimer").await?.client;
         let server = server(&client).await?;
-        Ok(Connected { claims: QueueClaimer::new(client, self.worker).await?, server })
+        Ok(Connected { claims: QueueClaimer::new(client, self.context.worker).await?, server })
     }
 
     /// Waits until the worker is registered, because an unregistered worker would lose its claims.
@@ -165,8 +167,8 @@ impl Claimer {
     async fn registered_at(&self, server: Server) -> Result<bool, QueueError> {
         let registered = tokio::select! {
             biased;
-            registered = self.control.registration().until_registered() => registered,
-            () = self.shutdown.drain.cancelled() => return Ok(false),
+            registered = self.context.control.registration().until_registered() => registered,
+            () = self.context.shutdown.drain.cancelled() => return Ok(false),
         };
         if registered == server {
             return Ok(true);
@@ -175,7 +177,7 @@ impl Claimer {
     }
 
     fn usable(&self, connected: &Connected) -> bool {
-        let registered = self.control.registration().server();
+        let registered = self.context.control.registration().server();
         !connected.claims.closed() && registered.is_none_or(|server| server == connected.server)
     }
 
@@ -187,16 +189,16 @@ impl Claimer {
         claims: &QueueClaimer,
         state: &mut State,
     ) -> Result<bool, QueueError> {
-        let mut sweep = self.wakeup.take_sweep_request() || state.lanes.sweep_due();
+        let mut sweep = self.context.wakeup.take_sweep_request() || state.lanes.sweep_due();
         state.idle_unconfirmed = true;
         let mut found = self.claim_pass(claims, state, sweep).await?;
         if !sweep && !state.idle.is_empty() && state.lanes.sweep_allowed() {
             sweep = true;
             found |= self.claim_pass(claims, state, sweep).await?;
         }
-        let busy = found || self.in_flight.count() > 0;
+        let busy = found || self.context.in_flight.count() > 0;
         if busy || sweep {
-            self.wakeup.set_idle(!busy);
+            self.context.wakeup.set_idle(!busy);
             state.idle_unconfirmed = false;
         }
         Ok(found)
@@ -215,7 +217,7 @@ impl Claimer {
             let lanes = answered(claims.lanes(self.queues.as_deref(), &self.profiles)).await?;
             state.lanes.set_nonempty(lanes);
         }
-        let reserved = self.wakeup.reserved_readers();
+        let reserved = self.context.wakeup.reserved_readers();
         let mut by_profile: BTreeMap<(Arc<str>, bool), Vec<IdleReader>> = BTreeMap::new();
         for idle_reader in state.idle.drain(..) {
             let kept = idle_reader.reader <= reserved;
@@ -279,10 +281,10 @@ impl Claimer {
         let readers = request.readers.min(state.idle.len());
         let sessions = state.idle[..readers].iter().map(|idle_reader| idle_reader.session);
         let named: Vec<_> = sessions.cycle().take(request.tasks).collect();
-        let timer = self.metrics.claim_seconds.start_timer();
+        let timer = self.context.metrics.claim_seconds.start_timer();
         let claimed = answered(claims.claim(&request.ranges, &named)).await?;
         timer.observe_duration();
-        self.metrics.claimed(&claimed);
+        self.context.metrics.claimed(&claimed);
         if claimed.len() < named.len() {
             state.lanes.mark_empty(request);
         } else if request.sweep {
@@ -290,7 +292,7 @@ impl Claimer {
         }
         let found = !claimed.is_empty();
         if found {
-            self.wakeup.mark_tasks_found();
+            self.context.wakeup.mark_tasks_found();
         }
         self.assign(state, readers, claimed).await;
         Ok(found)
@@ -303,7 +305,7 @@ impl Claimer {
             let shared = state.lanes.shared_commit_budget(&lane);
             state.lanes.raise_watermark(lane, claim.id());
             let reader = session % readers;
-            batches[reader].push(self.in_flight.register(
+            batches[reader].push(self.context.in_flight.register(
                 claim,
                 state.idle[reader].session,
                 shared,
@@ -316,7 +318,7 @@ impl Claimer {
             } else if let Err(batch) = idle_reader.reply.send(batch) {
                 // The reader's session closed during the claim.
                 for task in batch {
-                    release_unstarted(&self.control, &self.wakeup, task).await;
+                    release_unstarted(&self.context.control, &self.context.wakeup, task).await;
                 }
             }
         }
@@ -325,19 +327,24 @@ impl Claimer {
     /// Releases claims that the database assigns to this worker but the worker does not know:
     /// claims whose answer was lost. Runs between two claims, so that no claim is in transit.
     async fn reconcile(&self, state: &mut State) -> Result<(), QueueError> {
-        if !self.wakeup.take_reconcile() && state.reconcile_at > Instant::now() {
+        if !self.context.wakeup.take_reconcile() && state.reconcile_at > Instant::now() {
             return Ok(());
         }
         // Kept until there is an answer, so that an error does not lose the request.
         state.reconcile_at = Instant::now();
         let released = answered(async {
-            let client = self.control.get().await?;
-            release::release_unknown_claims(&*client, self.worker, &self.in_flight.claims()).await
+            let client = self.context.control.get().await?;
+            release::release_unknown_claims(
+                &*client,
+                self.context.worker,
+                &self.context.in_flight.claims(),
+            )
+            .await
         });
         let released = released.await?;
         if released > 0 {
             tracing::warn!(released, "released claims that no reader had");
-            self.wakeup.request_sweep();
+            self.context.wakeup.request_sweep();
         }
         state.reconcile_at = Instant::now() + RECONCILE_INTERVAL;
         Ok(())

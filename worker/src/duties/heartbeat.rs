@@ -7,99 +7,70 @@ use std::time::Duration;
 use queue::heartbeat::{HeartbeatResponse, WorkerRegistration, deregister, heartbeat, register};
 use queue::server::server;
 use queue::{QueueError, prune};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Client;
 
-use crate::claim::in_flight::InFlight;
-use crate::control::{Backoff, Control, DedicatedSession, with_timeout};
-use crate::shutdown::Shutdown;
+use crate::context::Context;
+use crate::control::{DedicatedSession, with_timeout};
+use crate::duties::duty::Duty;
 use crate::startup::sd_notify::SdNotify;
-use crate::telemetry::metrics::Metrics;
-use crate::wakeup::Wakeup;
 
 /// Limit for opening a control session and for registering on it. Without it, an attempt would
 /// never end if a server accepts connections but does not answer.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends the heartbeats of one worker.
+/// Keeps the worker registered.
 pub(crate) struct Heartbeat {
-    pub(crate) registration: WorkerRegistration,
-    pub(crate) control: Control,
-    pub(crate) in_flight: InFlight,
-    pub(crate) wakeup: Arc<Wakeup>,
-    pub(crate) metrics: Metrics,
-    pub(crate) shutdown: Shutdown,
-    pub(crate) sd_notify: SdNotify,
+    context: Arc<Context>,
+    registration: WorkerRegistration,
+    sd_notify: SdNotify,
+    /// The control session, on which the worker is registered; `None` after a connection loss.
+    session: Option<DedicatedSession>,
+    next_at: Instant,
 }
 
 impl Heartbeat {
-    /// Sends heartbeats on `session`, and on a new session after each connection loss, until the
-    /// worker ends.
-    pub(crate) async fn run(self, session: DedicatedSession) {
-        let mut session = Some(session);
-        // Short steps: the other workers soon consider a worker without this session dead.
-        let steps = || Backoff::up_to(Duration::from_secs(1));
-        let mut backoff = steps();
-        self.sd_notify.warn_if_watchdog_is_short(self.max_heartbeat_gap());
-        while !self.shutdown.end.is_cancelled() {
-            let result = match session.take() {
-                Some(session) => self.on_session(&session).await,
-                None => match with_timeout(REGISTRATION_TIMEOUT, self.register()).await {
-                    Ok(session) => {
-                        self.metrics.reconnects.inc();
-                        tracing::info!("control session restored");
-                        backoff = steps();
-                        self.on_session(&session).await
-                    }
-                    Err(error) => Err(error),
-                },
-            };
-            match result {
-                Ok(()) => return,
-                Err(error) => {
-                    self.control.registration().lost();
-                    self.metrics.heartbeat("error");
-                    tracing::warn!(%error, "heartbeat failed");
-                    self.sd_notify.alive("the database does not answer, trying again");
-                }
-            }
-            tokio::select! {
-                () = self.shutdown.end.cancelled() => {}
-                () = backoff.wait() => {}
-            }
-        }
+    /// Registers the worker. Without heartbeats, the registration expires.
+    ///
+    /// # Errors
+    /// The database is unreachable or refuses the registration.
+    pub(crate) async fn start(
+        context: Arc<Context>,
+        registration: WorkerRegistration,
+        sd_notify: SdNotify,
+    ) -> Result<Self, QueueError> {
+        let mut it =
+            Self { context, registration, sd_notify, session: None, next_at: Instant::now() };
+        it.sd_notify.warn_if_watchdog_is_short(it.max_heartbeat_gap());
+        it.session = Some(it.register().await?);
+        Ok(it)
     }
 
     /// Opens a control session and registers the worker on it. Creates history partitions first, so
     /// that every task claimed afterwards can be recorded.
-    pub(crate) async fn register(&self) -> Result<DedicatedSession, QueueError> {
-        let session = self.control.control_session().await?;
+    async fn register(&self) -> Result<DedicatedSession, QueueError> {
+        let session = self.context.control.control_session().await?;
         prune::prepare_history(&session.client).await?;
         register(&session.client, &self.registration).await?;
-        self.control.registration().registered(server(&session.client).await?);
+        self.context.control.registration().registered(server(&session.client).await?);
         Ok(session)
     }
 
-    /// Sends heartbeats until the worker ends and is deregistered.
-    async fn on_session(&self, session: &DedicatedSession) -> Result<(), QueueError> {
-        let client = &session.client;
-        let every = self.registration.heartbeat_interval;
-        loop {
-            let begun = Instant::now();
-            self.send(client, self.heartbeat_timeout()).await?;
-            self.metrics.heartbeat_succeeded();
-            let (readers, busy) = (self.registration.readers, self.in_flight.busy_readers());
-            self.sd_notify.alive(&format!("{readers} readers, {busy} busy"));
-            tokio::select! {
-                () = self.shutdown.end.cancelled() => {
-                    return deregister(client, self.registration.worker).await;
-                }
-                () = self.wakeup.heartbeat_requested() => {}
-                // Reconnect at once: without this session the other workers consider it dead.
-                () = session.ended.cancelled() => {}
-                () = sleep(every.saturating_sub(begun.elapsed())) => {}
+    /// Sends a heartbeat, on a new session if there is none. Keeps the session if it succeeds.
+    async fn send_on_session(&mut self) -> Result<(), QueueError> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => {
+                let session = with_timeout(REGISTRATION_TIMEOUT, self.register()).await?;
+                self.context.metrics.reconnects.inc();
+                tracing::info!("control session restored");
+                session
             }
-        }
+        };
+        self.next_at = Instant::now() + self.registration.heartbeat_interval;
+        self.send(&session.client).await?;
+        self.session = Some(session);
+        Ok(())
     }
 
     /// Limit for one heartbeat.
@@ -112,18 +83,19 @@ impl Heartbeat {
         self.registration.heartbeat_interval + REGISTRATION_TIMEOUT + 2 * self.heartbeat_timeout()
     }
 
-    async fn send(&self, client: &Client, limit: Duration) -> Result<(), QueueError> {
-        let worker = self.registration.worker;
-        let (busy, claims) = (self.in_flight.busy_readers(), self.in_flight.claims());
+    async fn send(&self, client: &Client) -> Result<(), QueueError> {
+        let (worker, limit) = (self.context.worker, self.heartbeat_timeout());
+        let in_flight = &self.context.in_flight;
+        let (busy, claims) = (in_flight.busy_readers(), in_flight.claims());
         match with_timeout(limit, heartbeat(client, worker, busy, &claims)).await? {
             Some(orders) => {
-                self.metrics.heartbeat("ok");
+                self.context.metrics.heartbeat("ok");
                 self.apply(&orders);
             }
             None => {
                 // The worker was considered dead while it was stopped or cut off, or the server
                 // crashed. The next heartbeat reports reclaimed tasks as lost.
-                self.metrics.heartbeat("unknown");
+                self.context.metrics.heartbeat("unknown");
                 tracing::warn!("the fleet considered this worker dead; registering again");
                 with_timeout(REGISTRATION_TIMEOUT, register(client, &self.registration)).await?;
                 if let Some(orders) =
@@ -137,13 +109,54 @@ impl Heartbeat {
     }
 
     fn apply(&self, orders: &HeartbeatResponse) {
-        self.wakeup.set_draining(orders.draining);
-        self.wakeup.set_reserved_readers(orders.reserved);
+        let Context { wakeup, in_flight, .. } = &*self.context;
+        wakeup.set_draining(orders.draining);
+        wakeup.set_reserved_readers(orders.reserved);
         for id in &orders.cancel {
-            self.in_flight.cancel(*id);
+            in_flight.cancel(*id);
         }
         for token in &orders.lost {
-            self.in_flight.mark_lost(*token);
+            in_flight.mark_lost(*token);
+        }
+    }
+}
+
+impl Duty for Heartbeat {
+    const NAME: &'static str = "heartbeat";
+    /// Short: the other workers soon consider a worker without this session dead.
+    const MAX_BACKOFF: Duration = Duration::from_secs(1);
+    type Cause = ();
+
+    async fn next(&mut self) -> Option<()> {
+        if let Some(session) = &self.session {
+            tokio::select! {
+                () = self.context.wakeup.heartbeat_requested() => {}
+                // Reconnect at once: without this session the other workers consider it dead.
+                () = session.ended.cancelled() => {}
+                () = sleep_until(self.next_at) => {}
+            }
+        }
+        Some(())
+    }
+
+    async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
+        if let Err(error) = self.send_on_session().await {
+            self.context.control.registration().lost();
+            self.context.metrics.heartbeat("error");
+            self.sd_notify.alive("the database does not answer, trying again");
+            return Err(error);
+        }
+        self.context.metrics.heartbeat_succeeded();
+        let (readers, busy) = (self.registration.readers, self.context.in_flight.busy_readers());
+        self.sd_notify.alive(&format!("{readers} readers, {busy} busy"));
+        Ok(0)
+    }
+
+    /// Deregisters the worker.
+    async fn stop(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        if let Err(error) = deregister(&session.client, self.context.worker).await {
+            tracing::warn!(%error, "could not deregister");
         }
     }
 }

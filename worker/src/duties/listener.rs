@@ -9,21 +9,22 @@ use futures_util::future::{Either, select};
 use queue::connect;
 use tokio_postgres::AsyncMessage;
 
+use crate::context::Context;
 use crate::control::{Backoff, Control};
 use crate::registration::moved;
-use crate::shutdown::Shutdown;
 use crate::wakeup::Wakeup;
 
 const LISTEN: &str = "/* worker.listen */ LISTEN mill";
 
 /// Listens until the worker ends; reconnects after a connection loss. Where LISTEN is not available
 /// (a pooler in transaction mode), polling takes over.
-pub(crate) async fn run(control: Control, wakeup: Arc<Wakeup>, shutdown: Shutdown) {
+pub(crate) async fn run(context: Arc<Context>) {
+    let Context { control, wakeup, shutdown, .. } = &*context;
     let mut backoff = Backoff::up_to(Duration::from_secs(30));
     loop {
         tokio::select! {
             () = shutdown.end.cancelled() => return,
-            ended = listen(&control, &wakeup) => {
+            ended = listen(control, wakeup) => {
                 if let Err(error) = ended {
                     tracing::warn!(error, "not listening for notifications, polling continues");
                 }

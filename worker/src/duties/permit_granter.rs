@@ -2,27 +2,33 @@
 //! a notification, when a limit changes by time, and when a poll finds limits that need work.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use queue::QueueError;
 use queue::limit::{Granted, grant, grant_waiting_permits, reconcile_limits};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::control::{Control, answered, until};
-use crate::shutdown::Shutdown;
-use crate::wakeup::Wakeup;
+use crate::context::Context;
+use crate::control::{answered, until};
+use crate::duties::duty::Duty;
 
-/// Grants permits to waiting tasks.
+/// Grants permits to waiting tasks. Any number of workers grant concurrently: each limit's row is
+/// locked meanwhile.
 pub(crate) struct PermitGranter {
-    pub(crate) control: Control,
-    pub(crate) wakeup: Arc<Wakeup>,
-    pub(crate) shutdown: Shutdown,
+    context: Arc<Context>,
+    /// From the poller: whether limits need work.
+    limits_pending: watch::Receiver<bool>,
+    /// When a limit changes by time.
+    due_at: Option<Instant>,
+    /// Pause before the next run: if tasks wait for many limits, a run takes long, and half of the
+    /// time is left to other work.
+    pause: Duration,
 }
 
 /// The limits to process.
-#[derive(Clone, Copy)]
-enum Scope {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
     /// Limits of tasks that have ended in this process.
     Released,
     /// Limits that tasks wait for.
@@ -32,61 +38,58 @@ enum Scope {
 }
 
 impl PermitGranter {
-    /// Runs until the worker ends. Any number of workers grant concurrently: each limit's row is
-    /// locked meanwhile.
-    pub(crate) async fn run(self, mut limits_pending: watch::Receiver<bool>) {
-        let mut next: Option<Instant> = None;
+    pub(crate) fn new(context: Arc<Context>, limits_pending: watch::Receiver<bool>) -> Self {
+        Self { context, limits_pending, due_at: None, pause: Duration::ZERO }
+    }
+
+    async fn grant(&self, scope: Scope) -> Result<Granted, QueueError> {
+        let client = self.context.control.get().await?;
+        match scope {
+            Scope::Released => grant(&*client, &self.context.wakeup.released_limits.take()).await,
+            Scope::All if !reconcile_limits(&*client).await? => Ok(Granted::default()),
+            Scope::All | Scope::Waiting => grant_waiting_permits(&*client).await,
+        }
+    }
+}
+
+impl Duty for PermitGranter {
+    const NAME: &'static str = "grant_permits";
+    type Cause = Scope;
+
+    async fn next(&mut self) -> Option<Scope> {
+        sleep(std::mem::take(&mut self.pause)).await;
+        let wakeup = &self.context.wakeup;
         loop {
-            let scope = tokio::select! {
-                () = self.shutdown.end.cancelled() => return,
-                () = self.wakeup.released_limits.added() => Scope::Released,
-                changed = limits_pending.changed() => match changed {
-                    Ok(()) if *limits_pending.borrow_and_update() => Scope::All,
-                    Ok(()) => continue,
-                    Err(_) => return,
-                },
-                () = self.wakeup.permits_requested() => {
-                    let there_are = *limits_pending.borrow();
-                    if !there_are {
-                        continue;
+            tokio::select! {
+                () = wakeup.released_limits.added() => return Some(Scope::Released),
+                changed = self.limits_pending.changed() => {
+                    changed.ok()?;
+                    if *self.limits_pending.borrow_and_update() {
+                        return Some(Scope::All);
                     }
-                    Scope::Waiting
                 }
-                () = until(next) => Scope::Waiting,
-            };
-            let begun = Instant::now();
-            let granted = match self.run_once(scope).await {
-                Ok(granted) => granted,
-                Err(error) => {
-                    tracing::warn!(%error, "granting permits failed");
-                    next = None;
-                    continue;
-                }
-            };
-            if granted.tasks > 0 {
-                tracing::debug!(tasks = granted.tasks, "granted permits");
-                self.wakeup.request_sweep();
-            }
-            let due = granted.next_in.map(|wait| Instant::now() + wait);
-            let pending = next.filter(|next| *next > Instant::now());
-            next = due.into_iter().chain(pending).min();
-            // If tasks wait for many limits, a pass takes long: leave half of the time to other
-            // work.
-            if !matches!(scope, Scope::Released) {
-                sleep(begun.elapsed()).await;
+                () = wakeup.permits_requested() => if *self.limits_pending.borrow() {
+                    return Some(Scope::Waiting);
+                },
+                () = until(self.due_at) => return Some(Scope::Waiting),
             }
         }
     }
 
-    async fn run_once(&self, scope: Scope) -> Result<Granted, QueueError> {
-        let granted = async {
-            let client = self.control.get().await?;
-            match scope {
-                Scope::Released => grant(&*client, &self.wakeup.released_limits.take()).await,
-                Scope::All if !reconcile_limits(&*client).await? => Ok(Granted::default()),
-                Scope::All | Scope::Waiting => grant_waiting_permits(&*client).await,
-            }
-        };
-        answered(granted).await
+    async fn run_once(&mut self, scope: Scope) -> Result<u64, QueueError> {
+        let begun = Instant::now();
+        // After an error, the next poll finds the limits.
+        let due_at = self.due_at.take();
+        let granted = answered(self.grant(scope)).await?;
+        if granted.tasks > 0 {
+            self.context.wakeup.request_sweep();
+        }
+        let due = granted.next_in.map(|wait| Instant::now() + wait);
+        let pending = due_at.filter(|at| *at > Instant::now());
+        self.due_at = due.into_iter().chain(pending).min();
+        if scope != Scope::Released {
+            self.pause = begun.elapsed();
+        }
+        Ok(granted.tasks)
     }
 }

@@ -1,4 +1,4 @@
-//! Periodically promotes due tasks to pending, at the instant the next task is due.
+//! Promotes scheduled tasks to pending, at the instant the next task is due.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,53 +7,55 @@ use queue::QueueError;
 use queue::promote::promote;
 use tokio::sync::watch;
 
-use crate::control::{Backoff, Control, answered, until};
-use crate::shutdown::Shutdown;
-use crate::wakeup::Wakeup;
+use crate::context::Context;
+use crate::control::{answered, until};
+use crate::duties::duty::{Duty, StopAt};
 
-/// Runs until the worker drains. Any number of workers promote concurrently.
-pub(crate) async fn run(
-    control: Control,
-    wakeup: Arc<Wakeup>,
-    mut next_due: watch::Receiver<Option<Instant>>,
-    shutdown: Shutdown,
-) {
-    let mut backoff = Backoff::default();
-    let mut due_at = None;
-    loop {
-        tokio::select! {
-            () = shutdown.drain.cancelled() => return,
-            changed = next_due.changed() => match changed {
-                Ok(()) => due_at = *next_due.borrow_and_update(),
-                Err(_) => return,
-            },
-            () = until(due_at) => match run_once(&control, &wakeup).await {
-                Ok(next) => {
-                    backoff = Backoff::default();
-                    due_at = next;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "promoting due tasks failed");
-                    due_at = Some(Instant::now() + backoff.step());
-                }
-            },
-        }
+/// Promotes due tasks. Any number of workers promote concurrently.
+pub(crate) struct Promoter {
+    context: Arc<Context>,
+    /// From the poller: when the next task is due.
+    next_due: watch::Receiver<Option<Instant>>,
+    due_at: Option<Instant>,
+}
+
+impl Promoter {
+    pub(crate) fn new(context: Arc<Context>, next_due: watch::Receiver<Option<Instant>>) -> Self {
+        Self { context, next_due, due_at: None }
     }
 }
 
-/// Promotes due tasks; returns when the next task is due.
-async fn run_once(control: &Control, wakeup: &Wakeup) -> Result<Option<Instant>, QueueError> {
-    let mut tasks = 0;
-    let next_due_in = loop {
-        let promoted = answered(async { promote(&*control.get().await?).await }).await?;
-        tasks += promoted.tasks;
-        if promoted.tasks < 1000 {
-            break promoted.next_due_in;
+impl Duty for Promoter {
+    const NAME: &'static str = "promote";
+    const STOPS: StopAt = StopAt::Drain;
+    type Cause = ();
+
+    async fn next(&mut self) -> Option<()> {
+        loop {
+            tokio::select! {
+                changed = self.next_due.changed() => {
+                    changed.ok()?;
+                    self.due_at = *self.next_due.borrow_and_update();
+                }
+                () = until(self.due_at) => return Some(()),
+            }
         }
-    };
-    if tasks > 0 {
-        tracing::debug!(tasks, "promoted");
-        wakeup.request_sweep();
     }
-    Ok(next_due_in.map(|wait| Instant::now() + wait))
+
+    async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
+        let mut tasks = 0;
+        let next_due_in = loop {
+            let promoted =
+                answered(async { promote(&*self.context.control.get().await?).await }).await?;
+            tasks += promoted.tasks;
+            if promoted.tasks < 1000 {
+                break promoted.next_due_in;
+            }
+        };
+        if tasks > 0 {
+            self.context.wakeup.request_sweep();
+        }
+        self.due_at = next_due_in.map(|wait| Instant::now() + wait);
+        Ok(tasks)
+    }
 }

@@ -2,61 +2,63 @@
 //! finds pending events of a run.
 
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use queue::QueueError;
 use queue::enqueue::notify;
 use queue::run::{RunId, advance};
 
-use crate::control::{Control, answered};
-use crate::shutdown::Shutdown;
-use crate::telemetry::metrics::Metrics;
-use crate::wakeup::Wakeup;
+use crate::context::Context;
+use crate::control::answered;
+use crate::duties::duty::Duty;
 
-/// Advances runs.
+/// Advances runs. Any number of workers advance runs concurrently: each run's row is locked
+/// meanwhile. After an error the events of the run remain pending, and the next poll finds them.
 pub(crate) struct RunAdvancer {
-    pub(crate) control: Control,
-    pub(crate) wakeup: Arc<Wakeup>,
-    pub(crate) metrics: Metrics,
-    pub(crate) shutdown: Shutdown,
+    context: Arc<Context>,
+    runs: IntoIter<RunId>,
 }
 
 impl RunAdvancer {
-    /// Runs until the worker ends. Any number of workers advance runs concurrently: each run's row
-    /// is locked meanwhile.
-    pub(crate) async fn run(self) {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, runs: Vec::new().into_iter() }
+    }
+}
+
+impl Duty for RunAdvancer {
+    const NAME: &'static str = "advance_runs";
+    type Cause = RunId;
+
+    async fn next(&mut self) -> Option<RunId> {
         loop {
-            tokio::select! {
-                () = self.shutdown.end.cancelled() => return,
-                () = self.wakeup.runs_to_advance.added() => {}
+            if let Some(run) = self.runs.next() {
+                return Some(run);
             }
-            for run in self.wakeup.runs_to_advance.take() {
-                if let Err(error) = self.advance(run).await {
-                    // The events remain pending: the next poll finds them.
-                    tracing::warn!(%error, %run, "advancing a run failed");
-                }
-            }
+            self.context.wakeup.runs_to_advance.added().await;
+            self.runs = self.context.wakeup.runs_to_advance.take().into_iter();
         }
     }
 
-    async fn advance(&self, run: RunId) -> Result<(), QueueError> {
+    async fn run_once(&mut self, run: RunId) -> Result<u64, QueueError> {
+        let Context { control, wakeup, metrics, .. } = &*self.context;
+        let mut tasks = 0;
         loop {
-            let advanced = async { advance(&*self.control.get().await?, run).await };
-            let advanced = answered(advanced).await?;
+            let advanced = answered(async { advance(&*control.get().await?, run).await }).await?;
             if advanced.released > 0 {
-                tracing::debug!(%run, tasks = advanced.released, "enqueued tasks of a run");
-                self.metrics.run_tasks_enqueued(advanced.released);
-                self.wakeup.notify();
+                tasks += advanced.released;
+                metrics.run_tasks_enqueued(advanced.released);
+                wakeup.notify();
                 // This process takes a single task itself if it has an idle reader.
-                if advanced.released > 1 || !self.wakeup.is_idle() {
-                    answered(async { notify(&*self.control.get().await?).await }).await?;
+                if advanced.released > 1 || !wakeup.is_idle() {
+                    answered(async { notify(&*control.get().await?).await }).await?;
                 }
             }
             if let Some(state) = advanced.ended {
-                self.metrics.run_finished(state);
+                metrics.run_finished(state);
                 tracing::info!(%run, %state, "run finished");
             }
             if !advanced.more {
-                return Ok(());
+                return Ok(tasks);
             }
         }
     }

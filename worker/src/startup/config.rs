@@ -1,5 +1,6 @@
 //! Settings of the worker, from flag, environment, file or default, in this order of precedence.
 
+mod file;
 mod resolver;
 
 use std::collections::BTreeMap;
@@ -9,16 +10,18 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use clap::{ArgMatches, Parser, ValueEnum};
+use clap::{ArgMatches, Parser};
 use console::WorkerConsoleFlags;
 use queue::connect::{ConnectionSource, SourceNames};
 use queue::retry::FATAL_CLASSES;
-use serde::Deserialize;
 
+use self::file::ConfigFile;
+pub(crate) use self::file::LogFormat;
 use self::resolver::SettingResolver;
+pub(crate) use self::resolver::{Console, Origin};
 use crate::duration::HumanDuration;
 use crate::duties::poll;
-use crate::startup::login::Profile;
+use crate::startup::profile::Profile;
 use crate::telemetry::fleet_metrics;
 
 const DEFAULT_READERS: u32 = 8;
@@ -144,50 +147,6 @@ attempt. A second signal cancels them at once.
 Exit codes: 0 shut down on request or idle; 1 failure; 2 usage or configuration error; 5 refused
 (schema version, missing privilege); 75 database unreachable at startup.";
 
-/// Settings in the configuration file, under the same keys as the flags.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ConfigFile {
-    database_url: Option<String>,
-    database_url_file: Option<PathBuf>,
-    task_url: Option<String>,
-    task_url_file: Option<PathBuf>,
-    readers: Option<u32>,
-    queues: Option<Vec<String>>,
-    heartbeat_interval: Option<HumanDuration>,
-    orphan_timeout: Option<HumanDuration>,
-    poll_interval: Option<HumanDuration>,
-    shutdown_timeout: Option<HumanDuration>,
-    exit_when_idle: Option<HumanDuration>,
-    allow_superuser: Option<bool>,
-    no_scheduler: Option<bool>,
-    fatal_sqlstates: Option<Vec<String>>,
-    http: Option<SocketAddr>,
-    fleet_metrics_interval: Option<HumanDuration>,
-    console: Option<SocketAddr>,
-    console_read_only: Option<bool>,
-    console_token_file: Option<PathBuf>,
-    console_tls_cert: Option<PathBuf>,
-    console_tls_key: Option<PathBuf>,
-    console_behind_proxy: Option<bool>,
-    console_base_path: Option<String>,
-    console_allow_host: Option<Vec<String>>,
-    log_format: Option<LogFormat>,
-    log: Option<String>,
-    #[serde(default)]
-    run_as: BTreeMap<String, Profile>,
-}
-
-/// Format of log lines.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
-    /// Readable text.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
 /// The resolved settings.
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -211,22 +170,6 @@ pub(crate) struct Config {
     /// Profiles by name.
     pub(crate) run_as: BTreeMap<String, Profile>,
     pub(crate) origins: Vec<Origin>,
-}
-
-/// Address and flags of the console.
-#[derive(Debug)]
-pub(crate) struct Console {
-    pub(crate) listen: SocketAddr,
-    pub(crate) flags: WorkerConsoleFlags,
-}
-
-/// Source of one setting.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) name: String,
-    /// Empty if not set; "(set)" in place of a secret.
-    pub(crate) value: String,
-    pub(crate) origin: String,
 }
 
 impl Config {

@@ -3,38 +3,43 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::Context as _;
 use queue::connect::{ConnectionSource, Environment, Target};
 use queue::heartbeat::WorkerRegistration;
-use queue::{WorkerId, schema};
+use queue::{QueueError, WorkerId, schema};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::execute::Executor;
-use crate::attempt::progress::ProgressReporter;
+use crate::attempt::progress::{ProgressReporter, ProgressWriter};
 use crate::attempt::reader::Reader;
 use crate::claim::batch_size::BatchSizes;
 use crate::claim::claimer::Claimer;
 use crate::claim::in_flight::InFlight;
 use crate::claim::weights::Weights;
-use crate::control::{Control, DedicatedSession};
-use crate::duties::failure_detector::PeerSnapshot;
+use crate::context::Context;
+use crate::control::Control;
+use crate::duties::failure_detector::FailureDetector;
 use crate::duties::heartbeat::Heartbeat;
+use crate::duties::maintenance::Maintenance;
 use crate::duties::permit_granter::PermitGranter;
-use crate::duties::poll::Poller;
+use crate::duties::poll::{MAX_POLL_INTERVAL, PollChannels, Poller};
+use crate::duties::promoter::Promoter;
 use crate::duties::reclaimer::Reclaimer;
 use crate::duties::run_advancer::RunAdvancer;
+use crate::duties::schedule_sync::ScheduleSync;
 use crate::duties::scheduler::Scheduler;
-use crate::duties::{listener, maintenance, promoter, schedule_sync};
+use crate::duties::trigger_evaluator::TriggerEvaluator;
+use crate::duties::{duty, listener};
 use crate::shutdown::{CANCEL_TIMEOUT, Shutdown, Signals, wait_for_readers};
 use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
 use crate::startup::login::{Login, interleave, logins, readers_by_profile};
 use crate::startup::sd_notify::SdNotify;
 use crate::startup::{pooler_check, privileges};
-use crate::telemetry::fleet_metrics::FleetMetrics;
+use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
 use crate::telemetry::http::{self, HttpState};
 use crate::telemetry::metrics::Metrics;
 use crate::wakeup::Wakeup;
@@ -44,18 +49,12 @@ const FINAL_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State that the services share.
 struct Process {
-    worker: WorkerId,
+    context: Arc<Context>,
     config: Config,
     /// Logins for task SQL, the login of tasks without a profile first.
     logins: Vec<Login>,
-    control: Control,
-    in_flight: InFlight,
-    wakeup: Arc<Wakeup>,
     weights: watch::Sender<Weights>,
-    metrics: Metrics,
-    fleet_metrics: FleetMetrics,
     progress: ProgressReporter,
-    shutdown: Shutdown,
     sd_notify: SdNotify,
 }
 
@@ -84,17 +83,19 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
     }
     let metrics = Metrics::new(logins.iter().map(|login| login.readers).sum())?;
     let wakeup: Arc<Wakeup> = Arc::default();
-    let process = Process {
+    let context = Context {
         worker: WorkerId::random(),
         control: Control::new(&target, &metrics)?,
-        logins,
         in_flight: InFlight::new(Arc::clone(&wakeup)),
         wakeup,
-        weights: watch::Sender::default(),
         metrics,
-        fleet_metrics: FleetMetrics::new(config.fleet_metrics_interval),
-        progress: ProgressReporter::default(),
         shutdown: Shutdown::default(),
+    };
+    let process = Process {
+        context: Arc::new(context),
+        logins,
+        weights: watch::Sender::default(),
+        progress: ProgressReporter::default(),
         sd_notify: SdNotify::from_environment(),
         config,
     };
@@ -116,17 +117,17 @@ impl Process {
             console::BoundConsole::new(options)
         });
         let bound = bound.transpose().map_err(console::startup_error)?;
-        let first = self.start_control_session(signals, bound).await?;
-        let Some((control_session, console)) = first else { return Ok(()) };
-        let background = self.background(control_session, http);
+        let started = self.start(signals, bound).await?;
+        let Some((heartbeat, console)) = started else { return Ok(()) };
+        let background = self.background(heartbeat, http);
         if let Some(console) = console {
             background.spawn(console.ended());
         }
         let readers = self.readers();
         tracing::info!(
-            worker = %self.worker,
+            worker = %self.context.worker,
             readers = self.total_readers(),
-            database = %self.control.target(),
+            database = %self.context.control.target(),
             task_login = self.logins[0].target.user(),
             profiles = self.profiles()[1..].join(","),
             "ready"
@@ -136,13 +137,14 @@ impl Process {
             signal = signals.next() => tracing::info!(signal, "shutdown requested"),
             () = self.idle_timeout() => tracing::info!("idle, shutting down"),
         }
-        self.shutdown.drain.cancel();
+        self.context.shutdown.drain.cancel();
         self.sd_notify.stopping(
-            self.in_flight.count(),
+            self.context.in_flight.count(),
             self.config.shutdown_timeout + CANCEL_TIMEOUT + FINAL_HEARTBEAT_TIMEOUT,
         );
-        wait_for_readers(&readers, &self.in_flight, signals, self.config.shutdown_timeout).await;
-        self.shutdown.end.cancel();
+        wait_for_readers(&readers, &self.context.in_flight, signals, self.config.shutdown_timeout)
+            .await;
+        self.context.shutdown.end.cancel();
         background.close();
         // Deregisters the worker; an unreachable database must not block the shutdown.
         let _ = tokio::time::timeout(FINAL_HEARTBEAT_TIMEOUT, background.wait()).await;
@@ -150,40 +152,46 @@ impl Process {
         Ok(())
     }
 
-    /// Runs the startup checks, registers the worker and opens the console. Returns the control
-    /// session, or `None` if a signal arrives first.
-    async fn start_control_session(
+    /// Runs the startup checks, opens the console and registers the worker. Returns `None` if a
+    /// signal arrives first.
+    async fn start(
         &self,
         signals: &mut Signals,
         console: Option<console::BoundConsole>,
-    ) -> anyhow::Result<Option<(DedicatedSession, Option<Console>)>> {
+    ) -> anyhow::Result<Option<(Heartbeat, Option<Console>)>> {
         let ready = async {
             self.check_poolers().await?;
-            let registration = self.control.registration();
-            let client = self.control.control_session().await?.client;
+            let registration = self.context.control.registration();
+            let client = self.context.control.control_session().await?.client;
             let version = schema::check_version(&client).await;
             // A login without privileges cannot even read the version. Report the missing GRANT.
             let denied = version
                 .as_ref()
                 .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
             if denied {
-                privileges::check(&client, &self.logins, registration, &self.metrics.tracker)
-                    .await?;
+                privileges::check(
+                    &client,
+                    &self.logins,
+                    registration,
+                    &self.context.metrics.tracker,
+                )
+                .await?;
             }
             version?;
-            privileges::check(&client, &self.logins, registration, &self.metrics.tracker).await?;
+            privileges::check(&client, &self.logins, registration, &self.context.metrics.tracker)
+                .await?;
             drop(client);
             let console = match console {
                 Some(bound) => {
-                    let end = self.shutdown.end.clone();
-                    Some(console::open(bound, self.control.target(), end).await?)
+                    let end = self.context.shutdown.end.clone();
+                    Some(console::open(bound, self.context.control.target(), end).await?)
                 }
                 None => None,
             };
-            anyhow::Ok((self.heartbeat().register().await?, console))
+            anyhow::Ok((self.start_heartbeat().await?, console))
         };
         tokio::select! {
-            session = ready => session.map(Some),
+            started = ready => started.map(Some),
             _ = signals.next() => Ok(None),
         }
     }
@@ -191,8 +199,8 @@ impl Process {
     /// Checks every login for a pooler. An unreachable server of a profile is not an error: its
     /// readers wait for it.
     async fn check_poolers(&self) -> anyhow::Result<()> {
-        let tracker = &self.metrics.tracker;
-        pooler_check::check(self.control.target(), "--database-url", tracker).await?;
+        let tracker = &self.context.metrics.tracker;
+        pooler_check::check(self.context.control.target(), "--database-url", tracker).await?;
         let given = usize::from(self.config.task_url.is_none());
         for login in &self.logins[given..] {
             let what = match &*login.profile {
@@ -217,119 +225,70 @@ impl Process {
         self.logins.iter().map(|login| login.profile.to_string()).collect()
     }
 
-    fn heartbeat(&self) -> Heartbeat {
+    /// Registers the worker.
+    async fn start_heartbeat(&self) -> Result<Heartbeat, QueueError> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Heartbeat {
-            registration: WorkerRegistration {
-                worker: self.worker,
-                pid: std::process::id(),
-                host,
-                version: env!("CARGO_PKG_VERSION"),
-                readers: self.total_readers(),
-                profiles: readers_by_profile(&self.logins),
-                queues: self.config.queues.clone(),
-                heartbeat_interval: self.config.heartbeat_interval,
-                orphan_timeout: self.config.orphan_timeout,
-            },
-            control: self.control.clone(),
-            in_flight: self.in_flight.clone(),
-            wakeup: Arc::clone(&self.wakeup),
-            metrics: self.metrics.clone(),
-            shutdown: self.shutdown.clone(),
-            sd_notify: self.sd_notify.clone(),
-        }
+        let registration = WorkerRegistration {
+            worker: self.context.worker,
+            pid: std::process::id(),
+            host,
+            version: env!("CARGO_PKG_VERSION"),
+            readers: self.total_readers(),
+            profiles: readers_by_profile(&self.logins),
+            queues: self.config.queues.clone(),
+            heartbeat_interval: self.config.heartbeat_interval,
+            orphan_timeout: self.config.orphan_timeout,
+        };
+        Heartbeat::start(Arc::clone(&self.context), registration, self.sd_notify.clone()).await
     }
 
-    /// Starts the background services, which are all services but readers and claimer.
-    fn background(
-        &self,
-        control_session: DedicatedSession,
-        http: Option<TcpListener>,
-    ) -> TaskTracker {
+    /// Starts the duties, and the services that run beside them.
+    fn background(&self, heartbeat: Heartbeat, http: Option<TcpListener>) -> TaskTracker {
         let tasks = TaskTracker::new();
-        let (control, wakeup, shutdown) = (&self.control, &self.wakeup, &self.shutdown);
-        tasks.spawn(self.heartbeat().run(control_session));
-        tasks.spawn(listener::run(control.clone(), Arc::clone(wakeup), shutdown.clone()));
-        let (next_due, next_due_receiver) = watch::channel(None);
-        let (next_tick, next_tick_receiver) = watch::channel(None);
-        let (peer_snapshots, peer_snapshot_receiver) = watch::channel(PeerSnapshot::empty());
-        let (limits_pending, limits_pending_receiver) = watch::channel(false);
-        let poller = Poller {
-            worker: self.worker,
-            queues: self.config.queues.clone(),
-            poll_interval: self.config.poll_interval,
-            control: control.clone(),
-            wakeup: Arc::clone(wakeup),
-            shutdown: shutdown.clone(),
-            next_due,
-            next_tick,
-            limits_pending,
-            weights: self.weights.clone(),
-            peer_snapshots,
-        };
-        tasks.spawn(poller.run());
-        let promoted =
-            promoter::run(control.clone(), Arc::clone(wakeup), next_due_receiver, shutdown.clone());
-        tasks.spawn(promoted);
-        tasks.spawn(maintenance::run(control.clone(), shutdown.clone()));
-        tasks.spawn(self.schedules(next_tick_receiver));
-        let progress = self.progress.clone();
-        tasks.spawn(progress.run(self.worker, control.clone(), shutdown.clone()));
-        let reclaimer = Reclaimer {
-            orphan_timeout: self.config.orphan_timeout,
-            control: control.clone(),
-            wakeup: Arc::clone(wakeup),
-            metrics: self.metrics.clone(),
-            shutdown: shutdown.clone(),
-        };
-        tasks.spawn(reclaimer.run(peer_snapshot_receiver));
-        let permit_granter = PermitGranter {
-            control: control.clone(),
-            wakeup: Arc::clone(wakeup),
-            shutdown: shutdown.clone(),
-        };
-        tasks.spawn(permit_granter.run(limits_pending_receiver));
-        let run_advancer = RunAdvancer {
-            control: control.clone(),
-            wakeup: Arc::clone(wakeup),
-            metrics: self.metrics.clone(),
-            shutdown: shutdown.clone(),
-        };
-        tasks.spawn(run_advancer.run());
+        let context = || Arc::clone(&self.context);
+        let Config { poll_interval, orphan_timeout, .. } = self.config;
+        tasks.spawn(duty::run(heartbeat, context()));
+        tasks.spawn(listener::run(context()));
+        let channels = PollChannels { weights: self.weights.clone(), ..PollChannels::default() };
+        let promoter = Promoter::new(context(), channels.next_due.subscribe());
+        tasks.spawn(duty::run(promoter, context()));
+        let permit_granter = PermitGranter::new(context(), channels.limits_pending.subscribe());
+        tasks.spawn(duty::run(permit_granter, context()));
+        let detector = FailureDetector::new(orphan_timeout, MAX_POLL_INTERVAL * 5);
+        let reclaimer = Reclaimer::new(context(), detector, channels.peer_snapshots.subscribe());
+        tasks.spawn(duty::run(reclaimer, context()));
+        tasks.spawn(duty::run(RunAdvancer::new(context()), context()));
+        tasks.spawn(duty::run(Maintenance::new(context()), context()));
+        tasks.spawn(duty::run(ProgressWriter::new(context(), &self.progress), context()));
+        tasks.spawn(self.schedules(channels.next_tick.subscribe()));
         if let Some(listener) = http {
-            tasks.spawn(self.fleet_metrics.clone().run(control.clone(), shutdown.clone()));
-            let served = HttpState {
-                control: control.clone(),
-                in_flight: self.in_flight.clone(),
-                wakeup: Arc::clone(wakeup),
-                metrics: self.metrics.clone(),
-                fleet_metrics: self.fleet_metrics.clone(),
-                shutdown: shutdown.clone(),
-            };
-            tasks.spawn(http::run(listener, served));
+            let metrics = FleetMetrics::default();
+            let interval = self.config.fleet_metrics_interval;
+            let publisher = FleetPublisher::new(context(), metrics.clone(), interval);
+            tasks.spawn(duty::run(publisher, context()));
+            let state = HttpState { context: context(), fleet_metrics: metrics };
+            tasks.spawn(http::run(listener, state));
         }
+        let queues = self.config.queues.clone();
+        tasks.spawn(duty::run(Poller::new(context(), queues, poll_interval, channels), context()));
         tasks
     }
 
     /// Synchronizes the schedules declared in comments of procedures, then ticks unless disabled.
     fn schedules(
         &self,
-        ticks: watch::Receiver<Option<Instant>>,
+        next_tick: watch::Receiver<Option<Instant>>,
     ) -> impl Future<Output = ()> + use<> {
-        let (control, shutdown) = (self.control.clone(), self.shutdown.clone());
+        let context = Arc::clone(&self.context);
+        let sync = ScheduleSync::new(Arc::clone(&context));
         let scheduler = (!self.config.no_scheduler).then(|| {
-            Scheduler::new(
-                control.clone(),
-                self.logins[0].clone(),
-                Arc::clone(&self.wakeup),
-                self.metrics.clone(),
-                shutdown.clone(),
-            )
+            let triggers = TriggerEvaluator::new(Arc::clone(&context), self.logins[0].clone());
+            Scheduler::new(Arc::clone(&context), triggers, next_tick)
         });
         async move {
-            schedule_sync::run(&control, &shutdown).await;
+            duty::run(sync, Arc::clone(&context)).await;
             if let Some(scheduler) = scheduler {
-                scheduler.run(ticks).await;
+                duty::run(scheduler, context).await;
             }
         }
     }
@@ -340,21 +299,16 @@ impl Process {
         let (idle_readers, idle_reader_receiver) = mpsc::unbounded_channel();
         let batch_sizes = BatchSizes::default();
         let claimer = Claimer {
-            worker: self.worker,
             queues: self.config.queues.clone(),
             profiles: self.profiles(),
             poll_interval: self.config.poll_interval,
-            control: self.control.clone(),
-            in_flight: self.in_flight.clone(),
             batch_sizes: batch_sizes.clone(),
             weights: self.weights.subscribe(),
-            wakeup: Arc::clone(&self.wakeup),
-            metrics: self.metrics.clone(),
-            shutdown: self.shutdown.clone(),
+            context: Arc::clone(&self.context),
         };
         tasks.spawn(claimer.run(idle_reader_receiver));
         let executor = Arc::new(Executor {
-            control: self.control.clone(),
+            control: self.context.control.clone(),
             fatal_sqlstates: self.config.fatal_sqlstates.clone(),
             progress: self.progress.clone(),
         });
@@ -365,9 +319,7 @@ impl Process {
                 idle_readers: idle_readers.clone(),
                 executor: Arc::clone(&executor),
                 batch_sizes: batch_sizes.clone(),
-                wakeup: Arc::clone(&self.wakeup),
-                metrics: self.metrics.clone(),
-                shutdown: self.shutdown.clone(),
+                context: Arc::clone(&self.context),
             };
             tasks.spawn(reader.run());
         }
@@ -378,7 +330,7 @@ impl Process {
     /// of that time confirms that nothing is runnable.
     async fn idle_timeout(&self) {
         let Some(limit) = self.config.exit_when_idle else { return std::future::pending().await };
-        let mut idle = self.wakeup.subscribe_idle();
+        let mut idle = self.context.wakeup.subscribe_idle();
         loop {
             if idle.wait_for(|idle| *idle).await.is_err() {
                 return std::future::pending().await;
@@ -388,7 +340,7 @@ impl Process {
                 _ = idle.wait_for(|idle| !*idle) => continue,
             }
             idle.mark_unchanged();
-            self.wakeup.request_sweep();
+            self.context.wakeup.request_sweep();
             if idle.changed().await.is_ok() && *idle.borrow() {
                 return;
             }

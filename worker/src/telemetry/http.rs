@@ -12,27 +12,20 @@ use axum::routing::get;
 use prometheus::TEXT_FORMAT;
 use tokio::net::TcpListener;
 
-use crate::claim::in_flight::InFlight;
-use crate::control::{Control, answered};
-use crate::shutdown::Shutdown;
+use crate::context::Context;
+use crate::control::answered;
 use crate::telemetry::fleet_metrics::FleetMetrics;
-use crate::telemetry::metrics::Metrics;
-use crate::wakeup::Wakeup;
 
 /// State of the handlers.
 #[derive(Clone)]
 pub(crate) struct HttpState {
-    pub(crate) control: Control,
-    pub(crate) in_flight: InFlight,
-    pub(crate) wakeup: Arc<Wakeup>,
-    pub(crate) metrics: Metrics,
+    pub(crate) context: Arc<Context>,
     pub(crate) fleet_metrics: FleetMetrics,
-    pub(crate) shutdown: Shutdown,
 }
 
 /// Serves until the worker ends.
 pub(crate) async fn run(listener: TcpListener, http: HttpState) {
-    let end = http.shutdown.end.clone();
+    let end = http.context.shutdown.end.clone();
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(|| async { "alive\n" }))
@@ -46,8 +39,9 @@ pub(crate) async fn run(listener: TcpListener, http: HttpState) {
 }
 
 async fn metrics(State(http): State<HttpState>) -> impl IntoResponse {
-    http.metrics.refresh(http.in_flight.busy_readers(), http.draining());
-    match http.metrics.text(http.fleet_metrics.published().as_ref()) {
+    let Context { metrics, in_flight, .. } = &*http.context;
+    metrics.refresh(in_flight.busy_readers(), http.draining());
+    match metrics.text(http.fleet_metrics.published().as_ref()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
@@ -57,7 +51,7 @@ async fn ready(State(http): State<HttpState>) -> impl IntoResponse {
     if http.draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
     }
-    let checked = async { queue::schema::check_version(&*http.control.get().await?).await };
+    let checked = async { queue::schema::check_version(&*http.context.control.get().await?).await };
     match answered(checked).await {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
@@ -66,6 +60,6 @@ async fn ready(State(http): State<HttpState>) -> impl IntoResponse {
 
 impl HttpState {
     fn draining(&self) -> bool {
-        self.shutdown.drain.is_cancelled() || self.wakeup.draining()
+        self.context.shutdown.drain.is_cancelled() || self.context.wakeup.draining()
     }
 }

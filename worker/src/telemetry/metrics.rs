@@ -8,16 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::Status;
-use prometheus::core::Collector;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
-    IntGauge, Opts, Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Registry, TextEncoder,
 };
 use queue::claim::Claimed;
 use queue::run::RunState;
 use tokio_util::task::TaskTracker;
 
-use crate::attempt::finish::Disposition;
+use crate::attempt::disposition::Disposition;
+use crate::telemetry::duty_metrics::DutyMetrics;
+use crate::telemetry::registrar::Registrar;
 use crate::telemetry::schedule_metrics::ScheduleMetrics;
 
 /// Buckets for wait and run times of tasks, 1 ms to 2 h.
@@ -55,6 +56,7 @@ pub(crate) struct Metrics {
     pub(crate) pool_wait: Histogram,
     pub(crate) reconnects: IntCounter,
     draining: IntGauge,
+    pub(crate) duties: DutyMetrics,
     pub(crate) schedules: ScheduleMetrics,
     pub(crate) tracker: TaskTracker,
 }
@@ -67,154 +69,113 @@ impl Metrics {
     #[expect(clippy::too_many_lines, reason = "a list, one entry per metric")]
     pub(crate) fn new(readers: u32) -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let r = &registry;
-        let info = IntGauge::with_opts(
-            Opts::new("pgmill_build_info", "Version of the worker")
-                .const_label("version", env!("CARGO_PKG_VERSION")),
-        )?;
-        add(r, info)?.set(1);
-        let built_for = IntGauge::new(
+        let new = Registrar(&registry);
+        let info = Opts::new("pgmill_build_info", "Version of the worker")
+            .const_label("version", env!("CARGO_PKG_VERSION"));
+        let info = IntGauge::with_opts(info)?;
+        info.set(1);
+        registry.register(Box::new(info))?;
+        new.whole(
             "pgmill_expected_schema_version",
             "Schema version that this worker was built for",
+            queue::schema::VERSION.into(),
         )?;
-        add(r, built_for)?.set(queue::schema::VERSION.into());
-        let capacity = IntGauge::new("pgmill_readers", "Number of readers of this worker")?;
-        add(r, capacity)?.set(readers.into());
+        new.whole("pgmill_readers", "Number of readers of this worker", readers.into())?;
         let metrics = Self {
-            readers_busy: add(r, IntGauge::new("pgmill_readers_busy", "Readers that run a task")?)?,
-            claims: add(
-                r,
-                counters(
-                    "pgmill_claims_total",
-                    "Tasks claimed, by queue; empty and failed claims have an empty queue label",
-                    &["queue", "result"],
-                )?,
+            readers_busy: new.whole("pgmill_readers_busy", "Readers that run a task", 0)?,
+            claims: new.counters(
+                "pgmill_claims_total",
+                "Tasks claimed, by queue; empty and failed claims have an empty queue label",
+                &["queue", "result"],
             )?,
-            claims_by_priority: add(
-                r,
-                counters(
-                    "pgmill_claims_by_priority_total",
-                    "Tasks claimed, by priority",
-                    &["priority"],
-                )?,
+            claims_by_priority: new.counters(
+                "pgmill_claims_by_priority_total",
+                "Tasks claimed, by priority",
+                &["priority"],
             )?,
-            claim_seconds: add(
-                r,
-                histogram(
-                    "pgmill_claim_duration_seconds",
-                    "Duration of claim statements",
-                    STATEMENT_SECONDS,
-                )?,
+            claim_seconds: new.histogram(
+                "pgmill_claim_duration_seconds",
+                "Duration of claim statements",
+                STATEMENT_SECONDS,
             )?,
-            wait_seconds: add(
-                r,
-                histograms("pgmill_task_wait_seconds", "Time from due to claimed", &["queue"])?,
+            wait_seconds: new.histograms(
+                "pgmill_task_wait_seconds",
+                "Time from due to claimed",
+                TASK_SECONDS,
+                &["queue"],
             )?,
-            run_seconds: add(
-                r,
-                histograms(
-                    "pgmill_task_run_seconds",
-                    "Time from claimed to finished",
-                    &["queue", "outcome"],
-                )?,
+            run_seconds: new.histograms(
+                "pgmill_task_run_seconds",
+                "Time from claimed to finished",
+                TASK_SECONDS,
+                &["queue", "outcome"],
             )?,
-            finished: add(
-                r,
-                counters(
-                    "pgmill_tasks_finished_total",
-                    "Finished attempts, by outcome for the task",
-                    &["queue", "outcome"],
-                )?,
+            finished: new.counters(
+                "pgmill_tasks_finished_total",
+                "Finished attempts, by outcome for the task",
+                &["queue", "outcome"],
             )?,
-            errors: add(
-                r,
-                counters(
-                    "pgmill_task_errors_total",
-                    "Task errors, including retried ones, by SQLSTATE class",
-                    &["sqlstate_class"],
-                )?,
+            errors: new.counters(
+                "pgmill_task_errors_total",
+                "Task errors, including retried ones, by SQLSTATE class",
+                &["sqlstate_class"],
             )?,
-            shared_commits: add(
-                r,
-                IntCounter::new(
-                    "pgmill_shared_commits_total",
-                    "Committed transactions with several tasks",
-                )?,
+            shared_commits: new.counter(
+                "pgmill_shared_commits_total",
+                "Committed transactions with several tasks",
             )?,
-            shared_tasks: add(
-                r,
-                counters(
-                    "pgmill_shared_commit_tasks_total",
-                    "Tasks that shared a transaction, by result of the transaction",
-                    &["result"],
-                )?,
+            shared_tasks: new.counters(
+                "pgmill_shared_commit_tasks_total",
+                "Tasks that shared a transaction, by result of the transaction",
+                &["result"],
             )?,
-            heartbeats: add(r, counters("pgmill_heartbeats_total", "Heartbeats", &["result"])?)?,
-            heartbeat_age: add(
-                r,
-                Gauge::new(
-                    "pgmill_heartbeat_age_seconds",
-                    "Seconds since the last successful heartbeat",
-                )?,
+            heartbeats: new.counters("pgmill_heartbeats_total", "Heartbeats", &["result"])?,
+            heartbeat_age: new.gauge(
+                "pgmill_heartbeat_age_seconds",
+                "Seconds since the last successful heartbeat",
+                0.0,
             )?,
             last_heartbeat: Arc::default(),
-            tasks_reclaimed: add(
-                r,
-                IntCounter::new(
-                    "pgmill_tasks_reclaimed_total",
-                    "Tasks of dead workers that this worker reclaimed",
-                )?,
+            tasks_reclaimed: new.counter(
+                "pgmill_tasks_reclaimed_total",
+                "Tasks of dead workers that this worker reclaimed",
             )?,
-            run_tasks_enqueued: add(
-                r,
-                IntCounter::new(
-                    "pgmill_run_tasks_enqueued_total",
-                    "Tasks of runs that this worker enqueued",
-                )?,
+            run_tasks_enqueued: new.counter(
+                "pgmill_run_tasks_enqueued_total",
+                "Tasks of runs that this worker enqueued",
             )?,
-            runs_finished: add(
-                r,
-                counters(
-                    "pgmill_runs_finished_total",
-                    "Runs completed by this worker, by state",
-                    &["state"],
-                )?,
+            runs_finished: new.counters(
+                "pgmill_runs_finished_total",
+                "Runs completed by this worker, by state",
+                &["state"],
             )?,
-            fenced_attempts: add(
-                r,
-                IntCounter::new(
-                    "pgmill_fenced_attempts_total",
-                    "Attempts that ended after the loss of their claim",
-                )?,
+            fenced_attempts: new.counter(
+                "pgmill_fenced_attempts_total",
+                "Attempts that ended after the loss of their claim",
             )?,
-            pool_connections: add(
-                r,
-                GaugeVec::new(
-                    Opts::new("pgmill_pool_connections", "Control sessions in the pool, by state"),
-                    &["state"],
-                )?,
+            pool_connections: new.gauges(
+                "pgmill_pool_connections",
+                "Control sessions in the pool, by state",
+                &["state"],
             )?,
-            pool_wait: add(
-                r,
-                histogram(
-                    "pgmill_pool_wait_seconds",
-                    "Wait for a control session from the pool",
-                    STATEMENT_SECONDS,
-                )?,
+            pool_wait: new.histogram(
+                "pgmill_pool_wait_seconds",
+                "Wait for a control session from the pool",
+                STATEMENT_SECONDS,
             )?,
-            reconnects: add(
-                r,
-                IntCounter::new("pgmill_db_reconnects_total", "Sessions that had to be reopened")?,
+            reconnects: new
+                .counter("pgmill_db_reconnects_total", "Sessions that had to be reopened")?,
+            draining: new.whole(
+                "pgmill_draining",
+                "1 while the worker drains and claims no tasks",
+                0,
             )?,
-            draining: add(
-                r,
-                IntGauge::new("pgmill_draining", "1 while the worker drains and claims no tasks")?,
-            )?,
-            schedules: ScheduleMetrics::new(r)?,
+            duties: DutyMetrics::new(&new)?,
+            schedules: ScheduleMetrics::new(&new)?,
             tracker: TaskTracker::new(),
             registry: registry.clone(),
         };
-        r.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         metrics.shared_commit_finished(0, 0);
         for state in RunState::ALL.iter().filter(|state| **state != RunState::Running) {
             metrics.runs_finished.with_label_values(&[state.as_str()]).inc_by(0);
@@ -323,25 +284,4 @@ impl Metrics {
         TextEncoder::new().encode(&families, &mut text)?;
         Ok(text)
     }
-}
-
-/// Registers a metric and returns it.
-pub(crate) fn add<M: Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: M,
-) -> prometheus::Result<M> {
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
-}
-
-fn counters(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
-    IntCounterVec::new(Opts::new(name, help), labels)
-}
-
-fn histogram(name: &str, help: &str, buckets: &[f64]) -> prometheus::Result<Histogram> {
-    Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))
-}
-
-fn histograms(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<HistogramVec> {
-    HistogramVec::new(HistogramOpts::new(name, help).buckets(TASK_SECONDS.to_vec()), labels)
 }

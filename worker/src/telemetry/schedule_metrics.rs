@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec};
 use schedule::tick::TickSummary;
 
-use crate::telemetry::metrics::add;
+use crate::telemetry::registrar::Registrar;
 
 /// Buckets for delays, 5 ms to 1 h.
 const DELAY_SECONDS: &[f64] =
@@ -31,32 +31,29 @@ impl ScheduleMetrics {
     ///
     /// # Errors
     /// Never in practice: the names are constants.
-    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let histogram = |name: &str, help: &str| {
-            Histogram::with_opts(HistogramOpts::new(name, help).buckets(DELAY_SECONDS.to_vec()))
-                .and_then(|histogram| add(registry, histogram))
-        };
-        let skipped = IntCounterVec::new(
-            Opts::new("pgmill_schedule_skipped_total", "Schedule fires that this worker skipped"),
-            &["reason"],
-        )?;
-        let fired = IntCounter::new("pgmill_schedule_fires_total", "Runs that this worker fired")?;
-        let age = Gauge::new(
-            "pgmill_schedule_tick_age_seconds",
-            "Seconds since this worker last found no schedule left to tick",
-        )?;
+    pub(crate) fn new(new: &Registrar<'_>) -> prometheus::Result<Self> {
         let metrics = Self {
-            fired: add(registry, fired)?,
-            skipped: add(registry, skipped)?,
-            delays: histogram(
+            fired: new.counter("pgmill_schedule_fires_total", "Runs that this worker fired")?,
+            skipped: new.counters(
+                "pgmill_schedule_skipped_total",
+                "Schedule fires that this worker skipped",
+                &["reason"],
+            )?,
+            delays: new.histogram(
                 "pgmill_schedule_fire_delay_seconds",
                 "Time from the scheduled instant of a fire to its tick, less its jitter",
+                DELAY_SECONDS,
             )?,
-            probes: histogram(
+            probes: new.histogram(
                 "pgmill_schedule_probe_seconds",
                 "Duration of trigger probes, including connect",
+                DELAY_SECONDS,
             )?,
-            age: add(registry, age)?,
+            age: new.gauge(
+                "pgmill_schedule_tick_age_seconds",
+                "Seconds since this worker last found no schedule left to tick",
+                0.0,
+            )?,
             last: Arc::default(),
         };
         for reason in REASONS {

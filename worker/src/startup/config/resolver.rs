@@ -10,7 +10,23 @@ use clap::parser::ValueSource;
 use console::{ConsoleFlags, WorkerConsoleFlags};
 use queue::connect::{ConnectionSource, Layer, SourceNames};
 
-use super::{ConfigFile, Console, Origin};
+use super::file::ConfigFile;
+
+/// Address and flags of the console.
+#[derive(Debug)]
+pub(crate) struct Console {
+    pub(crate) listen: SocketAddr,
+    pub(crate) flags: WorkerConsoleFlags,
+}
+
+/// Source of one setting.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) name: String,
+    /// Empty if not set; "(set)" in place of a secret.
+    pub(crate) value: String,
+    pub(crate) origin: String,
+}
 
 /// Takes each setting from the first source that has it, and records the source.
 pub(super) struct SettingResolver<'a> {
