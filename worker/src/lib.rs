@@ -17,7 +17,8 @@ mod startup;
 mod telemetry;
 mod wakeup;
 
-pub use attempt::{decode, params};
+pub use attempt::output::decode;
+pub use attempt::params;
 
 use std::process::ExitCode;
 

@@ -8,9 +8,9 @@ use queue::{Claim, scan};
 use serde_json::Value;
 
 use crate::attempt::error::ExecutionError;
+use crate::attempt::output::rows::Rows;
 use crate::attempt::params::Param;
 use crate::attempt::prepare::prepare;
-use crate::attempt::rows::Rows;
 use crate::attempt::session::Session;
 
 /// Prefix of the statement, which is sent in the extended protocol, as a single statement.

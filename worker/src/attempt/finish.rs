@@ -10,7 +10,7 @@ use queue::{Claim, Outcome};
 use crate::attempt::disposition::Disposition;
 use crate::attempt::execute::AttemptResult;
 use crate::claim::in_flight::ClaimedTask;
-use crate::control::{Backoff, Control, answered};
+use crate::control::Control;
 use crate::wakeup::Wakeup;
 
 /// Records the result in the queue. Retries until the database accepts it: if that takes longer
@@ -19,8 +19,8 @@ pub(crate) async fn finish(control: &Control, claim: Claim, result: AttemptResul
     match result {
         AttemptResult::Succeeded => Disposition::Finished(Outcome::Succeeded),
         AttemptResult::Lost => Disposition::Lost,
-        AttemptResult::Failed { outcome, verdict, report } => {
-            record(control, &claim, outcome, verdict, &report).await
+        AttemptResult::Failed { outcome, decision, report } => {
+            record(control, &claim, outcome, decision, &report).await
         }
         AttemptResult::Release { wait } => release_claim(control, &claim, wait).await,
     }
@@ -30,20 +30,18 @@ async fn record(
     control: &Control,
     claim: &Claim,
     outcome: Outcome,
-    verdict: RetryDecision,
+    decision: RetryDecision,
     report: &Report,
 ) -> Disposition {
-    let mut backoff = Backoff::default();
-    loop {
-        let failed =
-            answered(async { fail(&*control.get().await?, claim, outcome, verdict, report).await });
-        match failed.await {
-            Ok(Failed::Finished) => return Disposition::Finished(outcome),
-            Ok(Failed::Retried) => return Disposition::Retried(outcome),
-            Ok(Failed::Lost) => return Disposition::Lost,
-            Err(error) => control.log_retry("recording an attempt", claim.id(), &error),
-        }
-        backoff.wait().await;
+    let failed = control
+        .retry("recording an attempt", claim.id(), || async {
+            fail(&*control.get().await?, claim, outcome, decision, report).await
+        })
+        .await;
+    match failed {
+        Failed::Finished => Disposition::Finished(outcome),
+        Failed::Retried => Disposition::Retried(outcome),
+        Failed::Lost => Disposition::Lost,
     }
 }
 
@@ -56,13 +54,10 @@ pub(crate) async fn release_unstarted(control: &Control, wakeup: &Wakeup, task: 
 
 /// Releases a claim, to run again after `wait`.
 async fn release_claim(control: &Control, claim: &Claim, wait: Duration) -> Disposition {
-    let mut backoff = Backoff::default();
-    loop {
-        match answered(async { release(&*control.get().await?, claim, wait).await }).await {
-            Ok(true) => return Disposition::Released,
-            Ok(false) => return Disposition::Lost,
-            Err(error) => control.log_retry("release", claim.id(), &error),
-        }
-        backoff.wait().await;
-    }
+    let released = control
+        .retry("release", claim.id(), || async {
+            release(&*control.get().await?, claim, wait).await
+        })
+        .await;
+    if released { Disposition::Released } else { Disposition::Lost }
 }

@@ -19,7 +19,7 @@ use tokio_postgres::{
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::attempt::notices::Notices;
+use crate::attempt::output::notices::Notices;
 use crate::registration::Registration;
 use crate::startup::login::Login;
 

@@ -15,12 +15,12 @@ use queue::resolve_commit::CommitResolution;
 use queue::{Mode, scan};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio_postgres::Error;
 
 use crate::attempt::error::ExecutionError;
-use crate::attempt::execute::{CompletionError, Executor, classify_completion_error};
-use crate::attempt::rows::Rows;
+use crate::attempt::execute::Executor;
+use crate::attempt::output::rows::Rows;
 use crate::attempt::session::{Session, last_value};
+use crate::attempt::settle::{Settlement, commit};
 use crate::attempt::statement::read_results;
 use crate::attempt::supervise::{Supervised, Supervisor};
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
@@ -148,50 +148,29 @@ impl Executor {
             .collect();
         let (_sender, mut signal) = watch::channel(None);
         let supervisor = self.shared_commit_supervisor(session, time_limit, &mut signal);
-        let commit_result =
-            match supervisor.run(session.complete_and_commit(&successes, xact)).await {
-                Supervised::Done(commit_result) => Some(commit_result),
-                Supervised::Stopped(_, commit_result) => {
-                    session.retire();
-                    commit_result
-                }
-            };
-        if commit_result.as_ref().is_none_or(|commit_result| !commit_result.clean) {
-            session.reset().await;
-        }
-        let committed = commit_result.map(|commit_result| commit_result.committed);
-        self.apply_commit(session, executed, committed, &mut result).await;
+        let (settlement, _) = commit(session, supervisor, &successes, xact).await;
+        self.apply(executed, settlement, &mut result).await;
         result
     }
 
-    /// Derives the result of each task from the answer to COMMIT.
-    async fn apply_commit(
+    /// Derives the result of each task from the result of the transaction.
+    async fn apply(
         &self,
-        session: &mut Session,
         executed: Vec<ExecutedTask>,
-        committed: Option<Result<(), Error>>,
+        settlement: Settlement,
         result: &mut SharedCommit,
     ) {
-        let error = match committed {
-            Some(Ok(())) => {
-                let succeeded = executed.into_iter().map(|executed| (executed.task, executed.ran));
-                result.succeeded.extend(succeeded);
-                return;
-            }
-            Some(Err(error)) => classify_completion_error(error),
-            None => CompletionError::InDoubt(None),
-        };
-        result.slow = true;
-        if !matches!(error, CompletionError::InDoubt(_)) {
-            result.rolled_back.extend(executed.into_iter().map(|executed| executed.task));
-            return;
-        }
-        // The answer to COMMIT is missing: the tasks' rows show the result.
-        session.retire();
+        result.slow |= !matches!(settlement, Settlement::Committed);
         for ExecutedTask { task, ran, .. } in executed {
-            match self.control.resolve_commit(&task.claim).await {
-                CommitResolution::Recorded(_) => result.succeeded.push((task, ran)),
-                CommitResolution::StillClaimed => result.rolled_back.push(task),
+            let resolved = match settlement {
+                Settlement::Committed => CommitResolution::Committed,
+                // The claim that was lost is not known: each task finds out alone.
+                Settlement::Lost | Settlement::Refused(_) => CommitResolution::RolledBack,
+                Settlement::InDoubt(_) => self.control.resolve_commit(&task.claim).await,
+            };
+            match resolved {
+                CommitResolution::Committed => result.succeeded.push((task, ran)),
+                CommitResolution::RolledBack => result.rolled_back.push(task),
                 CommitResolution::Lost => result.lost.push(task),
             }
         }

@@ -9,9 +9,9 @@ use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream
 
 use crate::attempt::error::ExecutionError;
 use crate::attempt::explain;
+use crate::attempt::output::rows::Rows;
 use crate::attempt::params::Param;
 use crate::attempt::prepare::prepare;
-use crate::attempt::rows::Rows;
 use crate::attempt::session::{Session, TASK_BOUNDARY};
 
 /// Runs the task's whole statement inside its own transaction. Returns the transaction id.

@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::execute::Executor;
-use crate::attempt::progress::{ProgressReporter, ProgressWriter};
+use crate::attempt::output::progress::{ProgressReporter, ProgressWriter};
 use crate::attempt::reader::Reader;
 use crate::claim::batch_size::BatchSizes;
 use crate::claim::claimer::Claimer;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tokio_postgres::{Row, SimpleQueryRow};
 
-use crate::attempt::decode::decode;
-use crate::attempt::notices::truncate;
+use crate::attempt::output::decode::decode;
+use crate::attempt::output::notices::truncate;
 
 /// Maximum number of rows in the history of an attempt.
 const MAX_ROWS: usize = 100;

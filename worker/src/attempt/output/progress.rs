@@ -10,7 +10,7 @@ use queue::{Claim, QueueError, TaskId, Token};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::attempt::notices::Notices;
+use crate::attempt::output::notices::Notices;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
