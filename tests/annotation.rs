@@ -259,11 +259,7 @@ async fn workers_that_start_together_declare_everything_once() {
     })
     .await;
     for worker in &workers {
-        assert!(
-            !worker.log().contains("could not synchronize declared schedules"),
-            "{}",
-            worker.log()
-        );
+        assert!(!worker.log().contains("duty failed duty=\"sync_schedules\""), "{}", worker.log());
     }
     assert_eq!(database.value::<i64>("SELECT sum(version) FROM mill.schedules").await, 60);
 }

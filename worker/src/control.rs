@@ -13,8 +13,8 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
 use crate::registration::Registration;
+use crate::telemetry::metrics::Metrics;
 
 /// Size of the pool. Statements that end tasks are short, so a few sessions serve any number of
 /// readers.
@@ -190,17 +190,24 @@ impl Control {
         answered(async { reclaim::session_gone(&*self.get().await?, session).await }).await
     }
 
-    /// Determines the state of a claim after its completion went unanswered. Retries without limit.
+    /// Determines the state of a claim after its completion went unanswered.
     pub(crate) async fn resolve_commit(&self, claim: &Claim) -> resolve_commit::CommitResolution {
+        self.retry("resolve_commit", claim.id(), || async {
+            resolve_commit::resolve_commit(&*self.get().await?, claim).await
+        })
+        .await
+    }
+
+    /// Repeats an operation on a claim, without limit, until the queue answers.
+    pub(crate) async fn retry<T, F>(&self, what: &str, task: TaskId, operation: impl Fn() -> F) -> T
+    where
+        F: Future<Output = Result<T, QueueError>>,
+    {
         let mut backoff = Backoff::default();
         loop {
-            match answered(async {
-                resolve_commit::resolve_commit(&*self.get().await?, claim).await
-            })
-            .await
-            {
-                Ok(resolved) => return resolved,
-                Err(error) => self.log_retry("resolve_commit", claim.id(), &error),
+            match answered(operation()).await {
+                Ok(answer) => return answer,
+                Err(error) => self.log_retry(what, task, &error),
             }
             backoff.wait().await;
         }
