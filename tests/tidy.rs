@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// Crates whose code is the product.
 const PRODUCT: &[&str] = &[
-    "queue", "schedule", "worker", "enqueue", "pgmill", "console", "terminal", "cluster", "demo",
-    "loadtest",
+    "conninfo", "queue", "schedule", "worker", "enqueue", "pgmill", "console", "terminal",
+    "cluster", "demo", "loadtest",
 ];
 
 const MAX_LINES: usize = 500;

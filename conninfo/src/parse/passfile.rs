@@ -5,23 +5,23 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// A password file that passed the permission checks.
-pub(super) struct Passfile {
+pub(crate) struct Passfile {
     text: String,
 }
 
 /// The fields to compare with each line.
-pub(super) struct PasswordLookup<'a> {
+pub(crate) struct PasswordLookup<'a> {
     /// The names under which the host may be listed.
-    pub(super) hosts: &'a [&'a str],
-    pub(super) port: u16,
-    pub(super) dbname: &'a str,
-    pub(super) user: &'a str,
+    pub(crate) hosts: &'a [&'a str],
+    pub(crate) port: u16,
+    pub(crate) dbname: &'a str,
+    pub(crate) user: &'a str,
 }
 
 impl Passfile {
     /// Reads the file. Returns `None` if it does not exist, and `None` with a warning if it must
     /// not be used: readable by other users, or not a plain file.
-    pub(super) fn read(path: &Path, warnings: &mut Vec<String>) -> Option<Self> {
+    pub(crate) fn read(path: &Path, warnings: &mut Vec<String>) -> Option<Self> {
         let shown = path.display();
         let metadata = std::fs::metadata(path).ok()?;
         if !metadata.is_file() {
@@ -48,7 +48,7 @@ impl Passfile {
     }
 
     /// Returns the password of the first matching line.
-    pub(super) fn find(&self, lookup: &PasswordLookup<'_>) -> Option<String> {
+    pub(crate) fn find(&self, lookup: &PasswordLookup<'_>) -> Option<String> {
         let port = lookup.port.to_string();
         self.text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
             let after_host = lookup.hosts.iter().find_map(|host| after_match(line, host))?;

@@ -1,31 +1,13 @@
 //! All settings of a connection, each from the first source that has it: the connection string, the
 //! service file, the `PG*` variables. libpq uses the same order (`conninfo_add_defaults`).
 
-use super::keyword::{KEYWORDS, Treatment};
-use super::{ConnectError, Environment, conninfo, service};
+use crate::error::ConnectError;
+use crate::origin::Origin;
+use crate::parse::environment::Environment;
+use crate::parse::key_value;
+use crate::parse::keyword::{KEYWORDS, Treatment};
+use crate::parse::service;
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// The source of a setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// The connection string.
-    ConnectionString,
-    /// The service file.
-    ServiceFile,
-    /// This environment variable.
-    Variable(&'static str),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ConnectionString => f.write_str("from the connection string"),
-            Self::ServiceFile => f.write_str("from the service file"),
-            Self::Variable(name) => write!(f, "from {name}"),
-        }
-    }
-}
 
 struct Setting {
     value: String,
@@ -34,18 +16,18 @@ struct Setting {
 
 /// Keyword → value. A keyword that no source sets is absent; an empty value counts as set.
 #[derive(Default)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     values: BTreeMap<&'static str, Setting>,
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Settings {
-    pub(super) fn collect(text: Option<&str>, env: &Environment) -> Result<Self, ConnectError> {
+    pub(crate) fn collect(text: Option<&str>, env: &Environment) -> Result<Self, ConnectError> {
         let mut settings = Self::default();
         for name in env.not_utf8() {
             settings.warnings.push(format!("variable {name} is not valid UTF-8: ignored"));
         }
-        for (keyword, value) in conninfo::parse(text.unwrap_or_default())? {
+        for (keyword, value) in key_value::parse(text.unwrap_or_default())? {
             let origin = Origin::ConnectionString;
             settings.values.insert(keyword, Setting { value, origin });
         }
@@ -103,22 +85,22 @@ impl Settings {
     }
 
     /// The value, even if empty.
-    pub(super) fn get(&self, keyword: &str) -> Option<&str> {
+    pub(crate) fn get(&self, keyword: &str) -> Option<&str> {
         self.values.get(keyword).map(|setting| setting.value.as_str())
     }
 
     /// The value, unless empty.
-    pub(super) fn filled(&self, keyword: &str) -> Option<&str> {
+    pub(crate) fn filled(&self, keyword: &str) -> Option<&str> {
         self.get(keyword).filter(|value| !value.is_empty())
     }
 
     /// Whether the connection string itself sets this keyword.
-    pub(super) fn inline(&self, keyword: &str) -> bool {
+    pub(crate) fn inline(&self, keyword: &str) -> bool {
         self.values.get(keyword).is_some_and(|s| s.origin == Origin::ConnectionString)
     }
 
     /// Returns the error for an invalid value of `keyword`, which must be set.
-    pub(super) fn invalid(
+    pub(crate) fn invalid(
         &self,
         keyword: &'static str,
         problem: impl Into<String>,
@@ -128,7 +110,7 @@ impl Settings {
     }
 
     /// Parses one of the given words; returns the first one if the keyword is not set.
-    pub(super) fn choice<T: Copy>(
+    pub(crate) fn choice<T: Copy>(
         &self,
         keyword: &'static str,
         choices: &[(&str, T)],
@@ -143,7 +125,7 @@ impl Settings {
     }
 
     /// Parses an integer.
-    pub(super) fn integer(&self, keyword: &'static str) -> Result<Option<i32>, ConnectError> {
+    pub(crate) fn integer(&self, keyword: &'static str) -> Result<Option<i32>, ConnectError> {
         self.get(keyword)
             .map(|value| {
                 value.trim_ascii().parse().map_err(|_| self.invalid(keyword, "must be an integer"))

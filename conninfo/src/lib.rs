@@ -4,17 +4,17 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | the process environment as a value | `environment` |
-//! | the string itself, or the file that contains it | `source` |
-//! | parse a URI, `key=value` pairs or a bare database name | `conninfo`, `uri` |
-//! | the known settings, and the refused ones | `keyword` |
-//! | defaults from the service file, then from `PG*` variables | `service`, `settings` |
+//! | the process environment as a value | `parse/environment` |
+//! | the string itself, or the file that contains it | `parse/source` |
+//! | parse a URI, `key=value` pairs or a bare database name | `parse/key_value`, `parse/uri` |
+//! | the known settings, and the refused ones | `parse/keyword` |
+//! | defaults from the service file, then from `PG*` variables | `parse/service`, `parse/settings` |
 //! | hosts, ports and typed values | `endpoint`, `resolve` |
-//! | a password for each host | `passfile` |
+//! | a password for each host | `parse/passfile` |
 //! | the resolved target, safe to print | `connection_target` |
-//! | the TLS rules of `sslmode` | `tls`, `verify` |
-//! | try the hosts, with and without TLS, in order | `open`, `attempt`, `target_session_attrs` |
-//! | the same for a pool | `pool` |
+//! | the TLS rules of `sslmode` | `open/tls`, `open/verify` |
+//! | try the hosts, with and without TLS, in order | `open`, `open/attempt`, `open/target_session_attrs` |
+//! | the same for a pool | `open/pool` |
 //!
 //! The rules are those of libpq; `tests/psql_agrees.rs` and `tests/tls_ladder` compare them with
 //! the installed `psql`.
@@ -27,30 +27,20 @@
 //! Invariant: a password leaves this process only as an answer to the server's request for it, over
 //! a channel that libpq would have used under the same settings.
 
-mod attempt;
 mod connection_target;
-mod conninfo;
 mod endpoint;
-mod environment;
 mod error;
-mod keyword;
 mod open;
-mod passfile;
-mod pool;
+mod origin;
+mod parse;
 mod resolve;
-mod service;
-mod settings;
-mod source;
-mod target_session_attrs;
-mod tls;
-mod uri;
-mod verify;
+mod secret;
 
-pub use attempt::Connection;
 pub use connection_target::ConnectionTarget;
-pub use environment::Environment;
 pub use error::ConnectError;
+pub use open::connection::Connection;
+pub use open::pool::{PoolConnect, pool_error, pool_manager, pool_manager_until};
 pub use open::{cancel, open};
-pub use pool::{PoolConnect, pool_error, pool_manager, pool_manager_until};
-pub use settings::Origin;
-pub use source::{ConnectionSource, Layer, SourceNames};
+pub use origin::Origin;
+pub use parse::environment::Environment;
+pub use parse::source::{ConnectionSource, Layer, SourceNames};

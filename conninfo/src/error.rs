@@ -1,6 +1,6 @@
 //! Errors between a connection string and an open connection.
 
-use super::settings::Origin;
+use crate::origin::Origin;
 use tokio_postgres::error::SqlState;
 
 /// Reason why no connection was opened.
@@ -123,11 +123,11 @@ fn join(failures: &[ConnectError]) -> String {
 }
 
 impl ConnectError {
-    pub(super) fn usage(message: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), hint: None }
     }
 
-    pub(super) fn usage_with_hint(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn usage_with_hint(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), hint: Some(hint.into()) }
     }
 

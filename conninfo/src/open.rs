@@ -1,11 +1,19 @@
 //! Tries hosts and addresses, with and without TLS, until one accepts a connection.
 
-use super::ConnectError;
-use super::attempt::{Connection, Dial, Opened, attempt, from_driver, within};
-use super::connection_target::ConnectionTarget;
-use super::endpoint::Endpoint;
-use super::target_session_attrs::TargetSessionAttrs;
-use super::tls::{SslMode, idle_connector};
+pub(crate) mod attempt;
+pub(crate) mod connection;
+pub(crate) mod pool;
+pub(crate) mod target_session_attrs;
+pub(crate) mod tls;
+pub(crate) mod verify;
+
+use crate::connection_target::ConnectionTarget;
+use crate::endpoint::Endpoint;
+use crate::error::ConnectError;
+use crate::open::attempt::{Dial, attempt, from_driver, within};
+use crate::open::connection::{Connection, Opened};
+use crate::open::target_session_attrs::TargetSessionAttrs;
+use crate::open::tls::{SslMode, idle_connector};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rand::seq::SliceRandom;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use queue::connect::{ConnectError, Connection, ConnectionTarget, Environment, open};
+use conninfo::{ConnectError, Connection, ConnectionTarget, Environment, open};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 const HBA: &str = "\

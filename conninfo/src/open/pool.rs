@@ -1,8 +1,10 @@
 //! A deadpool pool whose connections follow the same rules.
 
-use super::attempt::{Connection, from_driver};
-use super::open::open;
-use super::{ConnectError, ConnectionTarget};
+use crate::connection_target::ConnectionTarget;
+use crate::error::ConnectError;
+use crate::open::attempt::from_driver;
+use crate::open::connection::Connection;
+use crate::open::open;
 use deadpool_postgres::{Manager, ManagerConfig, PoolError, RecyclingMethod};
 use std::future::{Future, poll_fn};
 use std::io;

@@ -1,9 +1,11 @@
 //! One attempt at one address: the driver's configuration, its TLS connector, its errors.
 
-use super::ConnectError;
-use super::connection_target::{ConnectionTarget, Secret};
-use super::endpoint::Endpoint;
-use super::tls::idle_connector;
+use crate::connection_target::ConnectionTarget;
+use crate::endpoint::Endpoint;
+use crate::error::ConnectError;
+use crate::open::connection::{Handshake, Opened, Stream};
+use crate::open::tls::idle_connector;
+use crate::secret::Secret;
 use std::error::Error;
 use std::future::Future;
 use std::sync::Arc;
@@ -11,34 +13,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_postgres::config::SslMode as DriverSslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Client, Config, Socket};
+use tokio_postgres::{Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
-type Handshake = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
-pub(super) type Opened = (Client, Connection);
-
-/// The undriven half of a connection: await it, or call `poll_message` for notices and
-/// notifications.
-pub type Connection = tokio_postgres::Connection<Socket, Stream>;
-
 /// An endpoint with its name resolved.
-pub(super) struct Dial {
-    pub(super) endpoint: Endpoint,
+pub(crate) struct Dial {
+    pub(crate) endpoint: Endpoint,
     /// The server's name in messages.
-    pub(super) server: String,
+    pub(crate) server: String,
 }
 
-pub(super) struct Failure {
-    pub(super) error: ConnectError,
+pub(crate) struct Failure {
+    pub(crate) error: ConnectError,
     /// Whether the server offered TLS.
-    pub(super) tls_begun: bool,
+    pub(crate) tls_begun: bool,
 }
 
 impl Failure {
     /// Returns the more informative of two errors: the first error matters more than a
     /// `pg_hba.conf` rejection of the second attempt.
-    pub(super) fn or(self, second: Self) -> Self {
+    pub(crate) fn or(self, second: Self) -> Self {
         match &second.error {
             ConnectError::Refused { sqlstate, .. }
                 if *sqlstate != SqlState::INVALID_AUTHORIZATION_SPECIFICATION =>
@@ -51,7 +45,7 @@ impl Failure {
 }
 
 /// Opens one socket, with or without TLS, up to the end of authentication.
-pub(super) async fn attempt(
+pub(crate) async fn attempt(
     target: &ConnectionTarget,
     dial: &Dial,
     mode: DriverSslMode,
@@ -77,7 +71,7 @@ pub(super) async fn attempt(
 
 /// Limits the whole start-up: the driver's own limit covers only the first packet, and a stopped
 /// server accepts the connection but sends nothing.
-pub(super) async fn within<T>(
+pub(crate) async fn within<T>(
     target: &ConnectionTarget,
     server: &str,
     work: impl Future<Output = Result<T, ConnectError>>,
@@ -140,7 +134,7 @@ fn set_timeouts(config: &mut Config, target: &ConnectionTarget) {
 
 /// Converts a driver error. The driver's error kinds are private; only their texts distinguish
 /// them.
-pub(super) fn from_driver(server: &str, error: tokio_postgres::Error) -> ConnectError {
+pub(crate) fn from_driver(server: &str, error: tokio_postgres::Error) -> ConnectError {
     let server = server.to_owned();
     if let Some(db) = error.as_db_error() {
         return ConnectError::Refused {

@@ -4,16 +4,16 @@
 //! The grammar is libpq's `conninfo_uri_parse`, which is laxer than RFC 3986: several hosts, empty
 //! parts, and percent-encoding decoded after the split.
 
-use super::ConnectError;
-use super::conninfo::{Pairs, known};
+use crate::error::ConnectError;
+use crate::parse::keyword::{Pairs, known};
 
 /// Returns the text after `postgresql://` or `postgres://`.
-pub(super) fn after_scheme(text: &str) -> Option<&str> {
+pub(crate) fn after_scheme(text: &str) -> Option<&str> {
     text.strip_prefix("postgresql://").or_else(|| text.strip_prefix("postgres://"))
 }
 
 /// Parses a URI without its scheme.
-pub(super) fn parse(rest: &str) -> Result<Pairs, ConnectError> {
+pub(crate) fn parse(rest: &str) -> Result<Pairs, ConnectError> {
     let mut pairs = Pairs::new();
     let credentials_end = rest.find(['@', '/']).filter(|at| rest.as_bytes()[*at] == b'@');
     let rest = match credentials_end {
@@ -152,15 +152,15 @@ fn decode(raw: &str, part: &str) -> Result<String, ConnectError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conninfo;
+    use crate::parse::key_value;
 
     fn pairs(text: &str) -> String {
-        let pairs = conninfo::parse(text).unwrap();
+        let pairs = key_value::parse(text).unwrap();
         pairs.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
     }
 
     fn error(text: &str) -> String {
-        let error = conninfo::parse(text).unwrap_err();
+        let error = key_value::parse(text).unwrap_err();
         format!("{error} {error:?} {:?}", error.hint())
     }
 

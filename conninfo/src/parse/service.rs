@@ -1,14 +1,15 @@
 //! The connection service file: named sections of settings, such as `[reporting]`.
 
-use super::conninfo::{Pairs, known};
-use super::{ConnectError, Environment};
+use crate::error::ConnectError;
+use crate::parse::environment::Environment;
+use crate::parse::keyword::{Pairs, known};
 use std::path::{Path, PathBuf};
 
 /// Loads the settings of a service; the first of several equal keywords wins.
 ///
 /// `file` is the file named by `servicefile` or PGSERVICEFILE; it replaces `~/.pg_service.conf`.
 /// The system-wide file is read if the user's file does not define the service.
-pub(super) fn load(
+pub(crate) fn load(
     service: &str,
     file: Option<&str>,
     env: &Environment,

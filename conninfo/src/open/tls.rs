@@ -3,10 +3,11 @@
 //! Certificate files are read again for each connection, as libpq does: a renewed certificate needs
 //! no restart.
 
-use super::endpoint::Endpoint;
-use super::settings::Settings;
-use super::verify::{AnyCertificate, TrustedCertificate};
-use super::{ConnectError, Environment};
+use crate::endpoint::Endpoint;
+use crate::error::ConnectError;
+use crate::open::verify::{AnyCertificate, TrustedCertificate};
+use crate::parse::environment::Environment;
+use crate::parse::settings::Settings;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -20,7 +21,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// libpq's `sslmode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SslMode {
+pub(crate) enum SslMode {
     Disable,
     Allow,
     Prefer,
@@ -51,9 +52,9 @@ enum Roots {
 
 /// All settings that affect TLS.
 #[derive(Debug, Clone)]
-pub(super) struct TlsRules {
-    pub(super) mode: SslMode,
-    pub(super) negotiation: SslNegotiation,
+pub(crate) struct TlsRules {
+    pub(crate) mode: SslMode,
+    pub(crate) negotiation: SslNegotiation,
     roots: Roots,
     /// Certificate and key of the client; used if the certificate exists.
     certificate: Option<(PathBuf, PathBuf)>,
@@ -62,7 +63,7 @@ pub(super) struct TlsRules {
 }
 
 impl TlsRules {
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         settings: &Settings,
         env: &Environment,
         warnings: &mut Vec<String>,
@@ -108,7 +109,7 @@ impl TlsRules {
     }
 
     /// `verify-full` requires a host name for each host.
-    pub(super) fn accept(&self, endpoints: &[Endpoint]) -> Result<(), ConnectError> {
+    pub(crate) fn accept(&self, endpoints: &[Endpoint]) -> Result<(), ConnectError> {
         if self.mode == SslMode::VerifyFull && endpoints.iter().any(|e| e.host.is_none()) {
             return Err(ConnectError::usage_with_hint(
                 "host name must be specified for a verified TLS connection",
@@ -119,7 +120,7 @@ impl TlsRules {
     }
 
     /// The connector for attempts with TLS.
-    pub(super) fn connector(&self) -> Result<MakeRustlsConnect, ConnectError> {
+    pub(crate) fn connector(&self) -> Result<MakeRustlsConnect, ConnectError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = self.verifier(&provider)?;
         let builder = ClientConfig::builder_with_provider(provider)
@@ -165,7 +166,7 @@ impl TlsRules {
 }
 
 /// A connector for attempts without TLS: the driver's types require one, but nothing calls it.
-pub(super) fn idle_connector() -> Result<MakeRustlsConnect, ConnectError> {
+pub(crate) fn idle_connector() -> Result<MakeRustlsConnect, ConnectError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

@@ -1,12 +1,12 @@
 //! `psql` and this program connect to the same place with the same connection string.
 //!
 //! A listener acts as the server: it records the start-up packet and the password, and refuses.
-//! Each row is given to `psql` and to `queue::connect`; both must send the same data to the same
+//! Each row is given to `psql` and to `conninfo`; both must send the same data to the same
 //! place.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
-use queue::connect::{ConnectError, ConnectionTarget, Environment, open};
+use conninfo::{ConnectError, ConnectionTarget, Environment, open};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

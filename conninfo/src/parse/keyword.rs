@@ -1,9 +1,14 @@
 //! The keywords of a connection string: their names, the variables that set them, and how this
 //! program treats those it does not use.
 
+use crate::error::ConnectError;
+
+/// Keywords and values as written, in order.
+pub(crate) type Pairs = Vec<(&'static str, String)>;
+
 /// Treatment of a keyword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Treatment {
+pub(crate) enum Treatment {
     /// Used by `resolve`.
     Used,
     /// Accepted without effect.
@@ -16,11 +21,11 @@ pub(super) enum Treatment {
 
 /// A keyword.
 #[derive(Debug)]
-pub(super) struct Keyword {
-    pub(super) name: &'static str,
+pub(crate) struct Keyword {
+    pub(crate) name: &'static str,
     /// The environment variable that sets it, as in libpq's list.
-    pub(super) variable: Option<&'static str>,
-    pub(super) treatment: Treatment,
+    pub(crate) variable: Option<&'static str>,
+    pub(crate) treatment: Treatment,
 }
 
 const fn used(name: &'static str, variable: &'static str) -> Keyword {
@@ -51,7 +56,7 @@ const FALSE: &[&str] = &["false", "off", "no", "0"];
 const UTF8: &[&str] = &["auto", "UTF8", "utf8", "UTF-8", "utf-8", "unicode", "UNICODE"];
 
 /// All keywords of libpq 18, and two that other programs put into URLs.
-pub(super) const KEYWORDS: &[Keyword] = &[
+pub(crate) const KEYWORDS: &[Keyword] = &[
     used("application_name", "PGAPPNAME"),
     used("channel_binding", "PGCHANNELBINDING"),
     refused("client_encoding", None, UTF8, "sessions always use UTF8"),
@@ -128,12 +133,12 @@ pub(super) const KEYWORDS: &[Keyword] = &[
 ];
 
 /// Returns the keyword of that name.
-pub(super) fn find(name: &str) -> Option<&'static Keyword> {
+pub(crate) fn find(name: &str) -> Option<&'static Keyword> {
     KEYWORDS.iter().find(|keyword| keyword.name == name)
 }
 
 /// Returns the most similar known keyword, if at most a third of its letters differ.
-pub(super) fn closest(name: &str) -> Option<&'static str> {
+pub(crate) fn closest(name: &str) -> Option<&'static str> {
     KEYWORDS
         .iter()
         .map(|keyword| (distance(&name.to_ascii_lowercase(), keyword.name), keyword.name))
@@ -156,6 +161,22 @@ fn distance(left: &str, right: &str) -> usize {
         }
     }
     row[right.len()]
+}
+
+/// Returns the keyword of that name, or an error that names it.
+pub(crate) fn known(name: &str) -> Result<&'static str, ConnectError> {
+    find(name).map(|keyword| keyword.name).ok_or_else(|| {
+        if presentable(name) {
+            ConnectError::UnknownKeyword { keyword: name.to_owned(), closest: closest(name) }
+        } else {
+            ConnectError::usage("unknown connection option")
+        }
+    })
+}
+
+/// Whether a name may be shown: any other text may be a piece of an unquoted password.
+fn presentable(name: &str) -> bool {
+    (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
 }
 
 #[cfg(test)]

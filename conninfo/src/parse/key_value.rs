@@ -4,13 +4,12 @@
 //! single-quoted, a backslash escapes the next character, and the last of several equal keywords
 //! wins.
 
-use super::{ConnectError, keyword, uri};
-
-/// Keywords and values as written, in order.
-pub(super) type Pairs = Vec<(&'static str, String)>;
+use crate::error::ConnectError;
+use crate::parse::keyword::{self, Pairs};
+use crate::parse::uri;
 
 /// Parses a connection string. A text without `=` and without a URI scheme is a database name.
-pub(super) fn parse(text: &str) -> Result<Pairs, ConnectError> {
+pub(crate) fn parse(text: &str) -> Result<Pairs, ConnectError> {
     if let Some(rest) = uri::after_scheme(text) {
         uri::parse(rest)
     } else if text.contains('=') {
@@ -20,25 +19,6 @@ pub(super) fn parse(text: &str) -> Result<Pairs, ConnectError> {
     } else {
         Ok(vec![("dbname", text.to_owned())])
     }
-}
-
-/// Returns the keyword of that name, or an error that names it.
-pub(super) fn known(name: &str) -> Result<&'static str, ConnectError> {
-    keyword::find(name).map(|keyword| keyword.name).ok_or_else(|| {
-        if presentable(name) {
-            ConnectError::UnknownKeyword {
-                keyword: name.to_owned(),
-                closest: keyword::closest(name),
-            }
-        } else {
-            ConnectError::usage("unknown connection option")
-        }
-    })
-}
-
-/// Whether a name may be shown: any other text may be a piece of an unquoted password.
-fn presentable(name: &str) -> bool {
-    (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
 }
 
 struct Parser<'a> {
@@ -100,7 +80,7 @@ impl Parser<'_> {
         if self.secret_before && keyword::find(name).is_none() {
             return Err(self.quoting_error("unknown connection option", start));
         }
-        known(name)
+        keyword::known(name)
     }
 
     fn quoting_error(&self, problem: &str, at: usize) -> ConnectError {

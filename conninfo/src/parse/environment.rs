@@ -16,7 +16,7 @@ pub struct Environment {
 }
 
 /// Directories where distributions and PostgreSQL's own build put the server's socket.
-pub(super) const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+pub(crate) const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// The compiled-in directory of `pg_service.conf` on Debian and Ubuntu.
 const SYSTEM_SERVICE_DIRECTORY: &str = "/etc/postgresql-common";
@@ -58,33 +58,33 @@ impl Environment {
     }
 
     /// The value of a variable; a variable that is set but empty is `Some("")`, as for libpq.
-    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
     /// Variables that were ignored because they are not valid UTF-8.
-    pub(super) fn not_utf8(&self) -> &[String] {
+    pub(crate) fn not_utf8(&self) -> &[String] {
         &self.not_utf8
     }
 
-    pub(super) fn os_user(&self) -> Option<&str> {
+    pub(crate) fn os_user(&self) -> Option<&str> {
         self.os_user.as_deref()
     }
 
     /// A path below the user's home directory.
-    pub(super) fn below_home(&self, path: &str) -> Option<PathBuf> {
+    pub(crate) fn below_home(&self, path: &str) -> Option<PathBuf> {
         let home = self.variable("HOME").filter(|home| !home.is_empty())?;
         Some(PathBuf::from(home).join(path))
     }
 
     /// The system-wide service file.
-    pub(super) fn system_service_file(&self) -> PathBuf {
+    pub(crate) fn system_service_file(&self) -> PathBuf {
         PathBuf::from(self.variable("PGSYSCONFDIR").unwrap_or(SYSTEM_SERVICE_DIRECTORY))
             .join("pg_service.conf")
     }
 
     /// The default host: the first socket directory that exists, else `localhost`.
-    pub(super) fn default_host(&self) -> String {
+    pub(crate) fn default_host(&self) -> String {
         self.socket_directories
             .iter()
             .find(|directory| directory.is_dir())

@@ -1,43 +1,24 @@
 //! A resolved connection target. Safe to print and to log.
 
-use super::endpoint::Endpoint;
-use super::target_session_attrs::TargetSessionAttrs;
-use super::tls::TlsRules;
+use crate::endpoint::Endpoint;
+use crate::open::target_session_attrs::TargetSessionAttrs;
+use crate::open::tls::TlsRules;
+use crate::secret::Secret;
 use std::fmt;
 use std::time::Duration;
 use tokio_postgres::config::ChannelBinding;
 
-/// A text that is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Secret(String);
-
-impl Secret {
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    pub(super) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[redacted]")
-    }
-}
-
 /// Timeouts that detect a dead peer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Timeouts {
+pub(crate) struct Timeouts {
     /// For one address, from the first packet to the end of authentication; `None` waits forever.
-    pub(super) connect_timeout: Option<Duration>,
+    pub(crate) connect_timeout: Option<Duration>,
     /// Maximum time that sent data may stay unacknowledged; zero means the system's default.
-    pub(super) tcp_user_timeout: Duration,
-    pub(super) keepalives: bool,
-    pub(super) keepalives_idle: Duration,
-    pub(super) keepalives_interval: Duration,
-    pub(super) keepalives_count: u32,
+    pub(crate) tcp_user_timeout: Duration,
+    pub(crate) keepalives: bool,
+    pub(crate) keepalives_idle: Duration,
+    pub(crate) keepalives_interval: Duration,
+    pub(crate) keepalives_count: u32,
 }
 
 /// A resolved connection target.
@@ -46,18 +27,18 @@ pub(super) struct Timeouts {
 /// text of `options`.
 #[derive(Debug, Clone)]
 pub struct ConnectionTarget {
-    pub(super) endpoints: Vec<Endpoint>,
-    pub(super) user: String,
-    pub(super) dbname: String,
-    pub(super) options: Option<Secret>,
-    pub(super) application_name: Option<String>,
-    pub(super) tls: TlsRules,
-    pub(super) channel_binding: ChannelBinding,
-    pub(super) session_attrs: TargetSessionAttrs,
-    pub(super) shuffled: bool,
-    pub(super) timeouts: Timeouts,
-    pub(super) password_given_inline: bool,
-    pub(super) warnings: Vec<String>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) user: String,
+    pub(crate) dbname: String,
+    pub(crate) options: Option<Secret>,
+    pub(crate) application_name: Option<String>,
+    pub(crate) tls: TlsRules,
+    pub(crate) channel_binding: ChannelBinding,
+    pub(crate) session_attrs: TargetSessionAttrs,
+    pub(crate) shuffled: bool,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) password_given_inline: bool,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl ConnectionTarget {

@@ -1,13 +1,15 @@
 //! Turns settings into a target: applies defaults, parses values, and refuses the contradictions
 //! that libpq refuses.
 
-use super::connection_target::{ConnectionTarget, Secret, Timeouts};
-use super::endpoint::{Endpoint, endpoints};
-use super::passfile::{Passfile, PasswordLookup};
-use super::settings::Settings;
-use super::target_session_attrs::TargetSessionAttrs;
-use super::tls::TlsRules;
-use super::{ConnectError, Environment};
+use crate::connection_target::{ConnectionTarget, Timeouts};
+use crate::endpoint::{Endpoint, endpoints};
+use crate::error::ConnectError;
+use crate::open::target_session_attrs::TargetSessionAttrs;
+use crate::open::tls::TlsRules;
+use crate::parse::environment::Environment;
+use crate::parse::passfile::{Passfile, PasswordLookup};
+use crate::parse::settings::Settings;
+use crate::secret::Secret;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio_postgres::config::ChannelBinding;

@@ -1,7 +1,7 @@
 //! Each `sslmode` connects, with or without TLS, exactly where `psql` does.
 //!
 //! Uses a private cluster with a private certificate authority. Every row goes through `psql` and
-//! through `queue::connect`, and both must end the same way: in a session with TLS, in one without
+//! through `conninfo`, and both must end the same way: in a session with TLS, in one without
 //! TLS, or refused.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
@@ -10,8 +10,8 @@ mod cluster;
 mod hostile;
 
 use cluster::{Cluster, Outcome, TLS_IN_USE, ask};
+use conninfo::{ConnectError, cancel, open, pool_error, pool_manager};
 use deadpool_postgres::{Pool, RecyclingMethod, Runtime};
-use queue::connect::{ConnectError, cancel, open, pool_error, pool_manager};
 use tokio_postgres::error::SqlState;
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];

@@ -1,34 +1,34 @@
 //! The hosts of a connection: the comma-separated lists `host`, `hostaddr` and `port` as one list.
 
-use super::ConnectError;
-use super::connection_target::Secret;
-use super::environment::SOCKET_DIRECTORIES;
-use super::settings::Settings;
+use crate::error::ConnectError;
+use crate::parse::environment::SOCKET_DIRECTORIES;
+use crate::parse::settings::Settings;
+use crate::secret::Secret;
 use std::fmt;
 use std::net::IpAddr;
 
 /// One server to try.
 #[derive(Debug, Clone)]
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     /// A host name, an address as text or a socket directory; `None` with a bare `hostaddr`.
-    pub(super) host: Option<String>,
+    pub(crate) host: Option<String>,
     /// The address to dial instead of resolving `host`.
-    pub(super) address: Option<IpAddr>,
-    pub(super) port: u16,
-    pub(super) password: Option<Secret>,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) port: u16,
+    pub(crate) password: Option<Secret>,
 }
 
 const DEFAULT_PORT: u16 = 5432;
 
 impl Endpoint {
     /// The socket directory, if the endpoint is a Unix socket.
-    pub(super) fn socket_directory(&self) -> Option<&str> {
+    pub(crate) fn socket_directory(&self) -> Option<&str> {
         let host = self.host.as_deref().filter(|host| host.starts_with('/'))?;
         self.address.is_none().then_some(host)
     }
 
     /// The names under which a password file may list this host.
-    pub(super) fn passfile_names(&self) -> Vec<String> {
+    pub(crate) fn passfile_names(&self) -> Vec<String> {
         let name = match (&self.host, self.address) {
             (Some(host), _) => host.clone(),
             (None, Some(address)) => address.to_string(),
@@ -58,7 +58,7 @@ impl fmt::Display for Endpoint {
 
 /// Combines the lists, without passwords. `hostaddr` decides the length, else `host`; one port
 /// serves all hosts; an empty host is the default host.
-pub(super) fn endpoints<'a>(
+pub(crate) fn endpoints<'a>(
     settings: &'a Settings,
     default_host: &str,
 ) -> Result<Vec<Endpoint>, ConnectError> {
@@ -122,7 +122,7 @@ fn port(settings: &Settings, text: &str) -> Result<u16, ConnectError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::Environment;
+    use crate::parse::environment::Environment;
 
     fn shown(text: &str) -> Result<String, String> {
         let settings = Settings::collect(Some(text), &Environment::default()).unwrap();

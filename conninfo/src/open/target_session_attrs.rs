@@ -1,15 +1,15 @@
 //! `target_session_attrs`: checks whether the server is of the requested kind.
 
-use super::ConnectError;
-use super::attempt::Connection;
-use super::settings::Settings;
+use crate::error::ConnectError;
+use crate::open::connection::Connection;
+use crate::parse::settings::Settings;
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// The requested kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TargetSessionAttrs {
+pub(crate) enum TargetSessionAttrs {
     Any,
     ReadWrite,
     ReadOnly,
@@ -24,7 +24,7 @@ const IN_RECOVERY: &str = "/* queue.session_in_recovery */ \
                            SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'on' ELSE 'off' END";
 
 impl TargetSessionAttrs {
-    pub(super) fn resolve(settings: &Settings) -> Result<Self, ConnectError> {
+    pub(crate) fn resolve(settings: &Settings) -> Result<Self, ConnectError> {
         settings.choice(
             "target_session_attrs",
             &[
@@ -39,7 +39,7 @@ impl TargetSessionAttrs {
     }
 
     /// The kinds to accept, one per pass over the hosts.
-    pub(super) fn passes(self) -> &'static [Self] {
+    pub(crate) fn passes(self) -> &'static [Self] {
         match self {
             Self::Any => &[Self::Any],
             Self::ReadWrite => &[Self::ReadWrite],
@@ -64,7 +64,7 @@ impl TargetSessionAttrs {
     /// Returns why the server does not match, or `None` if it matches.
     ///
     /// Uses SQL instead of the reported parameter `in_hot_standby`, which poolers do not pass on.
-    pub(super) async fn mismatch(
+    pub(crate) async fn mismatch(
         self,
         client: &Client,
         connection: &mut Connection,

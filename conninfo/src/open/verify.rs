@@ -20,7 +20,7 @@ use x509_cert::time::Time;
 /// The signature of the handshake is still checked: otherwise anyone could present the real
 /// server's certificate, and channel binding would prove nothing.
 #[derive(Debug)]
-pub(super) struct AnyCertificate(pub(super) Arc<CryptoProvider>);
+pub(crate) struct AnyCertificate(pub(crate) Arc<CryptoProvider>);
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
@@ -79,7 +79,7 @@ fn public_key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDe
 /// libpq (OpenSSL) is stricter than webpki about roots: a root must be its own issuer, and be valid
 /// by its own dates. Other certificates in the file only help to build a chain to a root.
 #[derive(Debug)]
-pub(super) struct TrustedCertificate {
+pub(crate) struct TrustedCertificate {
     provider: Arc<CryptoProvider>,
     roots: Vec<Root>,
     helping: Vec<CertificateDer<'static>>,
@@ -95,7 +95,7 @@ struct Root {
 }
 
 impl TrustedCertificate {
-    pub(super) fn new(
+    pub(crate) fn new(
         provider: Arc<CryptoProvider>,
         certificates: Vec<CertificateDer<'static>>,
         check_name: bool,

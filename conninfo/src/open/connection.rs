@@ -1,0 +1,13 @@
+//! The connection types of the driver with TLS.
+
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+pub(crate) type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+pub(crate) type Handshake = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
+pub(crate) type Opened = (Client, Connection);
+
+/// The undriven half of a connection: await it, or call `poll_message` for notices and
+/// notifications.
+pub type Connection = tokio_postgres::Connection<Socket, Stream>;
