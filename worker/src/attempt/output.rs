@@ -1,4 +1,4 @@
-//! What a statement yields besides its effects: rows, notices and progress.
+//! Output of a statement: rows, notices and progress.
 
 pub mod decode;
 pub(crate) mod notices;
