@@ -1,10 +1,11 @@
-//! Attempts: runs a claimed task in a session (check, run, settle, record).
+//! Attempts: runs a claimed task in a session (check, run, commit, record).
 //!
 //! `reader` owns a session and serves one claim after another. `check` refuses what must not be
 //! sent; `execute` runs a task alone, `shared_commit` several in one transaction, both under
-//! `supervise`; `settle` commits effects and completion; `finish` records every other result.
+//! `supervise`; `commit` commits effects and completion; `finish` records every other result.
 
 pub(crate) mod check;
+pub(crate) mod commit;
 pub(crate) mod disposition;
 pub(crate) mod error;
 pub(crate) mod execute;
@@ -15,7 +16,6 @@ pub mod params;
 pub(crate) mod prepare;
 pub(crate) mod reader;
 pub(crate) mod session;
-pub(crate) mod settle;
 pub(crate) mod shared_commit;
 pub(crate) mod statement;
 pub(crate) mod supervise;

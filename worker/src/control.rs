@@ -15,18 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::registration::Registration;
 use crate::telemetry::metrics::Metrics;
+use crate::timing::{
+    ANSWER_TIMEOUT, CONTROL_LOCK_TIMEOUT, CONTROL_STATEMENT_TIMEOUT, LONG_USE, MAX_BACKOFF,
+    MIN_BACKOFF, POOL_CREATE_TIMEOUT, POOL_WAIT_TIMEOUT,
+};
 
 /// Size of the pool. Statements that end tasks are short, so a few sessions serve any number of
 /// readers.
 const SESSIONS: usize = 4;
-
-/// Limit for an operation on a pooled session. The server ends each statement after
-/// [`STATEMENT_TIMEOUT`]; this limit is for a server, or a machine on the way to it, that does not
-/// answer at all.
-const ANSWER: Duration = Duration::from_secs(75);
-
-/// `statement_timeout` of control sessions, in PostgreSQL's notation.
-const STATEMENT_TIMEOUT: &str = "60s";
 
 /// Access to the control sessions, shared by all services of the process.
 #[derive(Clone)]
@@ -36,10 +32,6 @@ pub(crate) struct Control {
     metrics: Metrics,
     registration: Registration,
 }
-
-/// A session used for this long is closed instead of reused: it may still wait for the answer to an
-/// abandoned statement. Well below [`ANSWER`], which includes the wait for the session.
-const LONG_USE: Duration = Duration::from_secs(20);
 
 /// A session taken from the pool.
 pub(crate) struct Pooled {
@@ -98,8 +90,8 @@ impl Control {
         let pool = Pool::builder(manager)
             .max_size(SESSIONS)
             .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(Duration::from_secs(30)))
-            .create_timeout(Some(Duration::from_secs(15)))
+            .wait_timeout(Some(POOL_WAIT_TIMEOUT))
+            .create_timeout(Some(POOL_CREATE_TIMEOUT))
             .build()?;
         Ok(Self { pool, target, metrics: metrics.clone(), registration })
     }
@@ -219,14 +211,14 @@ impl Control {
     }
 }
 
-/// Runs an operation on a pooled session with the time limit [`ANSWER`].
+/// Runs an operation on a pooled session with the time limit [`ANSWER_TIMEOUT`].
 ///
 /// # Errors
 /// As [`with_timeout`].
 pub(crate) async fn answered<T>(
     work: impl Future<Output = Result<T, QueueError>>,
 ) -> Result<T, QueueError> {
-    with_timeout(ANSWER, work).await
+    with_timeout(ANSWER_TIMEOUT, work).await
 }
 
 /// Runs an operation on the queue with a time limit.
@@ -246,9 +238,14 @@ fn control_target(target: &ConnectionTarget) -> ConnectionTarget {
         .with_option("search_path", "pg_catalog")
         .with_option("default_transaction_isolation", "read committed")
         .with_option("default_transaction_read_only", "off")
-        .with_option("statement_timeout", STATEMENT_TIMEOUT)
-        .with_option("lock_timeout", "5s")
+        .with_option("statement_timeout", &milliseconds(CONTROL_STATEMENT_TIMEOUT))
+        .with_option("lock_timeout", &milliseconds(CONTROL_LOCK_TIMEOUT))
         .with_option("idle_in_transaction_session_timeout", "60s")
+}
+
+/// Formats a duration as a setting of the server.
+fn milliseconds(duration: Duration) -> String {
+    format!("{}ms", duration.as_millis())
 }
 
 /// Resolves at `instant`, or never without one.
@@ -267,14 +264,14 @@ pub(crate) struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self::up_to(Duration::from_secs(5))
+        Self::up_to(MAX_BACKOFF)
     }
 }
 
 impl Backoff {
     /// Starts at 50 ms and doubles up to `max`.
     pub(crate) fn up_to(max: Duration) -> Self {
-        Self { next: Duration::from_millis(50).min(max), max }
+        Self { next: MIN_BACKOFF.min(max), max }
     }
 
     /// Returns whether the maximum is reached.

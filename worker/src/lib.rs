@@ -3,7 +3,7 @@
 //! Path of a task: `claim` claims it for an idle reader, `attempt` runs it in the reader's session and
 //! records the result. `duties` are the background services; `startup` starts and stops the process;
 //! `telemetry` reports what it does. At the top level is what all of them share, in a
-//! `context`: `control`, the sessions to the queue; `registration`; `shutdown`; `wakeup`.
+//! `context`: `control`, the sessions to the queue; `registration`; `shutdown`; `wakeup`; `timing`.
 
 mod attempt;
 mod claim;
@@ -15,6 +15,7 @@ mod registration;
 mod shutdown;
 mod startup;
 mod telemetry;
+mod timing;
 mod wakeup;
 
 pub use attempt::output::decode;

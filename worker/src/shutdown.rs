@@ -8,9 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::claim::in_flight::InFlight;
-
-/// Time for cancelled statements to end and for their tasks to be released.
-pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
+use crate::timing::CANCEL_TIMEOUT;
 
 /// The steps of a shutdown, as cancellation tokens.
 #[derive(Clone, Default)]

@@ -1,4 +1,4 @@
-//! Executes one attempt of a task that runs alone: check, run, settle.
+//! Executes one attempt of a task that runs alone: check, run, commit.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use queue::retry::{self, RetryDecision};
 use queue::{Claim, Mode, Outcome};
 
 use crate::attempt::check::check;
+use crate::attempt::commit::{Completion, commit, complete_committed};
 use crate::attempt::error::ExecutionError;
 use crate::attempt::output::progress::ProgressReporter;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::session::Session;
-use crate::attempt::settle::{Settlement, commit, complete_committed};
 use crate::attempt::statement;
 use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
@@ -85,7 +85,7 @@ impl Executor {
         };
         let report = report(session, rows);
         let interruption = match ran {
-            Ok(xact) => return self.settle(session, task, &xact, begun, report).await,
+            Ok(xact) => return self.commit(session, task, &xact, begun, report).await,
             Err(interruption) => interruption,
         };
         match &interruption {
@@ -103,7 +103,7 @@ impl Executor {
     }
 
     /// Commits effects and completion.
-    async fn settle(
+    async fn commit(
         &self,
         session: &mut Session,
         task: &mut ClaimedTask,
@@ -117,12 +117,12 @@ impl Executor {
             ..self.supervisor(session, claim, &mut task.stop, begun)
         };
         let success = [Success::now(claim, &report)];
-        let (settlement, stopped) = commit(session, supervisor, &success, xact).await;
-        let error = match settlement {
-            Settlement::Committed => return AttemptResult::Succeeded,
-            Settlement::Lost => return AttemptResult::Lost,
-            Settlement::Refused(error) => Some(error),
-            Settlement::InDoubt(error) => match self.control.resolve_commit(claim).await {
+        let (completion, stopped) = commit(session, supervisor, &success, xact).await;
+        let error = match completion {
+            Completion::Committed => return AttemptResult::Succeeded,
+            Completion::Lost => return AttemptResult::Lost,
+            Completion::Refused(error) => Some(error),
+            Completion::InDoubt(error) => match self.control.resolve_commit(claim).await {
                 CommitResolution::Committed => return AttemptResult::Succeeded,
                 CommitResolution::Lost => return AttemptResult::Lost,
                 CommitResolution::RolledBack => error,

@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::attempt::output::notices::Notices;
 use crate::registration::Registration;
 use crate::startup::login::Login;
+use crate::timing::SESSION_TIMEOUT;
 
 const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
 const XACT: &str = "pg_catalog.pg_current_xact_id()";
@@ -57,9 +58,6 @@ pub(crate) struct CommitResult {
     pub(crate) clean: bool,
 }
 
-/// Limit for the session's own operations, outside a task.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// An open session under a task login.
 pub(crate) struct Session {
     client: Client,
@@ -90,7 +88,9 @@ impl Session {
         tracker: &TaskTracker,
     ) -> Result<Self, SessionError> {
         let opened = Self::open_in_time(login, registration, tracker);
-        timeout(PATIENCE, opened).await.map_err(|_| QueueError::NoAnswer { within: PATIENCE })?
+        timeout(SESSION_TIMEOUT, opened)
+            .await
+            .map_err(|_| QueueError::NoAnswer { within: SESSION_TIMEOUT })?
     }
 
     async fn open_in_time(
@@ -247,7 +247,7 @@ impl Session {
     /// that the second one is executed even if the first one fails.
     pub(crate) async fn reset(&mut self) {
         let reset = future::join(self.client.batch_execute("ROLLBACK"), self.discard_state());
-        let done = timeout(PATIENCE, reset).await;
+        let done = timeout(SESSION_TIMEOUT, reset).await;
         self.retired |= done.is_err() || done.is_ok_and(|(ended, rest)| ended.and(rest).is_err());
     }
 
@@ -292,7 +292,7 @@ impl Session {
         if !self.retired
             && let Some(schema) = &self.dblink
             && !matches!(
-                timeout(PATIENCE, self.client.batch_execute(&disconnect(schema))).await,
+                timeout(SESSION_TIMEOUT, self.client.batch_execute(&disconnect(schema))).await,
                 Ok(Ok(()))
             )
         {

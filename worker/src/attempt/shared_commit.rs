@@ -16,11 +16,11 @@ use queue::{Mode, scan};
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::attempt::commit::{Completion, commit};
 use crate::attempt::error::ExecutionError;
 use crate::attempt::execute::Executor;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::session::{Session, last_value};
-use crate::attempt::settle::{Settlement, commit};
 use crate::attempt::statement::read_results;
 use crate::attempt::supervise::{Supervised, Supervisor};
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
@@ -148,8 +148,8 @@ impl Executor {
             .collect();
         let (_sender, mut signal) = watch::channel(None);
         let supervisor = self.shared_commit_supervisor(session, time_limit, &mut signal);
-        let (settlement, _) = commit(session, supervisor, &successes, xact).await;
-        self.apply(executed, settlement, &mut result).await;
+        let (completion, _) = commit(session, supervisor, &successes, xact).await;
+        self.apply(executed, completion, &mut result).await;
         result
     }
 
@@ -157,16 +157,16 @@ impl Executor {
     async fn apply(
         &self,
         executed: Vec<ExecutedTask>,
-        settlement: Settlement,
+        completion: Completion,
         result: &mut SharedCommit,
     ) {
-        result.slow |= !matches!(settlement, Settlement::Committed);
+        result.slow |= !matches!(completion, Completion::Committed);
         for ExecutedTask { task, ran, .. } in executed {
-            let resolved = match settlement {
-                Settlement::Committed => CommitResolution::Committed,
+            let resolved = match completion {
+                Completion::Committed => CommitResolution::Committed,
                 // The claim that was lost is not known: each task finds out alone.
-                Settlement::Lost | Settlement::Refused(_) => CommitResolution::RolledBack,
-                Settlement::InDoubt(_) => self.control.resolve_commit(&task.claim).await,
+                Completion::Lost | Completion::Refused(_) => CommitResolution::RolledBack,
+                Completion::InDoubt(_) => self.control.resolve_commit(&task.claim).await,
             };
             match resolved {
                 CommitResolution::Committed => result.succeeded.push((task, ran)),

@@ -14,12 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::attempt::session::Canceller;
 use crate::claim::in_flight::StopSignal;
 use crate::control::Control;
-
-/// Time for a cancelled statement to end before the next step of escalation.
-const ESCALATION_DELAY: Duration = Duration::from_secs(5);
-
-/// Interval of the checks whether the backend of a running statement still exists.
-const PROBE_EVERY: Duration = Duration::from_secs(15);
+use crate::timing::{ESCALATION_DELAY, PROBE_INTERVAL};
 
 /// Reason for stopping a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +105,7 @@ async fn stop_signal(
 /// connection between two machines may never be reported to the side that only waits.
 async fn backend_gone(control: &Control, backend: SessionIdentity) {
     loop {
-        sleep(PROBE_EVERY).await;
+        sleep(PROBE_INTERVAL).await;
         if control.gone(backend).await.unwrap_or(false) {
             // The last result may still be in transit.
             return sleep(ESCALATION_DELAY).await;

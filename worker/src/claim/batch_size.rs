@@ -5,13 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::timing::SHARED_COMMIT_COOL_DOWN;
+
 /// Maximum batch size. Each savepoint with writes is a subtransaction, and a backend with more than
 /// 64 open subtransactions slows down every snapshot in the cluster (PGPROC_MAX_CACHED_SUBXIDS).
 const MAX_TASKS: usize = 50;
-/// Time for which a queue commits its tasks alone, after its tasks were too slow or blocked each
-/// other.
-const COOL_DOWN: Duration = Duration::from_secs(10);
-
 /// Batch sizes by queue, shared by claimer and readers.
 #[derive(Clone, Default)]
 pub(crate) struct BatchSizes {
@@ -53,9 +51,9 @@ impl BatchSizes {
         }
     }
 
-    /// Sets the batch size to 1 for [`COOL_DOWN`].
+    /// Sets the batch size to 1 for [`SHARED_COMMIT_COOL_DOWN`].
     pub(crate) fn cool_down(&self, queue: &str) {
-        let cool_down_until = Some(Instant::now() + COOL_DOWN);
+        let cool_down_until = Some(Instant::now() + SHARED_COMMIT_COOL_DOWN);
         self.lock().insert(queue.to_owned(), BatchSize { size: 1, cool_down_until });
     }
 

@@ -20,10 +20,7 @@ use crate::claim::weights::Weights;
 use crate::context::Context;
 use crate::control::{Backoff, answered};
 use crate::registration::moved;
-
-/// Interval of comparing the claims in the database with the claims in flight. Also compared after
-/// a claim whose answer was lost.
-const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
+use crate::timing::RECONCILE_INTERVAL;
 
 /// Registers an idle reader at the claimer. Withdrawn by dropping the receiving end.
 pub(crate) struct IdleReader {

@@ -11,15 +11,11 @@ use queue::{Priority, TaskId};
 use rand::Rng;
 
 use crate::claim::weights::{Weights, draw, permute};
+use crate::timing::{MIN_SWEEP_INTERVAL, SWEEP_INTERVAL};
 
-/// Interval of claims that read below the watermarks: ids that commit late, retries and promoted
-/// tasks are there.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// An old snapshot keeps many dead index entries, which make a sweep slow. Sweeps then become less
 /// frequent, so that they take at most 1/`SWEEP_TIME_DIVISOR` of the time.
 const SWEEP_TIME_DIVISOR: u32 = 20;
-/// Minimum time between two sweeps if a claim returns fewer tasks than requested.
-const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after which a lane without work is removed.
 const LANE_TTL: Duration = Duration::from_secs(60);
 /// Maximum rows of one claim, so that the first reader does not wait long for the last reader's

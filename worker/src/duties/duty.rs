@@ -9,6 +9,7 @@ use queue::QueueError;
 use crate::context::Context;
 use crate::control::Backoff;
 use crate::shutdown::Shutdown;
+use crate::timing::MAX_BACKOFF;
 
 /// Something that a worker does for the fleet over and over.
 pub(crate) trait Duty: Send + 'static {
@@ -17,7 +18,7 @@ pub(crate) trait Duty: Send + 'static {
     /// The step of a shutdown that stops the duty.
     const STOPS: StopAt = StopAt::End;
     /// Maximum wait after failed runs. The first wait is 50 ms, and doubles with each failure.
-    const MAX_BACKOFF: Duration = Duration::from_secs(5);
+    const MAX_BACKOFF: Duration = MAX_BACKOFF;
     /// Reason or subject of one run.
     type Cause: Copy + Debug + Send;
 

@@ -10,17 +10,7 @@ use std::time::{Duration, Instant};
 use queue::WorkerId;
 use queue::reclaim::{DeadWorker, Peer};
 
-/// Time since the last heartbeat before a worker without control session is considered dead, in
-/// case it is reconnecting.
-const SESSION_GRACE: Duration = Duration::from_secs(3);
-
-/// Time for which the session has to be absent: a single poll may fall between two sessions of a
-/// worker, or into a shutdown of the server that ended the peer's session first.
-const MIN_ABSENCE: Duration = Duration::from_secs(1);
-
-/// Grace period after an outage: all workers reconnect, which takes time on a busy machine, and the
-/// first worker that is back must not reclaim the others.
-const OUTAGE_GRACE: Duration = Duration::from_secs(10);
+use crate::timing::{MIN_ABSENCE, OUTAGE_GRACE, SESSION_GRACE};
 
 /// Snapshot of the other workers.
 #[derive(Clone, Debug)]

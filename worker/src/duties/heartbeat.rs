@@ -14,10 +14,7 @@ use crate::context::Context;
 use crate::control::{DedicatedSession, with_timeout};
 use crate::duties::duty::Duty;
 use crate::startup::sd_notify::SdNotify;
-
-/// Limit for opening a control session and for registering on it. Without it, an attempt would
-/// never end if a server accepts connections but does not answer.
-const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::timing::{MAX_HEARTBEAT_BACKOFF, MIN_HEARTBEAT_TIMEOUT, REGISTRATION_TIMEOUT};
 
 /// Keeps the worker registered.
 pub(crate) struct Heartbeat {
@@ -75,7 +72,7 @@ impl Heartbeat {
 
     /// Limit for one heartbeat.
     fn heartbeat_timeout(&self) -> Duration {
-        self.registration.heartbeat_interval.max(Duration::from_secs(5))
+        self.registration.heartbeat_interval.max(MIN_HEARTBEAT_TIMEOUT)
     }
 
     /// Longest time between the ends of two attempts, successful or not.
@@ -123,8 +120,7 @@ impl Heartbeat {
 
 impl Duty for Heartbeat {
     const NAME: &'static str = "heartbeat";
-    /// Short: the other workers soon consider a worker without this session dead.
-    const MAX_BACKOFF: Duration = Duration::from_secs(1);
+    const MAX_BACKOFF: Duration = MAX_HEARTBEAT_BACKOFF;
     type Cause = ();
 
     async fn next(&mut self) -> Option<()> {

@@ -3,7 +3,6 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use queue::connect;
@@ -12,6 +11,7 @@ use tokio_postgres::AsyncMessage;
 use crate::context::Context;
 use crate::control::{Backoff, Control};
 use crate::registration::moved;
+use crate::timing::MAX_LISTEN_BACKOFF;
 use crate::wakeup::Wakeup;
 
 const LISTEN: &str = "/* worker.listen */ LISTEN mill";
@@ -20,7 +20,7 @@ const LISTEN: &str = "/* worker.listen */ LISTEN mill";
 /// (a pooler in transaction mode), polling takes over.
 pub(crate) async fn run(context: Arc<Context>) {
     let Context { control, wakeup, shutdown, .. } = &*context;
-    let mut backoff = Backoff::up_to(Duration::from_secs(30));
+    let mut backoff = Backoff::up_to(MAX_LISTEN_BACKOFF);
     loop {
         tokio::select! {
             () = shutdown.end.cancelled() => return,

@@ -1,7 +1,6 @@
 //! Hourly maintenance: creates and drops history partitions, and prunes the log of schedules.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue::{QueueError, prune};
 use rand::RngExt;
@@ -10,8 +9,7 @@ use tokio::time::sleep;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::{Duty, StopAt};
-
-const INTERVAL: Duration = Duration::from_secs(60 * 60);
+use crate::timing::MAINTENANCE_INTERVAL;
 
 /// Maintains the history. The interval is jittered, so that workers start at different times.
 pub(crate) struct Maintenance {
@@ -30,7 +28,7 @@ impl Duty for Maintenance {
     type Cause = ();
 
     async fn next(&mut self) -> Option<()> {
-        let wait = INTERVAL.mul_f64(rand::rng().random_range(0.5..1.0));
+        let wait = MAINTENANCE_INTERVAL.mul_f64(rand::rng().random_range(0.5..1.0));
         sleep(wait).await;
         Some(())
     }

@@ -16,10 +16,7 @@ use crate::control::answered;
 use crate::duties::duty::Duty;
 use crate::duties::failure_detector::{PeerSnapshot, PollContinuity};
 use crate::duties::peer_sampling::PeerSampling;
-
-/// Default and maximum of `--poll-interval`: with the heartbeats, 58 statements a minute. A killed
-/// worker's tasks are pending again within grace period + poll interval + a moment.
-pub(crate) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1300);
+use crate::timing::MAX_POLL_INTERVAL;
 
 /// Polls the queue and the other workers.
 pub(crate) struct Poller {

@@ -14,9 +14,8 @@ use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
 use crate::duties::failure_detector::{FailureDetector, PeerSnapshot};
+use crate::timing::TERMINATE_POLL_INTERVAL;
 
-/// Time between two checks of a backend being terminated.
-const TERMINATE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of checks before the next attempt is left to the next poll.
 const TERMINATE_POLLS: u32 = 20;
 /// Number of checks in later attempts: a backend that does not end at once may never end, and every

@@ -20,19 +20,17 @@ pub(crate) use self::file::LogFormat;
 use self::resolver::SettingResolver;
 pub(crate) use self::resolver::{Console, Origin};
 use crate::duration::HumanDuration;
-use crate::duties::poll;
 use crate::startup::profile::Profile;
-use crate::telemetry::fleet_metrics;
+use crate::timing;
 
 const DEFAULT_READERS: u32 = 8;
-const DEFAULT_HEARTBEAT_INTERVAL: HumanDuration = HumanDuration(Duration::from_secs(5));
-const DEFAULT_ORPHAN_TIMEOUT: HumanDuration = HumanDuration(Duration::from_secs(30));
-const DEFAULT_POLL_INTERVAL: HumanDuration = HumanDuration(poll::MAX_POLL_INTERVAL);
-const DEFAULT_SHUTDOWN_TIMEOUT: HumanDuration = HumanDuration(Duration::from_secs(30));
+const DEFAULT_HEARTBEAT_INTERVAL: HumanDuration = HumanDuration(timing::HEARTBEAT_INTERVAL);
+const DEFAULT_ORPHAN_TIMEOUT: HumanDuration = HumanDuration(timing::ORPHAN_TIMEOUT);
+const DEFAULT_POLL_INTERVAL: HumanDuration = HumanDuration(timing::MAX_POLL_INTERVAL);
+const DEFAULT_SHUTDOWN_TIMEOUT: HumanDuration = HumanDuration(timing::SHUTDOWN_TIMEOUT);
 /// Value of `--exit-when-idle` without a value.
 const DEFAULT_IDLE_TIME: &str = "1s";
-const DEFAULT_FLEET_METRICS_INTERVAL: HumanDuration =
-    HumanDuration(fleet_metrics::DEFAULT_INTERVAL);
+const DEFAULT_FLEET_METRICS_INTERVAL: HumanDuration = HumanDuration(timing::FLEET_METRICS_INTERVAL);
 const DEFAULT_LOG: &str = "info";
 static DEFAULT_FATAL_SQLSTATES: LazyLock<String> = LazyLock::new(|| FATAL_CLASSES.join(","));
 
@@ -268,9 +266,9 @@ impl Config {
         );
         // The same poll finds due tasks and dead workers.
         ensure!(
-            (Duration::from_millis(10)..=poll::MAX_POLL_INTERVAL).contains(&self.poll_interval),
+            (Duration::from_millis(10)..=timing::MAX_POLL_INTERVAL).contains(&self.poll_interval),
             "poll_interval must be between 10ms and {:?}",
-            poll::MAX_POLL_INTERVAL
+            timing::MAX_POLL_INTERVAL
         );
         ensure!(
             self.fleet_metrics_interval >= Duration::from_millis(100),

@@ -6,14 +6,14 @@
 //! client. Behind a pooler that drops the `options` of the startup packet, tasks and queue
 //! statements would run without their settings.
 
-use std::time::Duration;
-
 use queue::QueueError;
 use queue::connect::{ConnectError, ConnectionTarget, open};
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
+
+use crate::timing::POOLER_CHECK_TIMEOUT;
 
 /// Setting in the startup packet that shows whether a pooler drops `options`.
 const MARKER: (&str, &str) = ("mill.pooler_check", "yes");
@@ -23,9 +23,6 @@ SELECT pg_backend_pid(), current_setting('mill.pooler_check', true) IS NOT DISTI
 
 /// Number of interleaved transactions of a second session.
 const ROUNDS: usize = 3;
-
-/// A pooler whose only backend is in use does not answer.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 const HINT: &str = "Connect the worker to PostgreSQL directly. enqueue, pgmill and applications \
                     may use a pooler; see docs/worker.md.";
@@ -55,7 +52,7 @@ pub(crate) async fn check(
         }
         Err(error) => return Err(error.into()),
     };
-    match timeout(CHECK_TIMEOUT, detect_routing(&client, &other)).await {
+    match timeout(POOLER_CHECK_TIMEOUT, detect_routing(&client, &other)).await {
         Ok(Ok(Routing::Direct)) => Ok(()),
         Ok(Ok(Routing::SettingsDropped)) => {
             Err(refused("the pooler drops settings in the startup packet"))

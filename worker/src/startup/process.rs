@@ -1,7 +1,7 @@
 //! Life cycle of the worker process: startup checks, background services, readers and shutdown.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use queue::connect::{ConnectionSource, ConnectionTarget, Environment};
@@ -25,7 +25,7 @@ use crate::duties::failure_detector::FailureDetector;
 use crate::duties::heartbeat::Heartbeat;
 use crate::duties::maintenance::Maintenance;
 use crate::duties::permit_granter::PermitGranter;
-use crate::duties::poll::{MAX_POLL_INTERVAL, PollChannels, Poller};
+use crate::duties::poll::{PollChannels, Poller};
 use crate::duties::promoter::Promoter;
 use crate::duties::reclaimer::Reclaimer;
 use crate::duties::run_advancer::RunAdvancer;
@@ -33,7 +33,7 @@ use crate::duties::schedule_sync::ScheduleSync;
 use crate::duties::scheduler::Scheduler;
 use crate::duties::trigger_evaluator::TriggerEvaluator;
 use crate::duties::{duty, listener};
-use crate::shutdown::{CANCEL_TIMEOUT, Shutdown, Signals, wait_for_readers};
+use crate::shutdown::{Shutdown, Signals, wait_for_readers};
 use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
 use crate::startup::login::{Login, interleave, logins, readers_by_profile};
@@ -42,10 +42,8 @@ use crate::startup::{pooler_check, privileges};
 use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
 use crate::telemetry::http::{self, HttpState};
 use crate::telemetry::metrics::Metrics;
+use crate::timing::{CANCEL_TIMEOUT, DEREGISTRATION_TIMEOUT, MAX_POLL_GAP};
 use crate::wakeup::Wakeup;
-
-/// Limit for deregistration and the other background services at shutdown.
-const FINAL_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State that the services share.
 struct Process {
@@ -140,14 +138,14 @@ impl Process {
         self.context.shutdown.drain.cancel();
         self.sd_notify.stopping(
             self.context.in_flight.count(),
-            self.config.shutdown_timeout + CANCEL_TIMEOUT + FINAL_HEARTBEAT_TIMEOUT,
+            self.config.shutdown_timeout + CANCEL_TIMEOUT + DEREGISTRATION_TIMEOUT,
         );
         wait_for_readers(&readers, &self.context.in_flight, signals, self.config.shutdown_timeout)
             .await;
         self.context.shutdown.end.cancel();
         background.close();
         // Deregisters the worker; an unreachable database must not block the shutdown.
-        let _ = tokio::time::timeout(FINAL_HEARTBEAT_TIMEOUT, background.wait()).await;
+        let _ = tokio::time::timeout(DEREGISTRATION_TIMEOUT, background.wait()).await;
         tracing::info!("shut down");
         Ok(())
     }
@@ -254,7 +252,7 @@ impl Process {
         tasks.spawn(duty::run(promoter, context()));
         let permit_granter = PermitGranter::new(context(), channels.limits_pending.subscribe());
         tasks.spawn(duty::run(permit_granter, context()));
-        let detector = FailureDetector::new(orphan_timeout, MAX_POLL_INTERVAL * 5);
+        let detector = FailureDetector::new(orphan_timeout, MAX_POLL_GAP);
         let reclaimer = Reclaimer::new(context(), detector, channels.peer_snapshots.subscribe());
         tasks.spawn(duty::run(reclaimer, context()));
         tasks.spawn(duty::run(RunAdvancer::new(context()), context()));

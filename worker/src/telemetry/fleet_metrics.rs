@@ -20,10 +20,6 @@ use crate::control::answered;
 use crate::duties::duty::Duty;
 use crate::telemetry::fleet_gauges::FleetCounts;
 
-/// Default of `--fleet-metrics-interval`, the time between two counts. A worker that is not the
-/// publisher tries to become the publisher in the same interval.
-pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
-
 /// Number of schedules with their own series, to bound the load on Prometheus.
 const NAMED_SCHEDULES: i64 = 1000;
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use queue::progress::{ProgressReport, record_progress};
 use queue::{Claim, QueueError, TaskId, Token};
@@ -14,9 +14,7 @@ use crate::attempt::output::notices::Notices;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
-
-/// Time between two statements, and minimum run time of a task to be published.
-const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+use crate::timing::PROGRESS_INTERVAL;
 
 /// Reports the progress of the tasks of this process, except those in shared commits, which are
 /// short.
@@ -86,7 +84,7 @@ impl Duty for ProgressWriter {
     async fn next(&mut self) -> Option<()> {
         self.shared.changed.notified().await;
         // Collect reports that arrive in the meantime.
-        sleep(WRITE_INTERVAL).await;
+        sleep(PROGRESS_INTERVAL).await;
         Some(())
     }
 
@@ -119,7 +117,7 @@ impl Shared {
         let mut reports = Vec::new();
         let mut early = false;
         for (id, task) in &mut tasks.tracked {
-            if task.begun.elapsed() < WRITE_INTERVAL {
+            if task.begun.elapsed() < PROGRESS_INTERVAL {
                 early |= task.notices.has_changes();
             } else if let Some(update) = task.notices.take_changes() {
                 task.written = true;

@@ -1,4 +1,4 @@
-//! Settles an attempt whose statement has succeeded: commits its effects with its completion.
+//! Commits the effects of an attempt with its completion.
 
 use queue::QueueError;
 use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
@@ -15,7 +15,7 @@ use crate::control::{Backoff, Control, answered};
 const READ_ONLY: &str = "25006";
 
 /// Result of the completions of one transaction.
-pub(crate) enum Settlement {
+pub(crate) enum Completion {
     /// Effects and completions are committed.
     Committed,
     /// A claim was lost; nothing is committed.
@@ -26,7 +26,7 @@ pub(crate) enum Settlement {
     InDoubt(Option<ExecutionError>),
 }
 
-impl From<Result<(), Error>> for Settlement {
+impl From<Result<(), Error>> for Completion {
     fn from(committed: Result<(), Error>) -> Self {
         let Err(error) = committed else { return Self::Committed };
         let error = ExecutionError::from(error);
@@ -59,23 +59,23 @@ pub(crate) async fn commit(
     supervisor: Supervisor<'_>,
     successes: &[Success<'_>],
     xact: &str,
-) -> (Settlement, Option<StopReason>) {
+) -> (Completion, Option<StopReason>) {
     let (commit_result, stopped) =
         match supervisor.run(session.complete_and_commit(successes, xact)).await {
             Supervised::Done(commit_result) => (Some(commit_result), None),
             Supervised::Stopped(reason, commit_result) => (commit_result, Some(reason)),
         };
     let clean = commit_result.as_ref().is_some_and(|commit_result| commit_result.clean);
-    let settlement = match commit_result {
+    let completion = match commit_result {
         Some(commit_result) => commit_result.committed.into(),
-        None => Settlement::InDoubt(None),
+        None => Completion::InDoubt(None),
     };
-    if stopped.is_some() || matches!(settlement, Settlement::InDoubt(_)) {
+    if stopped.is_some() || matches!(completion, Completion::InDoubt(_)) {
         session.retire();
     } else if !clean {
         session.reset().await;
     }
-    (settlement, stopped)
+    (completion, stopped)
 }
 
 /// Completes a task whose effects are already committed, on a control session. Retries without
@@ -88,22 +88,22 @@ pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) 
             let client = control.get().await?;
             Ok(complete(&client, &[success], None).await)
         });
-        let settlement = match completed.await {
+        let completion = match completed.await {
             Ok(completed) => completed.into(),
-            Err(QueueError::NoAnswer { .. }) => Settlement::InDoubt(None),
+            Err(QueueError::NoAnswer { .. }) => Completion::InDoubt(None),
             Err(error) => {
                 control.log_retry("completion", claim.id(), &error);
                 backoff.wait().await;
                 continue;
             }
         };
-        match settlement {
-            Settlement::Committed => return true,
-            Settlement::Lost => return false,
-            Settlement::Refused(error) => {
+        match completion {
+            Completion::Committed => return true,
+            Completion::Lost => return false,
+            Completion::Refused(error) => {
                 control.log_retry("completion", claim.id(), &error.database_error().message);
             }
-            Settlement::InDoubt(_) => match control.resolve_commit(claim).await {
+            Completion::InDoubt(_) => match control.resolve_commit(claim).await {
                 CommitResolution::Committed => return true,
                 CommitResolution::Lost => return false,
                 CommitResolution::RolledBack => {}
