@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use crate::app::StartError;
+use crate::server::StartError;
 use crate::{Options, TlsFiles, Token};
 
 /// Heading of these flags in the worker's `--help`, next to `--http` and `--console`.

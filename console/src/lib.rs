@@ -2,21 +2,21 @@
 //!
 //! | task | file |
 //! |---|---|
-//! | listener, router, startup and shutdown | `app` |
-//! | host, origin and token checks; security headers | `access_control`, `login` |
-//! | TLS listener | `tls` |
-//! | database sessions with statement timeouts | `database` |
-//! | request context and page layout | `request`, `layout` |
-//! | one file per screen: data, template, routes | `screens` |
-//! | JSON API and its OpenAPI description | `api`, `openapi` |
-//! | history of the last hours, read minute by minute and cached: throughput, backlog | `throughput_cache`, `backlog_history` |
-//! | the same history as columns for plots | `plots` |
-//! | filter language, SQL highlighting, number and time formats | `filter`, `highlight`, `format` |
+//! | listener, router, startup and shutdown | `server` |
 //! | command-line flags, shared by all programs that serve the console | `flags` |
-//! | error responses | `http_error` |
-//! | embedded scripts and styles | `assets` |
+//! | host, origin and token checks; security headers; sign-in | `http/access_control`, `http/login` |
+//! | TLS listener, embedded scripts and styles | `http/tls`, `http/assets` |
+//! | request context, forms, error responses | `http/request`, `http/error` |
+//! | database sessions with statement timeouts | `database` |
+//! | history of the last hours, read minute by minute and cached | `throughput/` |
+//! | the same history as columns for plots | `page/plots` |
+//! | page layout, escaping, number and time formats, SQL highlighting, graphs | `page/` |
+//! | filter language of the searches | `filter` |
+//! | one file per screen: data, template, routes; grouped by topic | `screens/` |
+//! | JSON API and its OpenAPI description | `api`, `openapi` |
 //!
-//! A new screen needs a file in `screens/`, a template in `templates/`, and a line in `screens.rs`.
+//! A new screen needs a file in a folder of `screens/`, a template in `templates/`, and a line in
+//! `screens.rs`.
 //!
 //! Invariant: this crate contains no SQL on the schema; all statements are in the crate `queue`.
 //!
@@ -24,34 +24,25 @@
 //! `FormRequest`, which exists only after the origin and CSRF checks and begins no transaction in
 //! read-only mode.
 
-mod access_control;
 mod api;
-mod app;
-mod assets;
-mod backlog_history;
 mod database;
 mod filter;
 mod flags;
-mod format;
-mod highlight;
-mod http_error;
-mod layout;
-mod login;
+mod http;
 mod openapi;
-mod plots;
-mod request;
+mod page;
 mod screens;
-mod throughput_cache;
-mod tls;
+mod server;
+mod throughput;
 
 use std::fmt;
 use std::net::SocketAddr;
 
-pub use app::{BoundConsole, Console, StartError};
 pub use filter::parse_public as check_filter;
 pub use flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
+pub use http::tls::TlsFiles;
 pub use openapi::PATHS as API_PATHS;
-pub use tls::TlsFiles;
+pub use server::{BoundConsole, Console, StartError};
 
 /// A sign-in token.
 #[derive(Clone)]
