@@ -7,22 +7,23 @@ mod workflows;
 
 use axum::Router;
 use axum::extract::{Path, Query};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use queue::TaskId;
-use serde::Serialize;
 use serde_json::json;
 
-use crate::app::App;
 use crate::filter;
-use crate::http_error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::json::json_response;
+use crate::http::request::RequestContext;
 use crate::openapi;
-use crate::plots::{PlotParams, ThroughputColumns};
-use crate::request::RequestContext;
-use crate::screens::{
-    self, AuditParams, FailuresParams, FleetSnapshot, HandlerResult, TasksParams,
-};
+use crate::page::plots::{PlotParams, ThroughputColumns};
+use crate::screens::fleet::database::DatabaseDetail;
+use crate::screens::fleet::queue_stats::FleetSnapshot;
+use crate::screens::history::audit::AuditParams;
+use crate::screens::history::failures::FailuresParams;
+use crate::screens::tasks::list::TasksParams;
+use crate::screens::{fleet, history, tasks};
 
 /// Returns the handler of a path. Routes are built from [`openapi::PATHS`], so that every path is
 /// described.
@@ -39,7 +40,8 @@ fn handler(path: &str) -> MethodRouter<App> {
         "/throughput" => get(throughput),
         "/audit" => get(audit),
         "/database" => get(database),
-        path => workflows::handler(path).unwrap_or_else(|| get(crate::http_error::page_not_found)),
+        path => workflows::handler(path)
+            .unwrap_or_else(|| get(crate::http::error_response::page_not_found)),
     }
 }
 
@@ -50,18 +52,11 @@ pub(crate) fn routes() -> Router<App> {
     described.route("/api/v1/openapi.json", get(|| async { json_response(&openapi::document()) }))
 }
 
-fn json_response(value: &impl Serialize) -> Response {
-    match serde_json::to_vec(value) {
-        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => HttpError::bad_request(error.to_string()).into_response(),
-    }
-}
-
 async fn overview(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
-    Ok(json_response(&screens::overview_data(&context.app, &tx, &viewer).await?))
+    Ok(json_response(&fleet::overview::data(&context.app, &tx, &viewer).await?))
 }
 
 async fn tasks(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
@@ -69,7 +64,7 @@ async fn tasks(context: RequestContext, Query(params): Query<TasksParams>) -> Ha
         filter::parse(&params.q).map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&screens::tasks_data(&tx, &query, &params).await?))
+    Ok(json_response(&tasks::list::data(&tx, &query, &params).await?))
 }
 
 async fn task(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
@@ -77,26 +72,26 @@ async fn task(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
     let number = TaskId(id.parse().map_err(|_| none())?);
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&screens::task_data(&tx, number).await?.ok_or_else(none)?))
+    Ok(json_response(&tasks::task::data(&tx, number).await?.ok_or_else(none)?))
 }
 
 async fn failures(context: RequestContext, Query(params): Query<FailuresParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&json!({ "groups": screens::failure_groups(&tx, &params).await? })))
+    Ok(json_response(&json!({ "groups": history::failures::groups(&tx, &params).await? })))
 }
 
 async fn database(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
-    Ok(json_response(&screens::DatabaseDetail::read(&tx, &viewer).await?))
+    Ok(json_response(&DatabaseDetail::read(&tx, &viewer).await?))
 }
 
 async fn workers(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&json!({ "workers": screens::workers_data(&tx).await? })))
+    Ok(json_response(&json!({ "workers": fleet::workers::data(&tx).await? })))
 }
 
 async fn queues(context: RequestContext) -> HandlerResult {
@@ -119,13 +114,13 @@ async fn priorities(context: RequestContext) -> HandlerResult {
 async fn groups(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&json!({ "groups": screens::groups_data(&tx).await? })))
+    Ok(json_response(&json!({ "groups": fleet::groups::data(&tx).await? })))
 }
 
 async fn audit(context: RequestContext, Query(params): Query<AuditParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&screens::audit_listing(&tx, &params).await?))
+    Ok(json_response(&history::audit::listing(&tx, &params).await?))
 }
 
 async fn throughput(context: RequestContext, Query(params): Query<PlotParams>) -> HandlerResult {

@@ -2,21 +2,24 @@
 //!
 //! | task | file |
 //! |---|---|
-//! | listener, router, startup and shutdown | `app` |
-//! | host, origin and token checks; security headers | `access_control`, `login` |
-//! | TLS listener | `tls` |
-//! | database sessions with statement timeouts | `database` |
-//! | request context and page layout | `request`, `layout` |
-//! | one file per screen: data, template, routes | `screens` |
-//! | JSON API and its OpenAPI description | `api`, `openapi` |
-//! | history of the last hours, read minute by minute and cached: throughput, backlog | `throughput_cache`, `backlog_history` |
-//! | the same history as columns for plots | `plots` |
-//! | filter language, SQL highlighting, number and time formats | `filter`, `highlight`, `format` |
+//! | listener, router, startup and shutdown | `server` |
 //! | command-line flags, shared by all programs that serve the console | `flags` |
-//! | error responses | `http_error` |
-//! | embedded scripts and styles | `assets` |
+//! | options, and errors at the start | `options` |
+//! | state shared by all handlers | `http/app` |
+//! | host, origin and token checks; security headers | `http/access_check`, `http/access_control` |
+//! | sign-in, embedded scripts and styles, TLS listener | `http/login`, `http/assets`, `http/tls` |
+//! | request context, forms, errors and their responses | `http/request`, `http/error`, `http/error_response` |
+//! | database sessions with statement timeouts | `database` |
+//! | history of the last hours, read minute by minute and cached | `throughput/` |
+//! | the same history as columns for plots | `page/plots` |
+//! | page layout, number and time formats, SQL highlighting, graphs | `page/` |
+//! | HTML escaping | `escape` |
+//! | filter language of the searches | `filter` |
+//! | one file per screen: data, template, routes; grouped by topic | `screens/` |
+//! | JSON API and its OpenAPI description | `api`, `openapi` |
 //!
-//! A new screen needs a file in `screens/`, a template in `templates/`, and a line in `screens.rs`.
+//! A new screen needs a file in a folder of `screens/`, a template in `templates/`, and a line in
+//! `screens.rs`, or in the file of its topic if the navigation does not list the screen.
 //!
 //! Invariant: this crate contains no SQL on the schema; all statements are in the crate `queue`.
 //!
@@ -24,67 +27,21 @@
 //! `FormRequest`, which exists only after the origin and CSRF checks and begins no transaction in
 //! read-only mode.
 
-mod access_control;
 mod api;
-mod app;
-mod assets;
-mod backlog_history;
 mod database;
+mod escape;
 mod filter;
 mod flags;
-mod format;
-mod highlight;
-mod http_error;
-mod layout;
-mod login;
+mod http;
 mod openapi;
-mod plots;
-mod request;
+mod options;
+mod page;
 mod screens;
-mod throughput_cache;
-mod tls;
+mod server;
+mod throughput;
 
-use std::fmt;
-use std::net::SocketAddr;
-
-pub use app::{BoundConsole, Console, StartError};
 pub use filter::parse_public as check_filter;
 pub use flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
 pub use openapi::PATHS as API_PATHS;
-pub use tls::TlsFiles;
-
-/// A sign-in token.
-#[derive(Clone)]
-pub struct Token {
-    /// The token itself.
-    pub secret: String,
-    /// The name under which holders of this token act.
-    pub label: Option<String>,
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("label", &self.label).finish_non_exhaustive()
-    }
-}
-
-/// Options of a console server.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The address to listen on.
-    pub listen: SocketAddr,
-    /// Rejects all changes, whatever the login may do.
-    pub read_only: bool,
-    /// Accepted tokens. Empty: everyone who reaches the console has access.
-    pub tokens: Vec<Token>,
-    /// Prefix of every path, such as `/pgmill`; empty for none.
-    pub base_path: String,
-    /// Allowed host names in addition to `localhost` and IP addresses.
-    pub hosts: Vec<String>,
-    /// Certificate and key; `None` serves plain HTTP.
-    pub tls: Option<TlsFiles>,
-    /// All requests come through a proxy that terminates TLS.
-    pub behind_proxy: bool,
-    /// Prefix of the console's flags in this program, for hints: `--` or `--console-`.
-    pub flag_prefix: &'static str,
-}
+pub use options::{Options, StartError, TlsFiles, Token};
+pub use server::{BoundConsole, Console};

@@ -5,11 +5,14 @@ use axum::routing::{MethodRouter, get};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::json_response;
-use crate::app::App;
-use crate::http_error::HttpError;
-use crate::request::RequestContext;
-use crate::screens::{HandlerResult, workflows};
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::json::json_response;
+use crate::http::request::RequestContext;
+use crate::screens::jobs::lineage::LineageDetail;
+use crate::screens::runs::list::RunsParams;
+use crate::screens::runs::run::{RunDetail, no_such_run, run_id};
+use crate::screens::{jobs, runs, schedules};
 
 /// Returns the handler of a path, or `None` if the path is not one of these.
 pub(super) fn handler(path: &str) -> Option<MethodRouter<App>> {
@@ -37,20 +40,17 @@ struct NameParams {
     after: String,
 }
 
-async fn runs(
-    context: RequestContext,
-    Query(params): Query<workflows::RunsParams>,
-) -> HandlerResult {
+async fn runs(context: RequestContext, Query(params): Query<RunsParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&workflows::runs(&tx, &params).await?))
+    Ok(json_response(&runs::list::data(&tx, &params).await?))
 }
 
-async fn read_run(context: &RequestContext, id: &str) -> Result<workflows::RunDetail, HttpError> {
-    let id = workflows::run_id(id)?;
+async fn read_run(context: &RequestContext, id: &str) -> Result<RunDetail, HttpError> {
+    let id = run_id(id)?;
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    workflows::run(&tx, id).await?.ok_or_else(|| workflows::no_such_run(id))
+    runs::run::data(&tx, id).await?.ok_or_else(|| no_such_run(id))
 }
 
 async fn run(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
@@ -64,45 +64,42 @@ async fn run_graph(context: RequestContext, Path(id): Path<String>) -> HandlerRe
 async fn schedules(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&workflows::schedules(&tx, &params.after).await?))
+    Ok(json_response(&schedules::list::data(&tx, &params.after).await?))
 }
 
 async fn schedule(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&workflows::schedule(&tx, &params.name).await?))
+    Ok(json_response(&schedules::schedule::data(&tx, &params.name).await?))
 }
 
 async fn jobs(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&workflows::jobs(&tx, &params.after).await?))
+    Ok(json_response(&jobs::list::data(&tx, &params.after).await?))
 }
 
 async fn job(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    let job = workflows::job(&tx, &params.name).await?;
+    let job = jobs::job::data(&tx, &params.name).await?;
     Ok(json_response(&json!({ "job": job.shape, "edges": job.links })))
 }
 
 async fn job_graph(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&workflows::job(&tx, &params.name).await?.graph_data()))
+    Ok(json_response(&jobs::job::data(&tx, &params.name).await?.graph_data()))
 }
 
 /// Reads the lineage of a task. Unlike the screen, the API requires a name.
-async fn read_lineage(
-    context: &RequestContext,
-    name: &str,
-) -> Result<workflows::LineageDetail, HttpError> {
+async fn read_lineage(context: &RequestContext, name: &str) -> Result<LineageDetail, HttpError> {
     if name.is_empty() {
         return Err(HttpError::bad_request("parameter name is missing").hint("lineage?name=TASK"));
     }
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    workflows::lineage(&tx, name).await
+    jobs::lineage::data(&tx, name).await
 }
 
 async fn lineage(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {

@@ -1,56 +1,13 @@
-//! Jobs screen: all jobs, each with its newest run.
+//! Screens about jobs: all jobs, one job with its dependencies, and lineage across jobs.
 
-use askama::Template;
+pub(crate) mod job;
+pub(crate) mod lineage;
+pub(crate) mod list;
+
 use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
-use queue::QueueError;
-use queue::insight::jobs::{self, JobPage as Listing};
-use serde::Deserialize;
 
-use super::HandlerResult;
-use crate::app::App;
-use crate::format;
-use crate::layout::{Layout, render};
-use crate::request::RequestContext;
-
-/// Jobs per page.
-const PAGE_SIZE: i64 = 100;
+use crate::http::app::App;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/jobs", get(show)).merge(super::job::routes())
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct JobsParams {
-    #[serde(default)]
-    after: String,
-}
-
-#[derive(Template)]
-#[template(path = "jobs.html")]
-struct JobsPage {
-    page: Layout,
-    listing: Listing,
-}
-
-impl JobsPage {
-    fn now(&self) -> Timestamp {
-        self.page.viewer.now
-    }
-}
-
-/// Reads a page of jobs.
-pub(crate) async fn data(tx: &Transaction<'_>, after: &str) -> Result<Listing, QueueError> {
-    jobs::page(&**tx, after, PAGE_SIZE).await
-}
-
-async fn show(context: RequestContext, Query(params): Query<JobsParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let listing = data(&tx, &params.after).await?;
-    render(&JobsPage { page: context.layout("Jobs", viewer), listing })
+    list::routes().merge(job::routes())
 }

@@ -1,122 +1,14 @@
-//! Schedules screen: all schedules with their next fire and recent runs.
+//! Screens about schedules: all schedules, one schedule with its next fires, runs and log, and
+//! actions on a schedule.
 
-use askama::Template;
+mod actions;
+pub(crate) mod list;
+pub(crate) mod schedule;
+
 use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
-use queue::QueueError;
-use schedule::Timing;
-use schedule::page::{self, PageFrom, ScheduleSummary};
-use schedule::queries::{self, AnnotationError};
-use serde::{Deserialize, Serialize};
 
-use super::HandlerResult;
-use crate::app::App;
-use crate::format;
-use crate::layout::{Layout, Markup, escaped, render};
-use crate::request::RequestContext;
-
-/// Schedules per page.
-const PAGE_SIZE: i64 = 100;
-
-/// A schedule is overdue after this time; a healthy fleet ticks within seconds.
-const OVERDUE_AFTER_SECONDS: f64 = 60.0;
-
-/// Number of recent runs shown as marks.
-pub(crate) const RECENT: i64 = 12;
+use crate::http::app::App;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/schedules", get(list)).merge(super::schedule::routes())
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct SchedulesParams {
-    #[serde(default)]
-    after: String,
-}
-
-/// A page of schedules, and errors in comment annotations.
-#[derive(Serialize)]
-pub(crate) struct Listing {
-    pub(crate) schedules: Vec<ScheduleSummary>,
-    pub(crate) declaration_errors: Vec<AnnotationError>,
-    pub(crate) next: Option<String>,
-}
-
-#[derive(Template)]
-#[template(path = "schedules.html")]
-struct SchedulesPage {
-    page: Layout,
-    listing: Listing,
-}
-
-impl SchedulesPage {
-    fn now(&self) -> Timestamp {
-        self.page.viewer.now
-    }
-
-    fn strip(&self, it: &ScheduleSummary) -> Markup {
-        strip(&self.page.base, it)
-    }
-
-    fn overdue(&self, it: &ScheduleSummary) -> Option<String> {
-        overdue(it)
-    }
-
-    fn next(&self, it: &ScheduleSummary) -> Option<String> {
-        it.status.next_fire_at.map(|at| local_time(&it.status.timing, at))
-    }
-}
-
-/// Reads a page of schedules.
-pub(crate) async fn data(tx: &Transaction<'_>, after: &str) -> Result<Listing, QueueError> {
-    let page = page::page(&**tx, PageFrom::After(after, PAGE_SIZE), RECENT).await?;
-    let declaration_errors = queries::annotation_errors(&**tx).await?;
-    Ok(Listing { schedules: page.schedules, declaration_errors, next: page.next })
-}
-
-async fn list(context: RequestContext, Query(params): Query<SchedulesParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let listing = data(&tx, &params.after).await?;
-    render(&SchedulesPage { page: context.layout("Schedules", viewer), listing })
-}
-
-/// Formats a time in the time zone of the schedule.
-pub(crate) fn local_time(timing: &str, at: Timestamp) -> String {
-    let timing = Timing::parse(timing).ok();
-    let zone = timing.as_ref().and_then(Timing::cadence).map(|it| it.zone().clone());
-    let local = at.to_zoned(zone.unwrap_or(jiff::tz::TimeZone::UTC));
-    local.strftime("%a %F %H:%M:%S %Z").to_string()
-}
-
-/// Returns how long the schedule has not been evaluated, if that is longer than in a healthy fleet.
-pub(crate) fn overdue(it: &ScheduleSummary) -> Option<String> {
-    it.overdue_seconds.filter(|seconds| *seconds > OVERDUE_AFTER_SECONDS).map(format::span)
-}
-
-/// Draws a mark per recent run, newest last; the title and the label of a mark name the state.
-pub(crate) fn strip(base: &str, it: &ScheduleSummary) -> Markup {
-    let mark = |recent: &page::RecentRun| {
-        let title = format!(
-            "run {}, {}: {}",
-            recent.run_id,
-            recent.fire_at.strftime("%F %H:%M UTC"),
-            recent.state
-        );
-        format!(
-            "<a class=\"mark {0}\" href=\"{1}/runs/{2}\" title=\"{3}\"><span class=\"hidden\">{3}</span></a>",
-            format::state_class(recent.state.as_str()),
-            escaped(base),
-            recent.run_id,
-            escaped(&title),
-        )
-    };
-    Markup(format!(
-        "<span class=\"strip\">{}</span>",
-        it.recent.iter().map(mark).collect::<String>()
-    ))
+    list::routes().merge(schedule::routes()).merge(actions::routes())
 }

@@ -1,0 +1,98 @@
+//! Error of a handler: status, message and hint.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use queue::QueueError;
+use queue::connect::ConnectError;
+use tokio_postgres::error::SqlState;
+
+/// The result of a handler.
+pub(crate) type HandlerResult = Result<Response, HttpError>;
+
+/// An error response: status, message and optional hint.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl HttpError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, message)
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Returns whether a search exceeded the statement timeout, so that a page can report the
+    /// timeout next to its search form.
+    pub(crate) fn timed_out(&self) -> bool {
+        self.status == StatusCode::GATEWAY_TIMEOUT
+    }
+}
+
+impl From<QueueError> for HttpError {
+    fn from(error: QueueError) -> Self {
+        let state = error.sqlstate();
+        let with_hint =
+            |status, hint: Option<String>| Self { hint, ..Self::new(status, error.to_string()) };
+        if state == Some(&SqlState::QUERY_CANCELED) {
+            let message = "the query exceeded the time limit of the console";
+            return Self::new(StatusCode::GATEWAY_TIMEOUT, message)
+                .hint("narrow the search: a queue, a state or a shorter time");
+        }
+        if state == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+            let hint = "GRANT mill_viewer TO the login for reading, mill_operator for actions";
+            return with_hint(StatusCode::FORBIDDEN, Some(hint.to_owned()));
+        }
+        let status = match () {
+            () if error.refused() => StatusCode::UNPROCESSABLE_ENTITY,
+            () if error.temporary() => StatusCode::SERVICE_UNAVAILABLE,
+            () => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        with_hint(status, error.hint())
+    }
+}
+
+impl From<tokio_postgres::Error> for HttpError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        QueueError::from(error).into()
+    }
+}
+
+impl From<ConnectError> for HttpError {
+    fn from(error: ConnectError) -> Self {
+        QueueError::from(error).into()
+    }
+}
+
+impl From<askama::Error> for HttpError {
+    fn from(error: askama::Error) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+impl IntoResponse for HttpError {
+    /// Attaches the error to the response; `error_response` renders the body.
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(Arc::new(self));
+        response
+    }
+}

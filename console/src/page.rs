@@ -1,0 +1,8 @@
+//! Building blocks of a page, shared by the screens: layout, escaping, formats, SQL highlighting,
+//! graphs and plots.
+
+pub(crate) mod format;
+pub(crate) mod graph;
+pub(crate) mod highlight;
+pub(crate) mod layout;
+pub(crate) mod plots;

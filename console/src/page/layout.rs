@@ -1,0 +1,56 @@
+//! Page layout shared by all screens: title, navigation, user.
+
+use askama::Template;
+use axum::response::{Html, IntoResponse};
+use queue::insight::viewer::Viewer;
+
+use crate::http::app::NavItem;
+use crate::http::error::HandlerResult;
+use crate::http::request::RequestContext;
+
+/// Data of the page layout.
+pub(crate) struct Layout {
+    pub(crate) title: String,
+    pub(crate) base: String,
+    /// Path and query of this page, without the base path.
+    pub(crate) current_path: String,
+    pub(crate) read_only: bool,
+    pub(crate) csrf: String,
+    pub(crate) name: Option<String>,
+    pub(crate) signed_in: bool,
+    pub(crate) viewer: Viewer,
+    nav_items: &'static [NavItem],
+}
+
+impl Layout {
+    /// Returns the layout of a page that answers a request.
+    pub(crate) fn new(context: &RequestContext, title: impl Into<String>, viewer: Viewer) -> Self {
+        Self {
+            title: title.into(),
+            base: context.app.base.clone(),
+            current_path: context.current_path.clone(),
+            read_only: context.app.read_only,
+            csrf: context.identity.csrf.clone(),
+            name: context.identity.name.clone(),
+            signed_in: context.identity.signed_in,
+            viewer,
+            nav_items: context.app.nav_items,
+        }
+    }
+
+    /// Returns the entries of the navigation.
+    pub(crate) fn nav_items(&self) -> &'static [NavItem] {
+        self.nav_items
+    }
+
+    /// Returns whether this page belongs to the screen.
+    pub(crate) fn is_current(&self, screen: &&NavItem) -> bool {
+        let path = self.current_path.split('?').next().unwrap_or_default();
+        if screen.path == "/" { path == "/" } else { path.starts_with(screen.path) }
+    }
+}
+
+/// Renders a template as an HTML response.
+pub(crate) fn render(template: &impl Template) -> HandlerResult {
+    Ok(Html(template.render()?).into_response())
+}

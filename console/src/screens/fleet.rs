@@ -1,0 +1,11 @@
+//! Screens about the fleet: overview with problems, workers, queues, priorities, groups, and the
+//! database.
+
+pub(crate) mod database;
+pub(crate) mod groups;
+pub(crate) mod overview;
+pub(crate) mod priorities;
+mod problems;
+pub(crate) mod queue_stats;
+pub(crate) mod queues;
+pub(crate) mod workers;

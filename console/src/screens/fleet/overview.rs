@@ -1,0 +1,142 @@
+//! Overview screen: problems, queues and throughput plots.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Query;
+use axum::routing::get;
+use deadpool_postgres::Transaction;
+use queue::insight::problems;
+use queue::insight::viewer::Viewer;
+use queue::{QueueError, doctor, task_queries as tasks};
+use serde::Serialize;
+
+use super::problems::{FleetFacts, Problem, problems};
+use super::queue_stats::{FleetSnapshot, LastHour, QueueStats};
+use crate::http::app::{App, AppState};
+use crate::http::error::HandlerResult;
+use crate::http::request::RequestContext;
+use crate::page::format;
+use crate::page::layout::{Layout, render};
+use crate::page::plots::{HOUR_CHOICES, PlotParams, ThroughputColumns};
+use crate::throughput::minutes::HOUR_MINUTES;
+
+/// Maximum number of queues shown; the Queues screen lists all of them.
+const MAX_QUEUES: usize = 200;
+
+/// Problems shown without a click; more would push the queues out of sight.
+const TOP_PROBLEMS: usize = 8;
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/", get(show))
+}
+
+/// Data of the screen.
+#[derive(Serialize)]
+pub(crate) struct Overview {
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) queues: Vec<QueueStats>,
+    pub(crate) hour: LastHour,
+    pub(crate) readers: i64,
+    pub(crate) busy_readers: i64,
+    pub(crate) workers_alive: usize,
+    /// Number of minutes of the last hour that are loaded.
+    pub(crate) minutes_read: i64,
+}
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct OverviewPage {
+    page: Layout,
+    it: Overview,
+    hours: i64,
+    /// Queue of the plots; empty for all queues.
+    queue: String,
+    columns: ThroughputColumns,
+}
+
+impl OverviewPage {
+    fn top_problems(&self) -> &[Problem] {
+        &self.it.problems[..self.it.problems.len().min(TOP_PROBLEMS)]
+    }
+
+    fn more_problems(&self) -> &[Problem] {
+        self.it.problems.get(TOP_PROBLEMS..).unwrap_or_default()
+    }
+
+    fn hour_choices() -> &'static [i64] {
+        &HOUR_CHOICES
+    }
+
+    /// Returns the URL of the page with plots of a queue over `hours`.
+    fn plots_path(&self, hours: &i64, queue: &str) -> String {
+        let query = plots_query(*hours, queue);
+        format!("{}/?{query}#plots", self.page.base)
+    }
+
+    /// Returns the URL of the plot data.
+    fn source(&self) -> String {
+        let query = plots_query(self.hours, &self.queue);
+        format!("{}/api/v1/throughput?{query}", self.page.base)
+    }
+
+    fn hour_is_loaded(&self) -> bool {
+        self.it.minutes_read >= HOUR_MINUTES
+    }
+}
+
+fn plots_query(hours: i64, queue: &str) -> String {
+    let queue = format::url_encode(queue);
+    if queue.is_empty() { format!("hours={hours}") } else { format!("hours={hours}&queue={queue}") }
+}
+
+pub(crate) async fn show(
+    context: RequestContext,
+    Query(params): Query<PlotParams>,
+) -> HandlerResult {
+    let hours = params.hours()?;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let it = data(&context.app, &tx, &viewer).await?;
+    let columns = ThroughputColumns::of(&context.app.throughput, &params.queue, hours, viewer.now);
+    render(&OverviewPage {
+        page: Layout::new(&context, "Overview", viewer),
+        it,
+        hours,
+        queue: params.queue,
+        columns,
+    })
+}
+
+/// Reads the data of the screen.
+pub(crate) async fn data(
+    app: &AppState,
+    tx: &Transaction<'_>,
+    viewer: &Viewer,
+) -> Result<Overview, QueueError> {
+    let fleet = FleetSnapshot::read(tx, &app.throughput, viewer.now).await?;
+    let mut queues = fleet.queues();
+    let running = tasks::running(&**tx, None).await?;
+    let runs = problems::failed_runs(&**tx).await?;
+    let missed = problems::missed_fires(&**tx).await?;
+    let horizon = doctor::horizon(&**tx).await?;
+    let problems = problems(&FleetFacts {
+        fleet: &fleet,
+        queues: &queues,
+        running: &running,
+        runs: &runs,
+        missed: &missed,
+        horizon: &horizon,
+    });
+    queues.truncate(MAX_QUEUES);
+    let (busy_readers, readers) = fleet.readers();
+    Ok(Overview {
+        problems,
+        queues,
+        hour: LastHour::of(fleet.minutes.iter(), viewer.now),
+        readers,
+        busy_readers,
+        workers_alive: fleet.workers.iter().filter(|worker| worker.alive).count(),
+        minutes_read: app.throughput.read_minutes(viewer.now, HOUR_MINUTES),
+    })
+}

@@ -1,0 +1,84 @@
+//! Problems that need attention, oldest first, each with the screen that shows more.
+
+use queue::doctor::HorizonHolder;
+use queue::insight::problems::{FailedRuns, MissedFires};
+use queue::task_queries::Running;
+use serde::Serialize;
+use terminal::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
+
+use super::queue_stats::{FleetSnapshot, QueueStats};
+use crate::page::format::{tasks_path, url_encode};
+
+/// A problem that needs attention.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Problem {
+    /// Age of the problem; for failures, the time since the last failure.
+    pub(crate) age_seconds: f64,
+    pub(crate) message: String,
+    /// Path of a screen that shows more.
+    pub(crate) path: String,
+}
+
+/// Data in which problems are detected.
+pub(crate) struct FleetFacts<'a> {
+    pub(crate) fleet: &'a FleetSnapshot,
+    pub(crate) queues: &'a [QueueStats],
+    pub(crate) running: &'a [Running],
+    pub(crate) runs: &'a [FailedRuns],
+    pub(crate) missed: &'a [MissedFires],
+    pub(crate) horizon: &'a [HorizonHolder],
+}
+
+/// Detects all problems.
+pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
+    let found = problems::find_problems(&problems::FleetFacts {
+        now: facts.fleet.now,
+        waiting: facts.queues.iter().filter_map(waiting).collect(),
+        workers: &facts.fleet.workers,
+        running: facts.running,
+        failing: facts.queues.iter().map(failing).collect(),
+        finished: &[],
+        runs: facts.runs,
+        missed: facts.missed,
+        horizon: facts.horizon,
+    });
+    let problem = |it: problems::Problem| Problem {
+        age_seconds: it.age_seconds,
+        message: it.message,
+        path: path(&it.about),
+    };
+    found.into_iter().map(problem).collect()
+}
+
+fn failing(queue: &QueueStats) -> QueueFailures<'_> {
+    let (failed, succeeded) = (queue.hour.failed, queue.hour.succeeded);
+    QueueFailures { queue: &queue.queue, failed, succeeded }
+}
+
+/// Returns the backlog of a queue with pending tasks.
+fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
+    let one = queue.pending.count == 1 && !queue.pending.more;
+    let pending = format!("{} pending task{}", queue.pending.display(), if one { "" } else { "s" });
+    let oldest_seconds = queue.oldest_seconds?;
+    Some(QueueBacklog {
+        queue: &queue.queue,
+        paused: queue.settings.paused,
+        pending,
+        oldest_seconds,
+    })
+}
+
+/// Returns the path of the screen that shows the problem and where it can be fixed.
+fn path(about: &ProblemSubject) -> String {
+    match about {
+        ProblemSubject::Paused(queue) => format!("/queues#queue-{}", url_encode(queue)),
+        ProblemSubject::Unserved(_) | ProblemSubject::Worker => "/workers".to_owned(),
+        ProblemSubject::QueueFailures(queue) => format!("/failures?queue={}", url_encode(queue)),
+        ProblemSubject::Finished(outcome) => tasks_path("", format!("state:{outcome} since:1h")),
+        ProblemSubject::Task(id) => format!("/tasks/{id}"),
+        ProblemSubject::Run(run) => format!("/runs/{run}"),
+        ProblemSubject::Runs(job) => format!("/runs?state=failed&job={}", url_encode(job)),
+        ProblemSubject::Schedule(name) => format!("/schedules/detail?name={}", url_encode(name)),
+        ProblemSubject::Snapshot => "/database".to_owned(),
+    }
+}

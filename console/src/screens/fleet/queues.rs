@@ -1,0 +1,91 @@
+//! Queues screen: task counts, limits, shared commits, pause and resume.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::response::Response;
+use axum::routing::{get, post};
+use queue::limit::{self, Rate};
+use queue::{LimitKind, operate};
+
+use super::queue_stats::{FleetSnapshot, QueueStats};
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::request::{FormRequest, RequestContext};
+use crate::page::format;
+use crate::page::layout::{Layout, render};
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new()
+        .route("/queues", get(show))
+        .route("/queues/{queue}/pause", post(pause))
+        .route("/queues/{queue}/limit", post(set))
+        .route("/queues/{queue}/shared-commit", post(set_shared_commit))
+}
+
+#[derive(Template)]
+#[template(path = "queues.html")]
+struct QueuesPage {
+    page: Layout,
+    queues: Vec<QueueStats>,
+}
+
+async fn show(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
+    render(&QueuesPage { page: Layout::new(&context, "Queues", viewer), queues: fleet.queues() })
+}
+
+async fn pause(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let paused: bool = form.parsed("paused")?;
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    if paused {
+        operate::pause(&*tx, &queue).await?;
+    } else {
+        operate::resume(&*tx, &queue).await?;
+    }
+    tx.commit().await?;
+    Ok(form.redirect_back("/queues"))
+}
+
+/// Sets both limits; an empty field removes its limit.
+async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let max_running: Option<i32> = form.optional("max_running")?;
+    let starts: Option<i32> = form.optional("rate_starts")?;
+    let seconds: Option<u64> = form.optional("rate_seconds")?;
+    let rate = match (starts, seconds) {
+        (None, None) => None,
+        (Some(starts), Some(seconds)) => {
+            Some(Rate { starts, period: Duration::from_secs(seconds) })
+        }
+        _ => {
+            return Err(HttpError::bad_request(
+                "a rate needs a number of starts and a number of seconds",
+            ));
+        }
+    };
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    limit::set_max_running(&*tx, LimitKind::Queue, &queue, max_running).await?;
+    limit::set_rate(&*tx, LimitKind::Queue, &queue, rate).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back("/queues"))
+}
+
+/// Sets the time budget of shared commits; with an empty field, each task commits alone.
+async fn set_shared_commit(
+    Path(queue): Path<String>,
+    form: FormRequest,
+) -> Result<Response, HttpError> {
+    let budget: Option<u64> = form.optional("milliseconds")?;
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    operate::set_shared_commit(&*tx, &queue, budget.map(Duration::from_millis)).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back("/queues"))
+}

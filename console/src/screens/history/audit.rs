@@ -1,0 +1,181 @@
+//! Audit screen: the audit log, newest first.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Query;
+use axum::routing::get;
+use deadpool_postgres::Transaction;
+use queue::QueueError;
+use queue::audit::{self, AuditEntry, AuditFilter};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::filter::{self, FilterError};
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::request::RequestContext;
+use crate::page::format::{self, ByValue};
+use crate::page::layout::{Layout, render};
+
+/// Entries per page.
+const PAGE_SIZE: usize = 50;
+
+/// Maximum length of a detail; the JSON has the full detail.
+const DETAIL_CHARS: usize = 200;
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/audit", get(show))
+}
+
+/// Query parameters of the screen; empty parameters are ignored.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct AuditParams {
+    #[serde(default)]
+    subject: String,
+    #[serde(default)]
+    login: String,
+    #[serde(default)]
+    action: String,
+    #[serde(default)]
+    since: String,
+    /// `next` of the previous page.
+    #[serde(default)]
+    before: String,
+}
+
+/// A page of audit entries.
+#[derive(Serialize)]
+pub(crate) struct Listing {
+    acts: Vec<AuditEntry>,
+    /// Value of `before` for the next page; `None` on the last page.
+    next: Option<i64>,
+}
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct AuditPage {
+    page: Layout,
+    params: AuditParams,
+    listing: Listing,
+    filter_error: Option<FilterError>,
+}
+
+impl AuditParams {
+    fn filter(&self) -> Result<AuditFilter, FilterError> {
+        let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        let before = given(&self.before).map(|it| filter::number("before", &it)).transpose()?;
+        let since = given(&self.since).map(|it| filter::since(&it)).transpose()?;
+        Ok(AuditFilter {
+            subject: given(&self.subject),
+            login: given(&self.login),
+            action: given(&self.action),
+            since,
+            before,
+        })
+    }
+
+    /// Returns the URL of another page of the same search; 0 is the first page.
+    fn path(&self, before: impl ByValue<i64>) -> String {
+        let before = before.value();
+        let before = if before == 0 { String::new() } else { before.to_string() };
+        let fields = [
+            ("subject", self.subject.as_str()),
+            ("login", &self.login),
+            ("action", &self.action),
+            ("since", &self.since),
+            ("before", &before),
+        ];
+        let asked = fields.iter().filter(|(_, value)| !value.is_empty());
+        let pairs: Vec<String> =
+            asked.map(|(name, value)| format!("{name}={}", format::url_encode(value))).collect();
+        format!("/audit?{}", pairs.join("&"))
+    }
+
+    fn of(name: &str, value: &str) -> String {
+        format!("/audit?{name}={}", format::url_encode(value))
+    }
+}
+
+impl AuditPage {
+    /// Returns the path of the screen that shows the subject, if there is one.
+    fn subject_path(&self, act: &AuditEntry) -> Option<String> {
+        let (kind, name) = act.subject.split_once(' ')?;
+        match kind {
+            "task" if name.parse::<i64>().is_ok() => Some(format!("/tasks/{name}")),
+            "queue" => Some(format::tasks_path("", format!("queue:\"{name}\""))),
+            _ => None,
+        }
+    }
+
+    /// Formats the detail as `name: value, …` on one line.
+    fn detail(&self, act: &AuditEntry) -> String {
+        let text = match &act.detail {
+            None => String::new(),
+            Some(Value::Object(fields)) => {
+                let field =
+                    |(name, it): (&String, &Value)| format!("{name}: {}", terminal::value(it));
+                fields.iter().map(field).collect::<Vec<_>>().join(", ")
+            }
+            Some(other) => terminal::value(other),
+        };
+        format::one_line(&text, DETAIL_CHARS)
+    }
+}
+
+/// Reads a page of audit entries.
+pub(crate) async fn data(
+    tx: &Transaction<'_>,
+    params: &AuditFilter,
+) -> Result<Listing, QueueError> {
+    let limit = i64::try_from(PAGE_SIZE).unwrap_or(i64::MAX);
+    // One more than shown, to detect a next page.
+    let mut acts = audit::entries(&**tx, params, limit + 1).await?;
+    let more = acts.len() > PAGE_SIZE;
+    acts.truncate(PAGE_SIZE);
+    let next = acts.last().filter(|_| more).map(|act| act.id);
+    Ok(Listing { acts, next })
+}
+
+/// Reads a page for the API, where an invalid parameter is an error.
+pub(crate) async fn listing(
+    tx: &Transaction<'_>,
+    params: &AuditParams,
+) -> Result<Listing, HttpError> {
+    let filter = params.filter().map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
+    Ok(data(tx, &filter).await?)
+}
+
+async fn show(context: RequestContext, Query(params): Query<AuditParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let (listing, filter_error) = match params.filter() {
+        Ok(filter) => (data(&tx, &filter).await?, None),
+        Err(error) => (Listing { acts: Vec::new(), next: None }, Some(error)),
+    };
+    render(&AuditPage {
+        page: Layout::new(&context, "Audit", viewer),
+        params,
+        listing,
+        filter_error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_page_keeps_the_filter() {
+        let params = AuditParams {
+            subject: "queue a&b".to_owned(),
+            since: "2h".to_owned(),
+            ..AuditParams::default()
+        };
+        assert_eq!(params.path(7), "/audit?subject=queue%20a%26b&since=2h&before=7");
+        assert_eq!(params.path(0), "/audit?subject=queue%20a%26b&since=2h");
+        assert!(
+            AuditParams { since: "soon".to_owned(), ..AuditParams::default() }.filter().is_err()
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! Actions on a run: cancel, restart, retry of one task.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::response::Response;
+use axum::routing::post;
+use queue::run::{self, RestartOptions};
+use queue::run_queries;
+
+use super::run::{no_such_run, run_id};
+use crate::http::app::App;
+use crate::http::error::HttpError;
+use crate::http::request::FormRequest;
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new()
+        .route("/runs/{id}/cancel", post(cancel))
+        .route("/runs/{id}/restart", post(restart))
+        .route("/runs/{id}/retry", post(retry))
+}
+
+async fn cancel(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let id = run_id(&id)?;
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let done = run::cancel(&*tx, id, form.field("kill") == "true").await?;
+    tx.commit().await?;
+    if done == "not found" {
+        return Err(no_such_run(id));
+    }
+    session.notify_workers().await;
+    Ok(form.redirect_back(&format!("/runs/{id}")))
+}
+
+async fn restart(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let id = run_id(&id)?;
+    let again = match form.field("which") {
+        "failed" => (true, false, false),
+        "never_run" => (false, true, false),
+        "downstream" => (false, false, true),
+        "" | "both" => (true, true, false),
+        other => {
+            return Err(HttpError::bad_request(format!("unknown choice of tasks \"{other}\"")));
+        }
+    };
+    let (failed, never_run, downstream) = again;
+    let again =
+        RestartOptions { failed, never_run, downstream, force: form.field("force") == "true" };
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    if run_queries::run(&*tx, id).await?.is_none() {
+        return Err(no_such_run(id));
+    }
+    run::restart(&*tx, id, again).await?;
+    tx.commit().await?;
+    session.notify_workers().await;
+    Ok(form.redirect_back(&format!("/runs/{id}")))
+}
+
+async fn retry(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let id = run_id(&id)?;
+    let task = form.field("task");
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    if run_queries::run(&*tx, id).await?.is_none() {
+        return Err(no_such_run(id));
+    }
+    if run::retry(&*tx, id, task).await? == "not found" {
+        return Err(HttpError::not_found(format!("run {id} has no task {task}")));
+    }
+    tx.commit().await?;
+    session.notify_workers().await;
+    Ok(form.redirect_back(&format!("/runs/{id}")))
+}

@@ -1,0 +1,215 @@
+//! Run screen: tasks with their dependencies, graph, timeline, and comparison with earlier runs.
+
+use std::collections::{HashMap, HashSet};
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use deadpool_postgres::Transaction;
+use queue::QueueError;
+use queue::critical_path::critical_path;
+use queue::insight::runs;
+use queue::run::{Expected, RunId, RunState};
+use queue::run_queries::{self, Edge, Run, RunTask};
+use serde::Serialize;
+
+use super::comparison::{self, RunComparison};
+use super::gantt::{self, GanttBar};
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::request::RequestContext;
+use crate::page::format;
+use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
+use crate::page::layout::{Layout, render};
+
+/// Maximum number of parents named in a row.
+const PARENTS_NAMED: usize = 5;
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/runs/{id}", get(page))
+}
+
+/// A run with the tasks and edges shown.
+#[derive(Serialize)]
+pub(crate) struct RunDetail {
+    pub(crate) run: Run,
+    /// Tasks; in a large run, running, failed and upstream_failed tasks come first.
+    pub(crate) tasks: Vec<RunTask>,
+    pub(crate) edges: Vec<Edge>,
+    /// Number of tasks not in `tasks`.
+    pub(crate) left_out: i64,
+    /// Whether `edges` is empty because there are too many.
+    pub(crate) too_many_edges: bool,
+    /// `None` unless all tasks and edges were read.
+    pub(crate) critical_path: Option<CriticalPath>,
+}
+
+/// The chain of tasks that determines the duration of the run.
+#[derive(Serialize)]
+pub(crate) struct CriticalPath {
+    pub(crate) nodes: Vec<i64>,
+    pub(crate) tasks: Vec<String>,
+    pub(crate) duration_seconds: f64,
+}
+
+struct TaskRow {
+    task: RunTask,
+    after: String,
+    critical: bool,
+}
+
+#[derive(Template)]
+#[template(path = "run.html")]
+struct RunPage {
+    page: Layout,
+    run: Run,
+    rows: Vec<TaskRow>,
+    left_out: i64,
+    critical: Option<CriticalPath>,
+    bars: Vec<GanttBar>,
+    grid: Option<RunComparison>,
+    has_graph: bool,
+    caveat: Option<String>,
+}
+
+impl RunPage {
+    /// Returns the URL of the graph data.
+    fn source(&self) -> String {
+        format!("{}/api/v1/runs/{}/graph", self.page.base, self.run.id)
+    }
+
+    fn live(&self) -> bool {
+        self.run.state == RunState::Running
+    }
+
+    fn can_retry(&self, task: &RunTask) -> bool {
+        let retryable = matches!(task.state.as_str(), "failed" | "failed, ignored" | "cancelled");
+        self.page.viewer.may_act && self.live() && self.run.cancelled_by.is_none() && retryable
+    }
+
+    fn params(&self) -> Option<String> {
+        let given = self.run.params.as_object().is_some_and(|it| !it.is_empty());
+        given.then(|| self.run.params.to_string())
+    }
+
+    /// Returns the non-zero task counts by state.
+    fn counts(&self) -> Vec<(&'static str, i64)> {
+        let it = &self.run.count;
+        let all = [
+            ("waiting", it.waiting),
+            ("released", it.released),
+            ("succeeded", it.succeeded),
+            ("failed", it.failed),
+            ("ignored", it.ignored),
+            ("cancelled", it.cancelled),
+            ("upstream_failed", it.upstream_failed),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// Reads a run; `None` if the run does not exist.
+pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDetail>, QueueError> {
+    let Some(run) = run_queries::run(&**tx, id).await? else { return Ok(None) };
+    let limit = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
+    let nodes = runs::nodes(&**tx, id, limit).await?;
+    let mut tasks = run_queries::tasks_at(&**tx, id, &nodes).await?;
+    let left_out = run.count.tasks - i64::try_from(tasks.len()).unwrap_or(i64::MAX);
+    if left_out > 0 {
+        let place: HashMap<i64, usize> = nodes.iter().copied().zip(0..).collect();
+        tasks.sort_by_key(|task| place.get(&task.node).copied());
+    } else {
+        // Tasks that have not started come last.
+        tasks.sort_by_key(|task| (task.started_at.is_none(), task.started_at, task.node));
+    }
+    let wanted = i64::try_from(MAX_EDGES + 1).unwrap_or(i64::MAX);
+    let mut edges = run_queries::edges_among(&**tx, id, &nodes, wanted).await?;
+    let too_many_edges = edges.len() > MAX_EDGES;
+    if too_many_edges {
+        edges.clear();
+    }
+    let path = (left_out <= 0 && !too_many_edges).then(|| {
+        let (path, duration_seconds) = critical_path(&tasks, &edges);
+        CriticalPath {
+            nodes: path.iter().map(|task| task.node).collect(),
+            tasks: path.iter().map(|task| task.name.clone()).collect(),
+            duration_seconds,
+        }
+    });
+    let left_out = left_out.max(0);
+    Ok(Some(RunDetail { run, tasks, edges, left_out, too_many_edges, critical_path: path }))
+}
+
+impl RunDetail {
+    /// Returns the graph to draw.
+    pub(crate) fn graph_data(&self) -> GraphData {
+        let critical = self.critical_path.as_ref().map_or(&[][..], |it| &it.nodes);
+        let mut drawing = GraphData::from_run(&self.tasks, &self.edges, critical);
+        drawing.left_out = self.left_out;
+        drawing.too_many_edges = self.too_many_edges;
+        drawing
+    }
+}
+
+async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
+    let id = run_id(&id)?;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let known = data(&tx, id).await?.ok_or_else(|| no_such_run(id))?;
+    let grid = comparison::compare_runs(&tx, id, &known.tasks).await?;
+    let drawing = known.graph_data();
+    let RunDetail { run, tasks, edges, left_out, critical_path: critical, .. } = known;
+    let on_path: HashSet<i64> = critical.iter().flat_map(|it| it.nodes.iter().copied()).collect();
+    let bars = gantt::bars(&run, &tasks, &on_path, viewer.now);
+    let after = parents(&tasks, &edges);
+    let row = |task: RunTask| TaskRow {
+        after: after.get(&task.node).cloned().unwrap_or_default(),
+        critical: on_path.contains(&task.node),
+        task,
+    };
+    let title = format!("Run {id}");
+    render(&RunPage {
+        rows: tasks.into_iter().map(row).collect(),
+        page: Layout::new(&context, title, viewer),
+        run,
+        left_out,
+        critical: critical.filter(|it| it.nodes.len() > 1),
+        bars,
+        grid,
+        has_graph: drawing.has_edges(),
+        caveat: drawing.caveat(),
+    })
+}
+
+/// Returns the dependencies of each task as text.
+fn parents(tasks: &[RunTask], edges: &[Edge]) -> HashMap<i64, String> {
+    let names: HashMap<i64, &str> =
+        tasks.iter().map(|task| (task.node, task.name.as_str())).collect();
+    let mut parents: HashMap<i64, Vec<String>> = HashMap::new();
+    for edge in edges {
+        let Some(name) = names.get(&edge.parent) else { continue };
+        parents.entry(edge.child).or_default().push(match edge.expected {
+            Expected::Succeeded => (*name).to_owned(),
+            expected => format!("{name} ({expected})"),
+        });
+    }
+    let label = |(child, names): (i64, Vec<String>)| {
+        let more = names.len().saturating_sub(PARENTS_NAMED);
+        let shown = names[..names.len() - more].join(", ");
+        (child, if more > 0 { format!("{shown} and {more} more") } else { shown })
+    };
+    parents.into_iter().map(label).collect()
+}
+
+/// Parses a run id.
+pub(crate) fn run_id(text: &str) -> Result<RunId, HttpError> {
+    text.parse().map(RunId).map_err(|_| HttpError::not_found(format!("invalid run id \"{text}\"")))
+}
+
+/// Returns the error for a missing run.
+pub(crate) fn no_such_run(id: RunId) -> HttpError {
+    HttpError::not_found(format!("there is no run {id}"))
+        .hint("the run may be older than the retained history")
+}

@@ -1,0 +1,203 @@
+//! Schedule screen: definition, next fires, dry run, runs and log of a schedule.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Query;
+use axum::routing::get;
+use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use queue::QueueError;
+use queue::insight::viewer::Viewer;
+use schedule::Timing;
+use schedule::enums::FireMode;
+use schedule::page::{self, PageFrom, ScheduleSummary};
+use schedule::queries::{self, FiredRun, LogEntry, RunHistoryFilter, TestResult};
+use serde::{Deserialize, Serialize};
+
+use super::list::{RECENT, local_time, overdue, strip};
+use crate::escape::Markup;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::request::RequestContext;
+use crate::page::format;
+use crate::page::layout::{Layout, render};
+
+/// Number of next fires shown.
+const NEXT_FIRES: usize = 5;
+
+/// Rows per page of the run history and of the log.
+const PAGE_SIZE: i64 = 20;
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/schedules/detail", get(one))
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ScheduleParams {
+    #[serde(default)]
+    name: String,
+    /// Cursor: runs before this run.
+    #[serde(default)]
+    run: String,
+    /// Cursor: events before this event.
+    #[serde(default)]
+    event: String,
+}
+
+/// Data of the screen.
+#[derive(Serialize)]
+pub(crate) struct ScheduleDetail {
+    pub(crate) schedule: ScheduleSummary,
+    pub(crate) fires: Vec<Fire>,
+    pub(crate) history: Vec<FiredRun>,
+    pub(crate) log: Vec<LogEntry>,
+}
+
+/// A future fire.
+#[derive(Serialize)]
+pub(crate) struct Fire {
+    pub(crate) at: Timestamp,
+    /// Local time in the time zone of the schedule.
+    pub(crate) local_time: String,
+}
+
+#[derive(Template)]
+#[template(path = "schedule.html")]
+struct SchedulePage {
+    page: Layout,
+    name: String,
+    known: ScheduleDetail,
+    test: Option<TestResult>,
+    tested: bool,
+}
+
+impl SchedulePage {
+    fn now(&self) -> Timestamp {
+        self.page.viewer.now
+    }
+
+    fn strip(&self) -> Markup {
+        strip(&self.page.base, &self.known.schedule)
+    }
+
+    fn overdue(&self, it: &ScheduleSummary) -> Option<String> {
+        overdue(it)
+    }
+
+    fn triggered(&self) -> bool {
+        self.known.schedule.status.mode == FireMode::Triggered
+    }
+
+    fn is_active(&self) -> bool {
+        self.known.schedule.status.removed_at.is_none()
+    }
+
+    fn declared(&self) -> String {
+        let it = &self.known.schedule.status;
+        match (&it.declared_as, it.declared_in.as_str()) {
+            (Some(procedure), _) => format!("in the comment of {procedure}"),
+            (None, "file") => "in a file".to_owned(),
+            (None, _) => "by function call".to_owned(),
+        }
+    }
+
+    fn params(&self) -> Option<String> {
+        let params = &self.known.schedule.status.params;
+        params.as_object().filter(|it| !it.is_empty()).map(|_| params.to_string())
+    }
+
+    fn event_class(&self, it: &LogEntry) -> &'static str {
+        match (it.event.as_str(), it.outcome.as_deref()) {
+            ("error", _) | (_, Some("failed")) => "failed",
+            ("skipped" | "missed" | "reclaimed", _) | (_, Some("cancelled")) => "cancelled",
+            (_, Some("succeeded")) => "succeeded",
+            _ => "waiting",
+        }
+    }
+
+    /// Returns the cursor of the next page of runs: the last run of this page.
+    fn more_runs(&self) -> Option<i64> {
+        let full = i64::try_from(self.known.history.len()).is_ok_and(|it| it >= PAGE_SIZE);
+        self.known.history.last().filter(|_| full).map(|it| it.run_id)
+    }
+
+    fn more_events(&self) -> Option<i64> {
+        let full = i64::try_from(self.known.log.len()).is_ok_and(|it| it >= PAGE_SIZE);
+        self.known.log.last().filter(|_| full).map(|it| it.id)
+    }
+}
+
+/// Reads the first page of a schedule.
+pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<ScheduleDetail, HttpError> {
+    read(tx, name, (None, None)).await
+}
+
+async fn read(
+    tx: &Transaction<'_>,
+    name: &str,
+    (run, event): (Option<i64>, Option<i64>),
+) -> Result<ScheduleDetail, HttpError> {
+    let page = page::page(&**tx, PageFrom::Name(name), RECENT).await?;
+    let schedule = page.schedules.into_iter().next().ok_or_else(|| no_such_schedule(name))?;
+    let timing = Timing::parse(&schedule.status.timing).ok();
+    let now = queue::task_queries::now(&**tx).await?;
+    let cadence = timing.as_ref().and_then(Timing::cadence);
+    let at = cadence.iter().flat_map(|it| it.fires(now).take(NEXT_FIRES)).collect::<Vec<_>>();
+    let fire = |at| Fire { at, local_time: local_time(&schedule.status.timing, at) };
+    let fires = at.into_iter().map(fire).collect();
+    let wanted = RunHistoryFilter {
+        schedule: Some(name.to_owned()),
+        before: run,
+        limit: PAGE_SIZE,
+        ..RunHistoryFilter::default()
+    };
+    let history = queries::history(&**tx, &wanted).await?;
+    let log = queries::log(&**tx, Some(name), None, event, PAGE_SIZE).await?.unwrap_or_default();
+    Ok(ScheduleDetail { schedule, fires, history, log })
+}
+
+/// Returns the error for a missing schedule.
+pub(crate) fn no_such_schedule(name: &str) -> HttpError {
+    HttpError::not_found(format!("there is no schedule \"{name}\""))
+}
+
+async fn one(context: RequestContext, Query(params): Query<ScheduleParams>) -> HandlerResult {
+    let place = |text: &str| -> Result<Option<i64>, HttpError> {
+        let given = Some(text).filter(|text| !text.is_empty()).map(str::parse);
+        given.transpose().map_err(|_| HttpError::bad_request("invalid page cursor"))
+    };
+    let place = (place(&params.run)?, place(&params.event)?);
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let known = read(&tx, &params.name, place).await?;
+    // Evaluating a clock costs nothing. A trigger is user SQL and runs only on request.
+    let clock = known.schedule.status.mode != FireMode::Triggered;
+    let test = if clock { queries::test(&*tx, &params.name).await? } else { None };
+    render_page(&context, viewer, known, (test, false))
+}
+
+/// Renders the page with the result of a test, and whether the test was a requested dry run.
+pub(crate) fn render_page(
+    context: &RequestContext,
+    viewer: Viewer,
+    known: ScheduleDetail,
+    (test, tested): (Option<TestResult>, bool),
+) -> HandlerResult {
+    let name = known.schedule.status.name.clone();
+    render(&SchedulePage {
+        page: Layout::new(context, name.clone(), viewer),
+        name,
+        known,
+        test,
+        tested,
+    })
+}
+
+/// Evaluates what a tick would do now.
+pub(crate) async fn dry_run(
+    tx: &Transaction<'_>,
+    name: &str,
+) -> Result<Option<TestResult>, QueueError> {
+    queries::test(&**tx, name).await
+}

@@ -1,0 +1,233 @@
+//! Bulk actions: cancel or retry all tasks that match a filter, after a confirmation.
+//!
+//! The confirmation page shows the number of matching tasks and records the last task id or time.
+//! The action evaluates the filter again up to that bound and checks each task under its row lock.
+//! Tasks that have changed state in between are skipped and reported.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Query;
+use axum::routing::get;
+use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use queue::TaskId;
+use queue::bulk::{self, BulkResult, CHUNK};
+use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
+
+use crate::database::Session;
+use crate::filter;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::request::{FormRequest, RequestContext};
+use crate::page::format;
+use crate::page::layout::{Layout, render};
+
+/// Maximum tasks per action. The remaining tasks still match, so the action can be repeated.
+const MAX_TASKS: usize = 10_000;
+
+/// Maximum number of refused tasks listed individually.
+const MAX_REFUSALS: usize = 20;
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/tasks/bulk", get(confirm).post(execute))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BulkAction {
+    Cancel,
+    Retry,
+}
+
+impl BulkAction {
+    fn of(query: &TaskQuery) -> Self {
+        if query.finished { Self::Retry } else { Self::Cancel }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+/// The selected tasks as a filter.
+#[derive(Debug)]
+struct BulkSelection {
+    q: String,
+}
+
+#[derive(Template)]
+#[template(path = "bulk_confirm.html")]
+struct BulkConfirmPage {
+    page: Layout,
+    verb: &'static str,
+    q: String,
+    sample: Vec<TaskSummary>,
+    count: i64,
+    more: bool,
+    up_to: String,
+}
+
+#[derive(Template)]
+#[template(path = "bulk_result.html")]
+struct BulkResultPage {
+    page: Layout,
+    verb: &'static str,
+    q: String,
+    counts: Vec<(String, i64)>,
+    refused: Vec<BulkResult>,
+    left: bool,
+}
+
+async fn confirm(
+    context: RequestContext,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> HandlerResult {
+    let selection = BulkSelection::from_pairs(&pairs)?;
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let viewer = context.viewer(&tx).await?;
+    let query = read(&selection.q)?;
+    let (ids, more) = matching(&tx, &query, "").await?;
+    let up_to = match BulkAction::of(&query) {
+        BulkAction::Cancel => ids.iter().map(|id| id.0).max().unwrap_or(0).to_string(),
+        BulkAction::Retry => viewer.now.as_microsecond().to_string(),
+    };
+    let sample = sample(&tx, &query, &ids).await?;
+    render(&BulkConfirmPage {
+        verb: BulkAction::of(&query).as_str(),
+        page: Layout::new(&context, format!("{} tasks", BulkAction::of(&query).as_str()), viewer),
+        q: selection.q,
+        sample,
+        count: i64::try_from(ids.len()).unwrap_or(i64::MAX),
+        more,
+        up_to,
+    })
+}
+
+async fn execute(form: FormRequest) -> HandlerResult {
+    let q = form.field("q").to_owned();
+    let query = read(&q)?;
+    let mut session = form.context.session().await?;
+    let ((ids, left), viewer) = {
+        let tx = session.begin_read().await?;
+        let viewer = form.context.viewer(&tx).await?;
+        (matching(&tx, &query, form.field("up_to")).await?, viewer)
+    };
+    let verb = BulkAction::of(&query);
+    let (mut counts, mut refused) = (BTreeMap::<String, i64>::new(), Vec::new());
+    for chunk in ids.chunks(CHUNK) {
+        for it in execute_chunk(&form, &mut session, &query, chunk).await? {
+            *counts.entry(it.result.clone()).or_default() += 1;
+            if it.message.is_some() && refused.len() < MAX_REFUSALS {
+                refused.push(it);
+            }
+        }
+    }
+    render(&BulkResultPage {
+        page: Layout::new(&form.context, format!("{} tasks", verb.as_str()), viewer),
+        verb: verb.as_str(),
+        q,
+        counts: counts.into_iter().collect(),
+        refused,
+        left,
+    })
+}
+
+/// Processes a chunk in one transaction. If the database refuses a task, which rolls back the
+/// others, processes each task in a transaction of its own.
+async fn execute_chunk(
+    form: &FormRequest,
+    session: &mut Session,
+    query: &TaskQuery,
+    chunk: &[TaskId],
+) -> Result<Vec<BulkResult>, HttpError> {
+    let tx = form.begin(session).await?;
+    let all_at_once = match BulkAction::of(query) {
+        BulkAction::Cancel => bulk::cancel_chunk(&*tx, chunk, query.state).await,
+        BulkAction::Retry => bulk::retry_all_or_none(&*tx, chunk, query.outcome).await,
+    };
+    match all_at_once {
+        Ok(answers) => {
+            tx.commit().await?;
+            return Ok(answers);
+        }
+        Err(error) if error.refused() => drop(tx),
+        Err(error) => return Err(error.into()),
+    }
+    let mut answers = Vec::with_capacity(chunk.len());
+    for id in chunk {
+        let tx = form.begin(session).await?;
+        match bulk::retry_all_or_none(&*tx, &[*id], query.outcome).await {
+            Ok(answer) => {
+                tx.commit().await?;
+                answers.extend(answer);
+            }
+            Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(answers)
+}
+
+impl BulkSelection {
+    fn from_pairs(pairs: &[(String, String)]) -> Result<Self, HttpError> {
+        let values = |name: &'static str| {
+            pairs.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.trim())
+        };
+        let selected: Vec<&str> = values("id").collect();
+        let q = values("q").next().unwrap_or_default();
+        if selected.is_empty() {
+            return Ok(Self { q: q.to_owned() });
+        }
+        let query = read(q)?;
+        let state_filter = if query.finished { "state:finished " } else { "" };
+        Ok(Self { q: format!("{state_filter}id:{}", selected.join(",")) })
+    }
+}
+
+fn read(q: &str) -> Result<TaskQuery, HttpError> {
+    filter::parse(q).map_err(|error| HttpError::bad_request(error.message).hint(error.hint))
+}
+
+/// Returns the matching tasks, and whether there may be more. `up_to` is the bound recorded on the
+/// confirmation page.
+async fn matching(
+    tx: &Transaction<'_>,
+    query: &TaskQuery,
+    up_to: &str,
+) -> Result<(Vec<TaskId>, bool), HttpError> {
+    let bound: Option<i64> = up_to.parse().ok();
+    if !query.finished {
+        let ids = tasks::live_ids(&**tx, query, bound.map(TaskId), MAX_TASKS).await?;
+        let more = ids.len() >= MAX_TASKS;
+        return Ok((ids, more));
+    }
+    let cursor = bound
+        .and_then(|at| Timestamp::from_microsecond(at).ok())
+        .map(|at| PageCursor { at, id: TaskId(i64::MAX) });
+    let page = tasks::finished(&**tx, query, cursor, MAX_TASKS).await?;
+    let mut ids: Vec<TaskId> = page.tasks.iter().filter(|it| !it.retried).map(|it| it.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    Ok((ids, page.more || page.searched_back_to.is_some()))
+}
+
+/// Reads a sample of the selected tasks for the confirmation page.
+async fn sample(
+    tx: &Transaction<'_>,
+    query: &TaskQuery,
+    ids: &[TaskId],
+) -> Result<Vec<TaskSummary>, HttpError> {
+    let some = ids.iter().rev().take(10).map(|id| id.0).collect();
+    let query = TaskQuery { ids: Some(some), finished: query.finished, ..TaskQuery::default() };
+    let page = if query.finished {
+        tasks::finished(&**tx, &query, None, 10).await?
+    } else {
+        tasks::live(&**tx, &query, None, 10).await?
+    };
+    Ok(page.tasks)
+}

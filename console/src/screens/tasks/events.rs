@@ -1,0 +1,142 @@
+//! Server-sent events of a task: pushes the status panel of the task page whenever it changes.
+//!
+//! Invariant: a stream holds no database session between polls, and no stream outlives the server.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::routing::get;
+use futures_util::stream::unfold;
+use queue::TaskId;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::status::{TaskStatusPanel, no_such_task, read_status, task_id};
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::request::RequestContext;
+
+/// Maximum number of open streams; further pages poll, as without streams.
+pub(crate) const MAX_STREAMS: usize = 32;
+
+/// Interval between polls of the task.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum duration of a stream. The browser then reconnects and may be refused.
+const MAX_STREAM_DURATION: Duration = Duration::from_secs(600);
+
+/// Delay after which the browser reconnects.
+const RECONNECT_DELAY: Duration = Duration::from_secs(2);
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/tasks/{id}/events", get(events))
+}
+
+struct TaskStream {
+    context: RequestContext,
+    id: TaskId,
+    started: Instant,
+    /// The last status sent.
+    sent: String,
+    /// Number of finished attempts at the last poll.
+    attempts: Option<usize>,
+    over: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The result of a poll.
+enum StreamEvent {
+    Unchanged,
+    Status(String),
+    AttemptEnded,
+    TaskEnded,
+}
+
+async fn events(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
+    let id = task_id(&id)?;
+    let permit = Arc::clone(&context.app.event_streams).try_acquire_owned().map_err(|_| {
+        HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "too many event streams are open")
+            .hint("the page refreshes every three seconds instead")
+    })?;
+    let mut stream = TaskStream {
+        context,
+        id,
+        started: Instant::now(),
+        sent: String::new(),
+        attempts: None,
+        over: false,
+        _permit: permit,
+    };
+    // Errors such as a missing task are returned as a response before the stream starts.
+    let first = stream.poll().await?;
+    let events = unfold((stream, Some(first)), |(mut stream, first)| async move {
+        let news = match first {
+            Some(news) => news,
+            None => stream.next().await?,
+        };
+        let event = stream.event(news);
+        Some((Ok::<_, Infallible>(event), (stream, None)))
+    });
+    let unbuffered = [("x-accel-buffering", "no")];
+    Ok((unbuffered, Sse::new(events).keep_alive(KeepAlive::default())).into_response())
+}
+
+impl TaskStream {
+    /// Waits for the next change; `None` at the end of the stream.
+    async fn next(&mut self) -> Option<StreamEvent> {
+        let app = Arc::clone(&self.context.app);
+        while !self.over && self.started.elapsed() < MAX_STREAM_DURATION {
+            tokio::select! {
+                () = app.shutdown.cancelled() => return None,
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+            }
+            match self.poll().await {
+                Ok(StreamEvent::Unchanged) => {}
+                Ok(news) => return Some(news),
+                // The next request for the page reports the error.
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    async fn poll(&mut self) -> Result<StreamEvent, HttpError> {
+        let mut session = self.context.session().await?;
+        let tx = session.begin_read().await?;
+        let viewer = self.context.viewer(&tx).await?;
+        let known = read_status(&tx, self.id).await?.ok_or_else(|| no_such_task(self.id))?;
+        if known.task.state.is_none() {
+            self.over = true;
+            return Ok(StreamEvent::TaskEnded);
+        }
+        let ended = known.attempts.len();
+        if self.attempts.replace(ended).is_some_and(|before| before != ended) {
+            return Ok(StreamEvent::AttemptEnded);
+        }
+        let html = TaskStatusPanel::new(&known, &self.context.app.base, viewer.now).render()?;
+        if html == self.sent {
+            return Ok(StreamEvent::Unchanged);
+        }
+        self.sent.clone_from(&html);
+        Ok(StreamEvent::Status(html))
+    }
+
+    fn event(&self, news: StreamEvent) -> Event {
+        match news {
+            StreamEvent::Unchanged => Event::default().comment("unchanged"),
+            // A carriage return would end a line of the event.
+            StreamEvent::Status(html) => {
+                Event::default().event("status").data(html.replace('\r', " "))
+            }
+            StreamEvent::AttemptEnded => Event::default().event("changed").data("attempts"),
+            StreamEvent::TaskEnded => Event::default().event("end").data("ended"),
+        }
+        .retry(RECONNECT_DELAY)
+    }
+}
