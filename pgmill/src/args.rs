@@ -44,7 +44,7 @@ pub(crate) use schedule::{
 };
 pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskVerb};
 
-use crate::history::DEFAULT_SINCE;
+use crate::history::attempts::DEFAULT_SINCE;
 
 /// Help heading of options that select rows.
 pub(super) const FILTERS: &str = "Filters";

@@ -1,4 +1,13 @@
-//! `pgmill job`.
+//! Commands about jobs: the jobs themselves, their files, their dependencies and their lineage.
+
+pub(crate) mod apply;
+mod apply_plan;
+pub(crate) mod dependencies;
+pub(crate) mod job_file;
+pub(crate) mod lineage;
+mod merge;
+mod source;
+mod topology;
 
 use std::collections::BTreeMap;
 
@@ -10,11 +19,11 @@ use tokio_postgres::Client;
 
 use crate::args::{JobName, JobVerb};
 use crate::failure::Failure;
-use crate::format::{one_line, relative_time};
-use crate::merge::{Merged, MergedTask, merge};
+use crate::jobs::merge::{Merged, MergedTask, merge};
+use crate::output::format::{one_line, relative_time};
 use crate::output::{Field, Output, Tone};
 use crate::session::commit_unless_dry_run;
-use crate::task_list::HEAD_CHARS;
+use crate::tasks::list::HEAD_CHARS;
 
 /// Runs a subcommand of `pgmill job`.
 pub(crate) async fn run(client: &mut Client, out: &Output, verb: &JobVerb) -> Result<u8, Failure> {

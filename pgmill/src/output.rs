@@ -1,5 +1,8 @@
 //! Writes to standard output; no other module does.
 
+pub(crate) mod format;
+pub(crate) mod graph;
+
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 

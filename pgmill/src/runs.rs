@@ -1,4 +1,6 @@
-//! `pgmill run list|show|graph`.
+//! Commands about runs: list, show, draw, cancel, retry and restart them.
+
+mod actions;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -15,9 +17,9 @@ use tokio_postgres::Client;
 use crate::args::{GraphFormat, RunGraph, RunList, RunShow, RunVerb};
 
 use crate::failure::Failure;
-use crate::format::{counted, local_time, one_line, span};
+use crate::output::format::{counted, local_time, one_line, span};
+use crate::output::graph;
 use crate::output::{Field, Output, Tone};
-use crate::{graph_format, run_actions};
 
 /// Maximum rows of the table without `--all`.
 const TASKS_SHOWN: usize = 50;
@@ -47,9 +49,9 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Re
         RunVerb::List(args) => list(client, out, args).await,
         RunVerb::Show(args) => show(client, out, args).await,
         RunVerb::Graph(args) => draw_graph(client, out, args).await,
-        RunVerb::Cancel(args) => run_actions::cancel(client, out, args).await,
-        RunVerb::Retry(args) => run_actions::retry(client, out, args).await,
-        RunVerb::Restart(args) => run_actions::restart(client, out, args).await,
+        RunVerb::Cancel(args) => actions::cancel(client, out, args).await,
+        RunVerb::Retry(args) => actions::retry(client, out, args).await,
+        RunVerb::Restart(args) => actions::restart(client, out, args).await,
     }
 }
 
@@ -133,25 +135,25 @@ async fn draw_graph(client: &Client, out: &Output, args: &RunGraph) -> Result<u8
     let expected = |edge: &Edge| {
         (edge.expected != Expected::Succeeded).then(|| edge.expected.as_str().to_owned())
     };
-    let boxes: Vec<graph_format::Node> = tasks
+    let boxes: Vec<graph::Node> = tasks
         .iter()
-        .map(|task| graph_format::Node {
+        .map(|task| graph::Node {
             id: task.node.to_string(),
             label: format!("{}\n{}", task.name, task.state),
             state: task.state.split(',').next().map(str::to_owned),
         })
         .collect();
-    let arrows: Vec<graph_format::Edge> = edges
+    let arrows: Vec<graph::Edge> = edges
         .iter()
-        .map(|edge| graph_format::Edge {
+        .map(|edge| graph::Edge {
             from: edge.parent.to_string(),
             to: edge.child.to_string(),
             label: expected(edge),
         })
         .collect();
     out.text(&match args.format {
-        GraphFormat::Mermaid => graph_format::mermaid(&boxes, &arrows),
-        GraphFormat::Dot => graph_format::dot(&boxes, &arrows),
+        GraphFormat::Mermaid => graph::mermaid(&boxes, &arrows),
+        GraphFormat::Dot => graph::dot(&boxes, &arrows),
         GraphFormat::Text => lines(&tasks, &edges),
     })?;
     Ok(exit::OK)

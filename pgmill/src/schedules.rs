@@ -1,4 +1,7 @@
-//! `pgmill schedule list|show|next|test`.
+//! Commands about schedules: list, show, test, change and define them, and their history.
+
+mod actions;
+mod log;
 
 use std::fmt::Write as _;
 
@@ -12,9 +15,8 @@ use tokio_postgres::Client;
 
 use crate::args::{ScheduleNext, ScheduleVerb};
 use crate::failure::Failure;
-use crate::format::{local_time, one_line, relative_time, span};
+use crate::output::format::{local_time, one_line, relative_time, span};
 use crate::output::{Field, Output, Tone};
-use crate::{schedule_actions, schedule_log};
 
 const HEADINGS: [&str; 7] =
     ["schedule", "status", "when", "next fire", "last fire", "last run", "last success"];
@@ -33,14 +35,14 @@ pub(crate) async fn run(
         ScheduleVerb::Show(args) => show_one(client, out, &args.name).await,
         ScheduleVerb::Next(args) => next(client, out, args).await,
         ScheduleVerb::Test(args) => test(client, out, &args.name).await,
-        ScheduleVerb::History(args) => schedule_log::history(client, out, args).await,
-        ScheduleVerb::Log(args) => schedule_log::log(client, out, args).await,
-        ScheduleVerb::Enable(args) => schedule_actions::enable(client, out, args, true).await,
-        ScheduleVerb::Disable(args) => schedule_actions::enable(client, out, args, false).await,
-        ScheduleVerb::Set(args) => schedule_actions::set(client, out, args).await,
-        ScheduleVerb::Remove(args) => schedule_actions::remove(client, out, args).await,
-        ScheduleVerb::Sync(args) => schedule_actions::sync(client, out, args).await,
-        ScheduleVerb::RunNow(args) => schedule_actions::run_now(client, out, args).await,
+        ScheduleVerb::History(args) => log::history(client, out, args).await,
+        ScheduleVerb::Log(args) => log::log(client, out, args).await,
+        ScheduleVerb::Enable(args) => actions::enable(client, out, args, true).await,
+        ScheduleVerb::Disable(args) => actions::enable(client, out, args, false).await,
+        ScheduleVerb::Set(args) => actions::set(client, out, args).await,
+        ScheduleVerb::Remove(args) => actions::remove(client, out, args).await,
+        ScheduleVerb::Sync(args) => actions::sync(client, out, args).await,
+        ScheduleVerb::RunNow(args) => actions::run_now(client, out, args).await,
     }
 }
 
@@ -135,10 +137,10 @@ async fn show_one(client: &Client, out: &Output, name: &str) -> Result<u8, Failu
         out.text(&format!("\n{}", table_of_fires(out, &cadence, &next, now)))?;
     }
     if !history.is_empty() {
-        out.text(&format!("\n{}", schedule_log::runs(out, &history)))?;
+        out.text(&format!("\n{}", log::runs(out, &history)))?;
     }
     if !log.is_empty() {
-        out.text(&format!("\n{}", schedule_log::events(out, &log)))?;
+        out.text(&format!("\n{}", log::events(out, &log)))?;
     }
     Ok(exit::OK)
 }

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Subcommand};
 use terminal::queue_name;
 
 use super::{QueueSetArgs, duration};
-use crate::health::{HealthUrl, parse_url};
+use crate::fleet::health::{HealthUrl, parse_url};
 
 /// Minimum interval between two refreshes of `top`.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
