@@ -2,7 +2,7 @@
 //!
 //! | room | contents |
 //! |---|---|
-//! | `args` | command line, help and examples |
+//! | `args` | command line, help, examples and shell completion |
 //! | `tasks` | `pgmill task`, `why` |
 //! | `runs` | `pgmill run` |
 //! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
@@ -10,7 +10,6 @@
 //! | `fleet` | `pgmill status`, `top`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
 //! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
 //! | `database` | `pgmill init`, `doctor`, `profile` |
-//! | `completions` | `pgmill completions` |
 //! | `session`, `lock_wait` | connection of a command, and its wait for a lock |
 //! | `output` | tables, documents, graphs, colours, times and sizes |
 //! | `failure` | errors and exit codes |
@@ -20,7 +19,6 @@
 //! Invariant: with `--dry-run` nothing is written.
 
 mod args;
-mod completions;
 mod database;
 mod failure;
 mod fleet;
@@ -36,10 +34,7 @@ mod tasks;
 use std::process::ExitCode;
 
 use ::queue::exit;
-use args::{
-    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, ProfileVerb, QueueVerb, TaskVerb,
-    WorkerVerb,
-};
+use args::{Args, Command, Global};
 pub use jobs::job_file::first_error as job_file_error;
 
 use failure::Failure;
@@ -79,7 +74,9 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     let mut session = match command {
         // These two need no database.
         Command::Health(args) => return fleet::health::run(&out, args).await,
-        Command::Completions(args) => return completions::run(&out, args),
+        Command::Completions(args) => {
+            return out.text(args.script().trim_end()).map(|()| exit::OK);
+        }
         // The console opens its own connections.
         Command::Console(args) => return fleet::console::run(global, args).await,
         // These two also handle a database without the schema.
@@ -103,73 +100,27 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
 
 /// Runs a command that ends with its statements.
 async fn on_session(command: &Command, session: &mut Session, out: &Output) -> Result<u8, Failure> {
+    let client = &mut session.client;
     match command {
-        Command::Status => fleet::status::run(&session.client, out).await,
-        Command::Task(TaskVerb::List(args)) => tasks::list::list(&session.client, out, args).await,
-        Command::Task(TaskVerb::Show { id, plan: true }) => {
-            tasks::plan::run(&session.client, out, *id).await
-        }
-        Command::Task(TaskVerb::Show { id, .. }) => {
-            tasks::show::run(&session.client, out, *id).await
-        }
-        Command::Task(TaskVerb::Cancel(args)) => {
-            tasks::actions::cancel(&session.client, out, args).await
-        }
-        Command::Task(TaskVerb::Retry(args)) => {
-            tasks::actions::retry(&session.client, out, args).await
-        }
-        Command::Queue(QueueVerb::List) => fleet::queues::list(&session.client, out).await,
-        Command::Queue(QueueVerb::Pause(args)) => {
-            fleet::queues::pause(&session.client, out, args).await
-        }
-        Command::Queue(QueueVerb::Set(args)) => {
-            fleet::queues::set(&session.client, out, args).await
-        }
-        Command::Queue(QueueVerb::Resume(args)) => {
-            fleet::queues::resume(&session.client, out, args).await
-        }
-        Command::Priority(PriorityVerb::List) => {
-            fleet::capacity::list_priorities(&session.client, out).await
-        }
-        Command::Priority(PriorityVerb::Set(args)) => {
-            fleet::capacity::set_weights(&session.client, out, args).await
-        }
-        Command::Priority(PriorityVerb::Reserve(args)) => {
-            fleet::capacity::set_reserved_capacity(&session.client, out, args).await
-        }
-        Command::Profile(ProfileVerb::List) => database::profiles::list(&session.client, out).await,
-        Command::Profile(ProfileVerb::Set(args)) => {
-            database::profiles::set(&mut session.client, out, args).await
-        }
-        Command::Profile(ProfileVerb::Remove(args)) => {
-            database::profiles::remove(&mut session.client, out, args).await
-        }
-        Command::Group(GroupVerb::List) => fleet::groups::list(&session.client, out).await,
-        Command::Group(GroupVerb::Set(args)) => {
-            fleet::groups::set(&mut session.client, out, args).await
-        }
-        Command::Group(GroupVerb::Remove(args)) => {
-            fleet::groups::remove(&mut session.client, out, args).await
-        }
-        Command::Limit(LimitVerb::List) => fleet::capacity::list_limits(&session.client, out).await,
-        Command::Limit(LimitVerb::Set(args)) => {
-            fleet::capacity::set_limit(&session.client, out, args).await
-        }
-        Command::Run(verb) => runs::run(&mut session.client, out, verb).await,
-        Command::Schedule(verb) => schedules::run(&mut session.client, out, verb).await,
-        Command::Apply(args) => jobs::apply::run(&mut session.client, out, args).await,
-        Command::Job(verb) => jobs::run(&mut session.client, out, verb).await,
-        Command::Dependency(verb) => jobs::dependencies::run(&mut session.client, out, verb).await,
-        Command::Lineage(args) => jobs::lineage::run(&session.client, out, args).await,
-        Command::Worker(WorkerVerb::List) => fleet::workers::list(&session.client, out).await,
-        Command::Worker(WorkerVerb::Drain(args)) => {
-            fleet::workers::drain(&session.client, out, args).await
-        }
-        Command::History(args) => history::attempts::run(&session.client, out, args).await,
-        Command::Audit(args) => history::audit::run(&session.client, out, args).await,
-        Command::Failures(args) => history::failures::run(&session.client, out, args).await,
-        Command::Durations(args) => history::durations::run(&session.client, out, args).await,
-        Command::Why { task } => tasks::show::why(&mut session.client, out, task).await,
+        Command::Task(verb) => tasks::run(client, out, verb).await,
+        Command::Why { task } => tasks::why::run(client, out, task).await,
+        Command::Run(verb) => runs::run(client, out, verb).await,
+        Command::Schedule(verb) => schedules::run(client, out, verb).await,
+        Command::Job(verb) => jobs::run(client, out, verb).await,
+        Command::Apply(args) => jobs::apply::run(client, out, args).await,
+        Command::Dependency(verb) => jobs::dependencies::run(client, out, verb).await,
+        Command::Lineage(args) => jobs::lineage::run(client, out, args).await,
+        Command::Status => fleet::status::run(client, out).await,
+        Command::Worker(verb) => fleet::workers::run(client, out, verb).await,
+        Command::Queue(verb) => fleet::queues::run(client, out, verb).await,
+        Command::Priority(verb) => fleet::capacity::run_priority(client, out, verb).await,
+        Command::Limit(verb) => fleet::capacity::run_limit(client, out, verb).await,
+        Command::Group(verb) => fleet::groups::run(client, out, verb).await,
+        Command::History(args) => history::attempts::run(client, out, args).await,
+        Command::Failures(args) => history::failures::run(client, out, args).await,
+        Command::Durations(args) => history::durations::run(client, out, args).await,
+        Command::Audit(args) => history::audit::run(client, out, args).await,
+        Command::Profile(verb) => database::profiles::run(client, out, verb).await,
         Command::Doctor => database::doctor::run(session, out).await,
         Command::Init(_)
         | Command::Top(_)

@@ -7,15 +7,28 @@ use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{ProfileArgs, ProfileName};
+use crate::args::{ProfileArgs, ProfileName, ProfileVerb};
 use crate::failure::Failure;
 use crate::output::{Field, Output};
 use crate::session::commit_unless_dry_run;
 
 const HEADINGS: [&str; 6] = ["profile", "allowed", "readers", "pending", "running", "description"];
 
+/// Runs a subcommand of `pgmill profile`.
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    verb: &ProfileVerb,
+) -> Result<u8, Failure> {
+    match verb {
+        ProfileVerb::List => list(client, out).await,
+        ProfileVerb::Set(args) => set(client, out, args).await,
+        ProfileVerb::Remove(args) => remove(client, out, args).await,
+    }
+}
+
 /// Lists profiles.
-pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     let profiles = profiles(client).await?;
     if out.json {
         out.document(&profiles)?;
@@ -41,11 +54,7 @@ pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// Fails for a role that does not exist, or without membership in mill_owner.
-pub(crate) async fn set(
-    client: &mut Client,
-    out: &Output,
-    args: &ProfileArgs,
-) -> Result<u8, Failure> {
+async fn set(client: &mut Client, out: &Output, args: &ProfileArgs) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let name = &args.name;
     let allowed = args.allow.as_ref().map(|roles| roles.0.as_slice());
@@ -75,11 +84,7 @@ pub(crate) async fn set(
 ///
 /// # Errors
 /// Fails if there is no such profile, if tasks or jobs use it, or without membership in mill_owner.
-pub(crate) async fn remove(
-    client: &mut Client,
-    out: &Output,
-    args: &ProfileName,
-) -> Result<u8, Failure> {
+async fn remove(client: &mut Client, out: &Output, args: &ProfileName) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let removed = drop_profile(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;

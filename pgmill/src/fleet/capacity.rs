@@ -7,13 +7,38 @@ use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{LimitArgs, LimitFlags, OrOff, ReserveArgs, WeightArgs};
+use crate::args::{LimitArgs, LimitFlags, LimitVerb, OrOff, PriorityVerb, ReserveArgs, WeightArgs};
 use crate::failure::Failure;
 use crate::output::format::span;
 use crate::output::{Field, Output, Tone};
 
+/// Runs a subcommand of `pgmill priority`.
+pub(crate) async fn run_priority(
+    client: &Client,
+    out: &Output,
+    verb: &PriorityVerb,
+) -> Result<u8, Failure> {
+    match verb {
+        PriorityVerb::List => list_priorities(client, out).await,
+        PriorityVerb::Set(args) => set_weights(client, out, args).await,
+        PriorityVerb::Reserve(args) => set_reserved_capacity(client, out, args).await,
+    }
+}
+
+/// Runs a subcommand of `pgmill limit`.
+pub(crate) async fn run_limit(
+    client: &Client,
+    out: &Output,
+    verb: &LimitVerb,
+) -> Result<u8, Failure> {
+    match verb {
+        LimitVerb::List => list_limits(client, out).await,
+        LimitVerb::Set(args) => set_limit(client, out, args).await,
+    }
+}
+
 /// Lists priorities.
-pub(crate) async fn list_priorities(client: &Client, out: &Output) -> Result<u8, Failure> {
+async fn list_priorities(client: &Client, out: &Output) -> Result<u8, Failure> {
     let priorities = priority::priorities(client).await?;
     let capacity = priority::reserved_capacity(client).await?;
     if out.json {
@@ -41,11 +66,7 @@ pub(crate) async fn list_priorities(client: &Client, out: &Output) -> Result<u8,
 ///
 /// # Errors
 /// Fails if all weights would be zero.
-pub(crate) async fn set_weights(
-    client: &Client,
-    out: &Output,
-    args: &WeightArgs,
-) -> Result<u8, Failure> {
+async fn set_weights(client: &Client, out: &Output, args: &WeightArgs) -> Result<u8, Failure> {
     let mut weights = [None; 5];
     for (priority, weight) in &args.weights {
         let place = Priority::ALL.iter().position(|known| known == priority);
@@ -84,7 +105,7 @@ pub(crate) async fn set_weights(
 }
 
 /// Sets the share of readers that is reserved for tasks of priority reserved.
-pub(crate) async fn set_reserved_capacity(
+async fn set_reserved_capacity(
     client: &Client,
     out: &Output,
     args: &ReserveArgs,
@@ -105,7 +126,7 @@ pub(crate) async fn set_reserved_capacity(
 }
 
 /// Lists limits.
-pub(crate) async fn list_limits(client: &Client, out: &Output) -> Result<u8, Failure> {
+async fn list_limits(client: &Client, out: &Output) -> Result<u8, Failure> {
     let limits = limit::limits(client).await?;
     if out.json {
         out.document(&limits)?;
@@ -148,11 +169,7 @@ pub(crate) fn format_rate(rate: Rate) -> String {
 }
 
 /// Changes the limit of a concurrency key.
-pub(crate) async fn set_limit(
-    client: &Client,
-    out: &Output,
-    args: &LimitArgs,
-) -> Result<u8, Failure> {
+async fn set_limit(client: &Client, out: &Output, args: &LimitArgs) -> Result<u8, Failure> {
     let on = (LimitKind::Key, args.key.as_str());
     let changes = apply_limits(client, on, args.dry_run, args.limits).await?;
     if out.json {

@@ -6,7 +6,7 @@ use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{GroupArgs, GroupName, OrOff};
+use crate::args::{GroupArgs, GroupName, GroupVerb, OrOff};
 use crate::failure::Failure;
 use crate::fleet::capacity::format_max_running;
 use crate::output::format::local_time;
@@ -16,8 +16,21 @@ use crate::session::commit_unless_dry_run;
 const HEADINGS: [&str; 8] =
     ["group", "priority", "max running", "active", "pending", "running", "blocked", "description"];
 
+/// Runs a subcommand of `pgmill group`.
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    verb: &GroupVerb,
+) -> Result<u8, Failure> {
+    match verb {
+        GroupVerb::List => list(client, out).await,
+        GroupVerb::Set(args) => set(client, out, args).await,
+        GroupVerb::Remove(args) => remove(client, out, args).await,
+    }
+}
+
 /// Lists groups.
-pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     let groups = group::groups(client).await?;
     if out.json {
         out.document(&groups)?;
@@ -64,11 +77,7 @@ fn active(group: &Group) -> Option<String> {
 ///
 /// # Errors
 /// Fails for an unknown time zone.
-pub(crate) async fn set(
-    client: &mut Client,
-    out: &Output,
-    args: &GroupArgs,
-) -> Result<u8, Failure> {
+async fn set(client: &mut Client, out: &Output, args: &GroupArgs) -> Result<u8, Failure> {
     // One transaction: both changes or none, and a dry run includes the checks of the database.
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let is_new = !group::groups(&transaction).await?.iter().any(|group| group.name == args.name);
@@ -115,11 +124,7 @@ pub(crate) async fn set(
 ///
 /// # Errors
 /// Fails if there is no such group, or if it has live tasks.
-pub(crate) async fn remove(
-    client: &mut Client,
-    out: &Output,
-    args: &GroupName,
-) -> Result<u8, Failure> {
+async fn remove(client: &mut Client, out: &Output, args: &GroupName) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let removed = group::drop_group(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;

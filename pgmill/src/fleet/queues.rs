@@ -6,7 +6,7 @@ use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{QueueArgs, QueueSetArgs};
+use crate::args::{QueueArgs, QueueSetArgs, QueueVerb};
 use crate::failure::Failure;
 use crate::fleet::capacity::{apply_limits, format_rate};
 use crate::output::format::{counted, span};
@@ -15,8 +15,18 @@ use crate::output::{Field, Output, Tone};
 const HEADINGS: [&str; 8] =
     ["queue", "pending", "oldest", "running", "longest", "scheduled", "blocked", ""];
 
+/// Runs a subcommand of `pgmill queue`.
+pub(crate) async fn run(client: &Client, out: &Output, verb: &QueueVerb) -> Result<u8, Failure> {
+    match verb {
+        QueueVerb::List => list(client, out).await,
+        QueueVerb::Pause(args) => pause(client, out, args).await,
+        QueueVerb::Resume(args) => resume(client, out, args).await,
+        QueueVerb::Set(args) => set(client, out, args).await,
+    }
+}
+
 /// Lists queues.
-pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     let queues = queue_status::queues(client).await?;
     if out.json {
         out.document(&queues)?;
@@ -50,7 +60,7 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
 }
 
 /// Stops claiming from a queue.
-pub(crate) async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
     let found = find(client, &args.name).await?;
     if !args.dry_run {
         operate::pause(client, &args.name).await?;
@@ -82,7 +92,7 @@ pub(crate) async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Re
 ///
 /// # Errors
 /// Fails if there is no such queue.
-pub(crate) async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
     let Some(found) = find(client, &args.name).await? else {
         return Err(Failure::not_found(format!(
             "queue {} has no live tasks and no settings",
@@ -106,7 +116,7 @@ pub(crate) async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> R
 }
 
 /// Changes the shared commit and the limits of a queue.
-pub(crate) async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
+async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
     let was = find(client, &args.name).await?;
     let mut parts = Vec::new();
     if let Some(budget) = args.shared_commit.map(|budget| budget.0) {

@@ -5,13 +5,14 @@
 //! | session: refreshes, executes actions, reconnects | `fetch` |
 //! | data of one refresh | `snapshot` |
 //! | key bindings, selection, confirmation | `state` |
-//! | drawing | `draw`, its tables `panes` |
+//! | drawing | `draw`, its tables `panes`, its colours `paint` |
 //!
 //! The session and the screen are two futures that only exchange messages, so keys work while the
 //! database does not answer.
 
 mod draw;
 mod fetch;
+mod paint;
 mod panes;
 mod snapshot;
 mod state;

@@ -6,7 +6,7 @@ use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::DrainArgs;
+use crate::args::{DrainArgs, WorkerVerb};
 use crate::failure::Failure;
 use crate::output::format::{counted, span};
 use crate::output::{Field, Output, Tone};
@@ -25,8 +25,16 @@ const HEADINGS: [&str; 11] = [
     "queues",
 ];
 
+/// Runs a subcommand of `pgmill worker`.
+pub(crate) async fn run(client: &Client, out: &Output, verb: &WorkerVerb) -> Result<u8, Failure> {
+    match verb {
+        WorkerVerb::List => list(client, out).await,
+        WorkerVerb::Drain(args) => drain(client, out, args).await,
+    }
+}
+
 /// Lists workers.
-pub(crate) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     let workers = workers::workers(client).await?;
     if out.json {
         out.document(&workers)?;
@@ -82,7 +90,7 @@ pub(crate) fn state(worker: &Worker) -> (&'static str, Tone) {
 ///
 /// # Errors
 /// Fails if no worker matches, or if an id prefix matches several workers.
-pub(crate) async fn drain(client: &Client, out: &Output, args: &DrainArgs) -> Result<u8, Failure> {
+async fn drain(client: &Client, out: &Output, args: &DrainArgs) -> Result<u8, Failure> {
     let workers = workers::workers(client).await?;
     let chosen = match (&args.id, &args.host) {
         (Some(prefix), _) => vec![by_prefix(&workers, prefix)?],

@@ -1,6 +1,4 @@
-//! `pgmill history`, and the formatting of attempts as table rows.
-
-use std::time::Duration;
+//! `pgmill history`: finished attempts as table rows.
 
 use jiff::Timestamp;
 use queue::history::{self, AttemptSummary, HistoryFilter};
@@ -8,14 +6,12 @@ use queue::task_queries;
 use queue::workers::worker_label;
 use tokio_postgres::Client;
 
+use crate::args::DEFAULT_SINCE;
 use crate::args::HistoryArgs;
 use crate::failure::Failure;
-use crate::output::format::{one_line, outcome_tone, relative_time, span};
+use crate::output::format::{one_line, outcome_tone, relative_time, span, task_label};
+use crate::output::list::{close, cut, nothing_since};
 use crate::output::{Field, Output};
-use crate::tasks::list::{close, cut, label, nothing_since};
-
-/// Default of `--since`: history has one partition per day, and reading all of them may take long.
-pub(crate) const DEFAULT_SINCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Maximum characters of a message in a list.
 const MESSAGE_CHARS: usize = 80;
@@ -61,7 +57,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
 
 /// Formats one attempt for [`ATTEMPT_HEADINGS`], with its error below the task.
 pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field> {
-    let mut what = label(attempt.name.as_deref(), attempt.statement_head.as_deref());
+    let mut what = task_label(attempt.name.as_deref(), attempt.statement_head.as_deref());
     if let Some(message) = &attempt.message {
         let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
         what.push_str(&format!("\n{}{code}", one_line(message, MESSAGE_CHARS)));

@@ -8,8 +8,8 @@ use tokio_postgres::Client;
 use crate::args::AuditArgs;
 use crate::failure::Failure;
 use crate::output::format::{local_time, one_line};
+use crate::output::list::{close, cut};
 use crate::output::{Field, Output};
-use crate::tasks::list::{close, cut};
 
 /// Lists operator actions.
 pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Result<u8, Failure> {

@@ -5,12 +5,12 @@ use queue::insight::{self, FailureGroup};
 use terminal::{HIDDEN, print_stderr};
 use tokio_postgres::Client;
 
+use crate::args::DEFAULT_SINCE;
 use crate::args::FailuresArgs;
 use crate::failure::Failure;
-use crate::history::attempts::DEFAULT_SINCE;
 use crate::output::format::{one_line, outcome_tone, relative_time};
+use crate::output::list::nothing_since;
 use crate::output::{Field, Output};
-use crate::tasks::list::nothing_since;
 
 /// Maximum characters of a message in the list. `task retry --message` takes this text.
 const MESSAGE_CHARS: usize = 300;

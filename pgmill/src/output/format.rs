@@ -1,12 +1,16 @@
-//! Formats times and tones.
+//! Times, sizes, states and tasks as text.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use queue::{Outcome, State};
+use terminal::HIDDEN;
 
 pub(crate) use terminal::{counted, one_line, span};
 
 use crate::output::Tone;
+
+/// Maximum characters of a statement in a list.
+pub(crate) const HEAD_CHARS: usize = 60;
 
 /// Formats a time in the local time zone.
 pub(crate) fn local_time(time: Timestamp) -> String {
@@ -32,6 +36,15 @@ pub(crate) fn outcome_tone(outcome: Outcome) -> Tone {
         Outcome::Succeeded => Tone::Success,
         Outcome::Cancelled => Tone::Warning,
         Outcome::Failed | Outcome::TimedOut | Outcome::Lost | Outcome::Unknown => Tone::Error,
+    }
+}
+
+/// Formats a task's name and the beginning of its statement.
+pub(crate) fn task_label(name: Option<&str>, statement: Option<&str>) -> String {
+    let statement = statement.unwrap_or(HIDDEN);
+    match name {
+        Some(name) => one_line(&format!("{name}: {statement}"), HEAD_CHARS),
+        None => one_line(statement, HEAD_CHARS),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::args::{RunCancel, RunRestart, RunRetry};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::format::counted;
-use crate::runs::find;
+use crate::runs::list::find;
 use crate::session::commit_unless_dry_run;
 
 /// Maximum number of runs with `--all`.

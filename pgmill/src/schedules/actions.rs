@@ -14,7 +14,8 @@ use crate::args::{DryRun, ScheduleName, ScheduleRunNow, ScheduleSet};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::format::counted;
-use crate::schedules::{missing, parse, print_declaration_error};
+use crate::schedules::fires::parse;
+use crate::schedules::list::{missing, print_declaration_error};
 use crate::session::commit_unless_dry_run;
 
 /// Enables or disables a schedule.

@@ -10,7 +10,7 @@ use crate::args::{ScheduleHistory, ScheduleLog};
 use crate::failure::Failure;
 use crate::output::format::{local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
-use crate::schedules::{find, missing};
+use crate::schedules::list::{find, missing};
 
 /// Lists runs fired by schedules.
 ///

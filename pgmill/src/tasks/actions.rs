@@ -11,12 +11,12 @@ use serde::Serialize;
 use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
+use crate::args::DEFAULT_SINCE;
 use crate::args::{BulkFlags, CancelArgs, RetryArgs};
 use crate::failure::Failure;
-use crate::history::attempts::DEFAULT_SINCE;
 use crate::output::Output;
 use crate::output::format::counted;
-use crate::tasks::list::nothing_since;
+use crate::output::list::nothing_since;
 
 /// The action, and the condition that is checked again for each task.
 #[derive(Clone, Copy, Debug)]

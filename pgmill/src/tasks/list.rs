@@ -4,18 +4,15 @@ use jiff::Timestamp;
 use queue::history::{AttemptSummary, HistoryFilter};
 use queue::task_queries::{LiveTask, TaskFilter};
 use queue::workers::worker_label;
-use queue::{State, exit, history, task_queries};
-use terminal::{HIDDEN, print_stderr};
+use queue::{State, history, task_queries};
 use tokio_postgres::Client;
 
-use crate::args::TaskList;
+use crate::args::{DEFAULT_SINCE, TaskList};
 use crate::failure::Failure;
-use crate::history::attempts::{ATTEMPT_HEADINGS, DEFAULT_SINCE, attempt_row};
-use crate::output::format::{counted, one_line, relative_time, state_tone};
+use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row};
+use crate::output::format::{relative_time, state_tone, task_label};
+use crate::output::list::{close, cut, nothing_since};
 use crate::output::{Field, Output};
-
-/// Maximum characters of a statement in a list.
-pub(crate) const HEAD_CHARS: usize = 60;
 
 /// Lists live or finished tasks.
 pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Result<u8, Failure> {
@@ -83,38 +80,6 @@ async fn finished(
     close(out, tasks.len(), more, &nothing)
 }
 
-/// Message of an empty list that goes back [`DEFAULT_SINCE`].
-pub(crate) fn nothing_since(what: &str) -> String {
-    let hours = DEFAULT_SINCE.as_secs() / 3600;
-    format!("{what} in the last {hours}h; use --since for a longer period")
-}
-
-/// Truncates a list to `limit` items, and returns whether there were more.
-pub(crate) fn cut<T>(items: &mut Vec<T>, limit: i64) -> bool {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = items.len() > limit;
-    items.truncate(limit);
-    more
-}
-
-/// Prints a note after a list that is empty or truncated. An empty list is not an error.
-pub(crate) fn close(out: &Output, shown: usize, more: bool, nothing: &str) -> Result<u8, Failure> {
-    if shown == 0 {
-        // The empty document is already printed.
-        if !out.json {
-            print_stderr(nothing);
-        }
-        return Ok(exit::OK);
-    }
-    if more {
-        print_stderr(format_args!(
-            "{} shown, more exist; use --limit",
-            counted(shown as u64, "row")
-        ));
-    }
-    Ok(exit::OK)
-}
-
 fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
     let when = match task.state {
         State::Scheduled => format!("due {}", relative_time(task.due_at, now)),
@@ -137,28 +102,6 @@ fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
         Field::new(format!("{}/{}", task.attempt, task.max_attempts)),
         Field::new(when),
         Field::or_blank(worker),
-        Field::new(label(task.name.as_deref(), task.statement_head.as_deref())),
+        Field::new(task_label(task.name.as_deref(), task.statement_head.as_deref())),
     ]
-}
-
-/// Formats a task's name and the beginning of its statement.
-pub(crate) fn label(name: Option<&str>, statement: Option<&str>) -> String {
-    let statement = statement.unwrap_or(HIDDEN);
-    match name {
-        Some(name) => one_line(&format!("{name}: {statement}"), HEAD_CHARS),
-        None => one_line(statement, HEAD_CHARS),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn truncation_is_detected() {
-        let mut items = vec![1, 2, 3];
-        assert!(!cut(&mut items, 3));
-        assert!(cut(&mut items, 2));
-        assert_eq!(items, [1, 2]);
-    }
 }

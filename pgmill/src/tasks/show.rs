@@ -1,4 +1,4 @@
-//! `pgmill task show` and `pgmill why`.
+//! `pgmill task show`: everything about one task.
 
 use std::fmt::Write as _;
 
@@ -9,52 +9,16 @@ use queue::task_queries::{self, Running, Task};
 use queue::workers::worker_label;
 use queue::{QueueError, TaskId, exit, insight};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use terminal::problems::describe_blocker;
 use terminal::{HIDDEN, format_error, notices, value, visible};
 use tokio_postgres::Client;
 
-use crate::args::Subject;
 use crate::failure::Failure;
 use crate::history::durations::compared_with_others;
 use crate::output::format::{counted, local_time, outcome_tone, relative_time, span, state_tone};
 use crate::output::{Field, Output};
-use crate::runs::fire;
-use crate::schedules::test_schedule;
-
-/// Prints one sentence that explains the state of a task or a schedule.
-///
-/// # Errors
-/// Fails if there is no such task or schedule.
-pub(crate) async fn why(client: &mut Client, out: &Output, task: &Subject) -> Result<u8, Failure> {
-    let (sentence, document) = match task {
-        Subject::Task(id) => {
-            let sentence = task_queries::why(client, *id).await?.ok_or_else(|| unknown(*id))?;
-            let document = json!({ "id": id, "why": &sentence });
-            (sentence, document)
-        }
-        Subject::RunTask(run, name) => {
-            let sentence = queue::run::why(client, *run, name).await?;
-            let sentence = sentence.ok_or_else(|| {
-                Failure::not_found(format!("no task {name} in run {run}, or no such run"))
-                    .hint(format!("pgmill run show {run}"))
-            })?;
-            let document = json!({ "run_id": run, "task": name, "why": &sentence });
-            (sentence, document)
-        }
-        Subject::Schedule(name) => {
-            let sentence = test_schedule(client, name).await?.reason;
-            let document = json!({ "schedule": name, "why": &sentence });
-            (sentence, document)
-        }
-    };
-    if out.json {
-        out.document(&document)?;
-    } else {
-        out.text(&visible(&sentence))?;
-    }
-    Ok(exit::OK)
-}
+use crate::runs::show::fire;
 
 /// Everything about a task.
 #[derive(Serialize)]
@@ -138,7 +102,8 @@ fn render(out: &Output, known: &TaskDetails) -> String {
     text
 }
 
-fn unknown(id: TaskId) -> Failure {
+/// The error for an unknown task id.
+pub(super) fn unknown(id: TaskId) -> Failure {
     Failure::not_found(format!("no live or finished task {id}"))
 }
 

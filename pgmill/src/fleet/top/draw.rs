@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
 use terminal::visible;
@@ -13,6 +13,7 @@ use crate::output::Tone;
 use crate::output::format::span;
 
 use super::fetch::View;
+use super::paint::Paint;
 use super::panes;
 use super::snapshot::Snapshot;
 use super::state::{Pane, State};
@@ -42,7 +43,7 @@ require the role mill_operator. OLDEST: longest wait of a pending task.";
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, state: &State, colour: bool) {
-    let paint = Paint { colour };
+    let paint = Paint::new(colour);
     let problems =
         view.snapshot.as_ref().map_or(0, |snapshot| snapshot.problems.len().clamp(1, MAX_PROBLEMS));
     let problems = u16::try_from(problems).unwrap_or(0);
@@ -70,24 +71,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, state: &State, colour: bo
         frame.render_widget(Clear, area);
         let block = Block::new().borders(Borders::TOP | Borders::BOTTOM).title("keys");
         frame.render_widget(Paragraph::new(HELP).block(block), area);
-    }
-}
-
-/// Maps tones to styles.
-#[derive(Clone, Copy)]
-pub(super) struct Paint {
-    colour: bool,
-}
-
-impl Paint {
-    pub(super) fn style(self, tone: Tone) -> Style {
-        match tone {
-            _ if !self.colour => Style::new(),
-            Tone::Plain => Style::new(),
-            Tone::Success => Style::new().fg(Color::Green),
-            Tone::Warning => Style::new().fg(Color::Yellow),
-            Tone::Error => Style::new().fg(Color::Red),
-        }
     }
 }
 

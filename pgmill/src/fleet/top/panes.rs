@@ -14,7 +14,7 @@ use crate::fleet::workers;
 use crate::output::Tone;
 use crate::output::format::span;
 
-use super::draw::Paint;
+use super::paint::Paint;
 use super::snapshot::Snapshot;
 use super::state::Pane;
 
