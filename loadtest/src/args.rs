@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
 use crate::peers::Peers;
-use crate::report::ReportArgs;
+use crate::report::page::ReportArgs;
 use crate::scenarios::Kind;
 
 const AFTER_HELP: &str = "\

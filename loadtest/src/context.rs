@@ -1,5 +1,9 @@
 //! Run environment: a private cluster or the given server, the programs, and the log folder.
 
+pub(crate) mod database;
+pub(crate) mod progress;
+pub(crate) mod session;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,10 +14,10 @@ use queue::connect::Environment;
 use terminal::print_stderr;
 
 use crate::args::Run;
-use crate::database::Database;
-use crate::progress::Progress;
+use crate::context::database::Database;
+use crate::context::progress::Progress;
+use crate::context::session::Session;
 use crate::result::{Case, Scenario};
-use crate::session::Session;
 
 /// Settings of the private cluster that differ from PostgreSQL's defaults, the same for all cases.
 ///

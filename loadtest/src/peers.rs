@@ -20,7 +20,7 @@ use clap::builder::PossibleValuesParser;
 
 use crate::args::Run;
 use crate::context::RunContext;
-use crate::database::Database;
+use crate::context::database::Database;
 use crate::result::{Case, Scenario};
 
 use adapter::{Adapter, SetupDone, StepContext, TIMEOUT};

@@ -6,27 +6,15 @@ use clap::ValueEnum;
 use crate::context::RunContext;
 use crate::result::Scenario;
 
-mod backlog;
-mod capped;
-mod chaos;
 mod console;
-mod control_case;
-pub(crate) mod drain;
 mod enqueue;
-mod fleet;
-mod history;
 mod idle;
 mod latency;
-mod memory;
-mod noop;
-mod pinned;
-mod program;
-mod recovery;
 mod runs;
 mod scale;
-mod scheduled;
 mod schedules;
-mod soak;
+mod stability;
+pub(crate) mod throughput;
 
 /// A scenario, named as on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -111,25 +99,25 @@ impl Kind {
 
     pub(crate) async fn run(self, context: &RunContext) -> Result<Scenario> {
         let scenario = match self {
-            Self::Drain => drain::run(context).await,
-            Self::Noop => noop::run(context).await,
+            Self::Drain => throughput::drain::run(context).await,
+            Self::Noop => throughput::noop::run(context).await,
             Self::Enqueue => enqueue::run(context).await,
             Self::Latency => latency::run(context).await,
-            Self::Backlog => backlog::run(context).await,
-            Self::History => history::run(context).await,
-            Self::Pinned => pinned::run(context).await,
-            Self::Scheduled => scheduled::run(context).await,
-            Self::Capped => capped::run(context).await,
+            Self::Backlog => throughput::backlog::run(context).await,
+            Self::History => throughput::history::run(context).await,
+            Self::Pinned => throughput::pinned::run(context).await,
+            Self::Scheduled => throughput::scheduled::run(context).await,
+            Self::Capped => throughput::capped::run(context).await,
             Self::Runs => runs::run(context).await,
             Self::Schedules => schedules::run(context).await,
-            Self::Fleet => fleet::run(context).await,
+            Self::Fleet => throughput::fleet::run(context).await,
             Self::Idle => idle::run(context).await,
             Self::Scale => scale::run(context).await,
-            Self::Recovery => recovery::run(context).await,
-            Self::Memory => memory::run(context).await,
+            Self::Recovery => stability::recovery::run(context).await,
+            Self::Memory => stability::memory::run(context).await,
             Self::Console => console::run(context).await,
-            Self::Chaos => chaos::run(context).await,
-            Self::Soak => soak::run(context).await,
+            Self::Chaos => stability::chaos::run(context).await,
+            Self::Soak => stability::soak::run(context).await,
         }?;
         Ok(Scenario { name: self.name().to_owned(), title: self.title().to_owned(), ..scenario })
     }

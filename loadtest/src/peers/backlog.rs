@@ -14,12 +14,12 @@ use super::catalog::Variant;
 use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
 use super::{Participants, set_up, vacuum_and_checkpoint};
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::drain::{Until, close_queue, drain};
-use crate::effects;
+use crate::context::database::{Database, EFFECT};
 use crate::fleet::FleetSpec;
+use crate::measure::drain::{Until, close_queue, drain};
+use crate::measure::effects;
+use crate::measure::rounds::rate;
 use crate::result::{Case, Check, Scenario};
-use crate::rounds::rate;
 
 /// Time limit of a worker per round, in seconds.
 const LIMIT: u64 = 120;

@@ -6,8 +6,8 @@
 use anyhow::{Result, ensure};
 
 use crate::context::RunContext;
+use crate::measure::rounds::{against, case};
 use crate::result::{Better, Case, Scenario};
-use crate::rounds::{against, case};
 
 mod simulated_fleet;
 mod task;

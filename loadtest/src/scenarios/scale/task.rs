@@ -4,16 +4,16 @@
 use anyhow::{Context, Result};
 use queue::operate::set_shared_commit;
 
-use super::super::drain::BUDGET;
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT, QUEUE};
-use crate::drain::{Until, close_queue, drain, open_queue, until_empty};
-use crate::effects;
+use crate::context::database::{Database, EFFECT, QUEUE};
 use crate::fleet::{Fleet, FleetSpec};
-use crate::process::{children, ended_children_time, private_bytes};
+use crate::measure::drain::{Until, close_queue, drain, open_queue, until_empty};
+use crate::measure::effects;
+use crate::measure::process::{children, ended_children_time, private_bytes};
+use crate::measure::rounds::case;
+use crate::measure::sample::cpu_seconds;
 use crate::result::{Better, Case, Check};
-use crate::rounds::case;
-use crate::sample::cpu_seconds;
+use crate::scenarios::throughput::drain::BUDGET;
 
 const LOG: &str = "/* loadtest.log_written */ SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
 

@@ -5,13 +5,13 @@ use anyhow::{Context, Result};
 use queue::enqueue::{NewTask, TaskOptions, enqueue, notify};
 
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::drain::{Until, close_queue, drain, open_queue, until_empty};
-use crate::effects;
+use crate::context::database::{Database, EFFECT};
 use crate::fleet::{Fleet, FleetSpec};
-use crate::process::peak_bytes;
+use crate::measure::drain::{Until, close_queue, drain, open_queue, until_empty};
+use crate::measure::effects;
+use crate::measure::process::peak_bytes;
+use crate::measure::rounds::case;
 use crate::result::{Better, Case, Check, Scenario, Series};
-use crate::rounds::case;
 
 const ROWS: &str = "SELECT generate_series(1, 10000000)";
 

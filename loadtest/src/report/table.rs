@@ -7,8 +7,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 use terminal::visible;
 
-use crate::goal_check::{GoalCheck, checks_passed, goals, goals_met};
-use crate::number_format::{count, figure, goal, percent, ratio, with_unit};
+use crate::report::goal_check::{GoalCheck, checks_passed, goals, goals_met};
+use crate::report::number_format::{count, figure, goal, percent, ratio, with_unit};
 use crate::result::{Case, Check, Percentiles, Results, Scenario};
 
 /// Meaning of a word; determines its colour on a terminal.
@@ -246,7 +246,7 @@ pub(crate) fn day(time: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample_report;
+    use crate::report::sample_report;
 
     #[test]
     fn every_case_check_and_note_is_printed() {

@@ -19,10 +19,10 @@ use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use crate::context::RunContext;
-use crate::database::Database;
-use crate::drain::{CEILING, Drained, done, throughput};
-use crate::sample::Sampler;
-use crate::session::Session;
+use crate::context::database::Database;
+use crate::context::session::Session;
+use crate::measure::drain::{CEILING, Drained, done, throughput};
+use crate::measure::sample::Sampler;
 
 const DELETE: &str = "/* loadtest.bare_delete */ DELETE FROM bare.tasks t WHERE t.id = $1";
 

@@ -14,11 +14,11 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use crate::context::RunContext;
-use crate::database::{Database, QUEUE};
+use crate::context::database::{Database, QUEUE};
 use crate::fleet::{Fleet, FleetSpec};
+use crate::measure::rounds::Measured;
+use crate::measure::sample::Sampler;
 use crate::result::Series;
-use crate::rounds::Measured;
-use crate::sample::Sampler;
 
 /// Tests whether the last ids are still present. Tasks are claimed in id order, so the queue is not
 /// empty while the last ids are present, and this query reads one page.

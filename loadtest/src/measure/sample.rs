@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::context::RunContext;
-use crate::database::Database;
-use crate::process::{children, cpu_time, resident_bytes};
+use crate::context::database::Database;
+use crate::context::session::Session;
+use crate::measure::process::{children, cpu_time, resident_bytes};
 use crate::result::Series;
-use crate::session::Session;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 

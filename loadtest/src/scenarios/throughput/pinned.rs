@@ -4,14 +4,14 @@
 use anyhow::Result;
 
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::drain::{Drained, Until, close_queue, drain};
-use crate::effects;
+use crate::context::database::{Database, EFFECT};
+use crate::context::session::Session;
 use crate::fleet::FleetSpec;
+use crate::measure::drain::{Drained, Until, close_queue, drain};
+use crate::measure::effects;
+use crate::measure::rounds::{against, alternate, case, rate};
+use crate::measure::sample::{Claims, claims};
 use crate::result::{Better, Case, Check, Scenario};
-use crate::rounds::{against, alternate, case, rate};
-use crate::sample::{Claims, claims};
-use crate::session::Session;
 
 const UNPINNED: &str = "no old snapshot";
 const PINNED: &str = "old snapshot open";
@@ -69,7 +69,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
 }
 
 /// Returns the rates of the first and the last fifth of the succeeded tasks, in tasks per second.
-pub(super) async fn fifths(session: &Session, tasks: i64) -> Result<(f64, f64)> {
+pub(crate) async fn fifths(session: &Session, tasks: i64) -> Result<(f64, f64)> {
     let row = session.query_typed(FIFTHS, &[]).await?;
     let at: Vec<f64> = row[0].get(0);
     #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]

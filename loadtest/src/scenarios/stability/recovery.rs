@@ -13,13 +13,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::drain::{close_queue, open_queue, until_empty};
-use crate::effects;
+use crate::context::database::{Database, EFFECT};
+use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
+use crate::measure::drain::{close_queue, open_queue, until_empty};
+use crate::measure::effects;
+use crate::measure::rounds::{Measured, alternate, case};
 use crate::result::{Better, Case, Check, Scenario};
-use crate::rounds::{Measured, alternate, case};
-use crate::session::Session;
 
 /// Queue served only by the worker that is about to fail: reclaimed tasks stay pending.
 const VICTIM: &str = "victim";

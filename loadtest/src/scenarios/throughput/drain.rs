@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Result;
 use queue::operate::set_shared_commit;
 
-use crate::ceiling::Ceiling;
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT, QUEUE};
-use crate::drain::{Drained, Until, close_queue, drain};
-use crate::effects;
+use crate::context::database::{Database, EFFECT, QUEUE};
 use crate::fleet::FleetSpec;
+use crate::measure::ceiling::Ceiling;
+use crate::measure::drain::{Drained, Until, close_queue, drain};
+use crate::measure::effects;
+use crate::measure::rounds::{against, alternate, case, rate};
 use crate::result::{Better, Check, Scenario};
-use crate::rounds::{against, alternate, case, rate};
 
 /// Time budget of a shared commit.
 pub(crate) const BUDGET: Duration = Duration::from_millis(50);

@@ -9,14 +9,14 @@ use queue::{Backoff, Mode};
 use tokio::time::sleep;
 
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::drain::{FLEET, done, open_queue, throughput};
-use crate::effects;
+use crate::context::database::{Database, EFFECT};
+use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
+use crate::measure::drain::{FLEET, done, open_queue, throughput};
+use crate::measure::effects;
+use crate::measure::rounds::{against, case, rate};
+use crate::measure::sample::Sampler;
 use crate::result::{Better, Case, Check, Scenario, Series};
-use crate::rounds::{against, case, rate};
-use crate::sample::Sampler;
-use crate::session::Session;
 
 /// Tasks per second; far below a fleet's capacity, so that any growth is not caused by the load.
 const RATE: f64 = 400.0;

@@ -8,10 +8,10 @@ use std::io;
 
 use comfy_table::Cell;
 
-use crate::goal_check::GoalCheck;
-use crate::number_format::{figure, percent, ratio};
+use crate::report::goal_check::GoalCheck;
+use crate::report::number_format::{figure, percent, ratio};
+use crate::report::table::{self, Tone};
 use crate::result::{Better, Case, Results, Scenario};
-use crate::table::{self, Tone};
 
 /// Smallest share that counts as a change; below it, noise is possible even if three rounds agree.
 pub(crate) const LEAST: f64 = 0.10;
@@ -237,7 +237,7 @@ pub(crate) fn signed(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample_report;
+    use crate::report::sample_report;
 
     /// Judges a case whose rounds change from `old` to `new` with a reference of 100.
     fn judgement_of(old: &[f64], new: &[f64], better: Better) -> Judgement {

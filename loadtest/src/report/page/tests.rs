@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample_report;
+use crate::report::sample_report;
 
 /// Returns the sample report and an earlier run of it.
 fn two_runs() -> [Results; 2] {
@@ -99,7 +99,7 @@ fn everything_measured_is_on_the_page() {
     // Throughput of four scenarios, memory, dead rows, claim buffers, latency.
     assert_eq!((drawn, page.matches("<figure").count()), (8, 8));
     let goals = page.matches("<td class=\"bar\"").count();
-    assert_eq!(goals, crate::goal_check::goals(&results).len());
+    assert_eq!(goals, crate::report::goal_check::goals(&results).len());
 }
 
 #[test]
@@ -146,5 +146,5 @@ fn sample_pages() {
     println!("{}\n{}", folder.display(), table::text(&sample_report::results()));
     println!("\n{}", table::markdown(&sample_report::results()));
     let [latest, earlier] = two_runs();
-    println!("\n{}", crate::compare::compare(&earlier, &latest).text());
+    println!("\n{}", crate::report::compare::compare(&earlier, &latest).text());
 }

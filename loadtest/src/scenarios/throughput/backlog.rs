@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::drain::{Drained, Until, close_queue, drain};
-use crate::effects;
+use crate::context::database::{Database, EFFECT};
 use crate::fleet::FleetSpec;
-use crate::format::short_count;
+use crate::measure::drain::{Drained, Until, close_queue, drain};
+use crate::measure::effects;
+use crate::measure::rounds::{against, alternate, rate};
+use crate::report::format::short_count;
 use crate::result::{Case, Check, Scenario};
-use crate::rounds::{against, alternate, rate};
 
 /// Maximum number of times the small backlog is drained and refilled per round, to run about as
 /// long as the large ones.

@@ -4,11 +4,11 @@ use maud::{Markup, html};
 
 use super::lines::styles;
 use super::{started, when};
-use crate::compare::{Comparison, Judgement, compare, signed};
-use crate::goal_check::{GoalCheck, is_reference_only};
-use crate::number_format::{figure, percent, ratio};
-use crate::plot::axis::Axis;
-use crate::plot::{Line, Plot};
+use crate::report::compare::{Comparison, Judgement, compare, signed};
+use crate::report::goal_check::{GoalCheck, is_reference_only};
+use crate::report::number_format::{figure, percent, ratio};
+use crate::report::plot::axis::Axis;
+use crate::report::plot::{Line, Plot};
 use crate::result::{Case, Results, Scenario};
 
 /// Renders the trend of at least two runs in chronological order.

@@ -12,11 +12,11 @@ use tokio::process::Command;
 use tokio::time::sleep;
 
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::latency::LatencyHistogram;
-use crate::process::{peak_bytes, resident_bytes};
+use crate::context::database::{Database, EFFECT};
+use crate::measure::latency::LatencyHistogram;
+use crate::measure::process::{peak_bytes, resident_bytes};
+use crate::measure::rounds::{case, rate};
 use crate::result::{Better, Case, Check, Scenario, Series};
-use crate::rounds::{case, rate};
 
 const ONE: &str = "enqueue program, one task";
 const PSQL: &str = "psql -c, one task";

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use super::anchor;
-use crate::goal_check::{GoalCheck, checks_passed, goals, goals_met};
-use crate::number_format::{figure, goal, percent, ratio, with_unit};
+use crate::report::goal_check::{GoalCheck, checks_passed, goals, goals_met};
+use crate::report::number_format::{figure, goal, percent, ratio, with_unit};
 use crate::result::{Better, Results};
 
 /// Multiple of the goal at which bars are cut off and marked.

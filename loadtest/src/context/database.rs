@@ -5,7 +5,7 @@ use queue::operate::set_shared_commit;
 use queue::schema;
 
 use crate::context::RunContext;
-use crate::session::Session;
+use crate::context::session::Session;
 
 /// The effects table, and bare tables with the shape of the queue's. LIKE copies columns, defaults,
 /// constraints and indexes, but not storage settings: `copy_options` copies those.

@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::lines::{distributions, plots, styles};
 use super::summary::verdict;
-use crate::goal_check::GoalCheck;
-use crate::number_format::{count, figure, goal, percent, ratio, with_unit};
-use crate::plot::swatch;
+use crate::report::goal_check::GoalCheck;
+use crate::report::number_format::{count, figure, goal, percent, ratio, with_unit};
+use crate::report::plot::swatch;
 use crate::result::{Case, Percentiles, Scenario};
 
 /// Renders the section with this anchor.

@@ -5,8 +5,8 @@ use anyhow::Result;
 
 use super::control_case::{ControlCase, compare};
 use crate::context::RunContext;
-use crate::database::Database;
-use crate::format::short_count;
+use crate::context::database::Database;
+use crate::report::format::short_count;
 use crate::result::Scenario;
 
 /// Days with history, including today.
@@ -46,7 +46,7 @@ FROM (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - $1
         * ((n - $2)::float8 / ($3 - $2 + 1)) AS finished) AS at";
 
 /// Lets the ids of the live tasks continue after those of history.
-pub(super) const AFTER: &str = "/* loadtest.history_ids */ SELECT setval('mill.tasks_id_seq', $1)";
+pub(crate) const AFTER: &str = "/* loadtest.history_ids */ SELECT setval('mill.tasks_id_seq', $1)";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let size = context.size(20_000_000, 500_000);
@@ -74,7 +74,7 @@ async fn record(context: &RunContext, database: &Database, size: i64) -> Result<
 }
 
 /// Creates the partitions of the last `days` days up to today.
-pub(super) async fn partitions(database: &Database, days: i64) -> Result<()> {
+pub(crate) async fn partitions(database: &Database, days: i64) -> Result<()> {
     database.session.batch_execute(&PARTITION.replace("{days}", &(days - 1).to_string())).await?;
     Ok(())
 }

@@ -5,8 +5,8 @@ use anyhow::Result;
 
 use super::control_case::{ControlCase, compare};
 use crate::context::RunContext;
-use crate::database::Database;
-use crate::format::short_count;
+use crate::context::database::Database;
+use crate::report::format::short_count;
 use crate::result::Scenario;
 
 const LATER: &str = "/* loadtest.later */

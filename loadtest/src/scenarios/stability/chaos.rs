@@ -7,15 +7,17 @@ use anyhow::Result;
 use queue::operate::set_shared_commit;
 use tokio::time::sleep;
 
-use super::drain::BUDGET;
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT, QUEUE};
-use crate::drain::{DrainProgress, FLEET, close_queue, done, open_queue, throughput, until_empty};
-use crate::effects;
+use crate::context::database::{Database, EFFECT, QUEUE};
 use crate::fleet::{Fleet, FleetSpec};
+use crate::measure::drain::{
+    DrainProgress, FLEET, close_queue, done, open_queue, throughput, until_empty,
+};
+use crate::measure::effects;
+use crate::measure::rounds::{Measured, against, alternate, rate};
+use crate::measure::sample::Sampler;
 use crate::result::{Check, Scenario};
-use crate::rounds::{Measured, against, alternate, rate};
-use crate::sample::Sampler;
+use crate::scenarios::throughput::drain::BUDGET;
 
 const NO_KILLS: &str = "no kills";
 const CHAOS: &str = "a kill every 2 s";

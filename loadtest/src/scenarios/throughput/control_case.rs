@@ -3,12 +3,12 @@
 use anyhow::Result;
 
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT, QUEUE};
-use crate::drain::{Until, close_queue, drain};
-use crate::effects;
+use crate::context::database::{Database, EFFECT, QUEUE};
 use crate::fleet::FleetSpec;
+use crate::measure::drain::{Until, close_queue, drain};
+use crate::measure::effects;
+use crate::measure::rounds::{against, alternate, rate};
 use crate::result::{Check, Scenario};
-use crate::rounds::{against, alternate, rate};
 
 /// The two cases and their size.
 pub(crate) struct ControlCase {

@@ -1,8 +1,8 @@
 //! Converts the samples of a scenario to plot lines: every round, and the median.
 
-use crate::goal_check::is_reference_only;
-use crate::plot::axis::Axis;
-use crate::plot::{Line, Plot, STYLES};
+use crate::report::goal_check::is_reference_only;
+use crate::report::plot::axis::Axis;
+use crate::report::plot::{Line, Plot, STYLES};
 use crate::result::{Case, Scenario, Series};
 
 /// Maximum number of points of a thick line.
@@ -178,7 +178,7 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample_report;
+    use crate::report::sample_report;
 
     #[test]
     fn references_are_neutral_and_no_style_is_used_twice() {

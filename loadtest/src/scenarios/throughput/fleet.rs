@@ -5,11 +5,11 @@ use anyhow::Result;
 
 use super::drain::fleet_round;
 use crate::context::RunContext;
-use crate::database::EFFECT;
-use crate::effects;
+use crate::context::database::EFFECT;
 use crate::fleet::FleetSpec;
+use crate::measure::effects;
+use crate::measure::rounds::{alternate, rate};
 use crate::result::{Case, Check, Scenario};
-use crate::rounds::{alternate, rate};
 
 const PROCESSES: [u32; 5] = [1, 2, 4, 16, 64];
 

@@ -1,6 +1,6 @@
 //! Plot axes: positions, ticks and value formatting.
 
-use crate::number_format::{exact, figure};
+use crate::report::number_format::{exact, figure};
 
 /// One axis of a plot.
 #[derive(Clone, Debug)]
