@@ -14,7 +14,7 @@ use queue::connect::Environment;
 use terminal::print_stderr;
 
 use crate::args::Run;
-use crate::context::database::Database;
+use crate::context::database::{Database, ServerAccess};
 use crate::context::progress::Progress;
 use crate::context::session::Session;
 use crate::result::{Case, Scenario};
@@ -153,7 +153,13 @@ impl RunContext {
     pub(crate) async fn database(&self, label: &str) -> Result<Database> {
         let name = format!("loadtest_{}_{label}", std::process::id());
         self.databases.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
-        Database::create(self, name).await
+        let server = ServerAccess {
+            admin: &self.admin().await?,
+            url: self.url(&name),
+            environment: &self.environment,
+            shared_commit: self.run.shared_commit,
+        };
+        Database::create(server, name).await
     }
 
     /// Drops a database with its contents.

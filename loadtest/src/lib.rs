@@ -35,7 +35,7 @@ use terminal::print_stderr;
 pub use measure::effects;
 
 use crate::args::{Args, Command};
-use crate::scenarios::Kind;
+use crate::scenarios::kind::Kind;
 
 /// Runs the program: parses the command line, measures, prints the results.
 #[must_use]

@@ -1,7 +1,6 @@
 //! Reporting: tables on a terminal, pages with plots, goals, and the comparison of two runs.
 
 pub(crate) mod compare;
-pub(crate) mod format;
 pub(crate) mod goal_check;
 pub(crate) mod number_format;
 pub(crate) mod page;

@@ -12,14 +12,15 @@ use rustix::process::Signal;
 use terminal::print_stderr;
 use tokio::task::spawn_blocking;
 
-use crate::args::Run;
+use crate::args::{Peers, Run};
 use crate::context::RunContext;
 use crate::measure::machine;
-use crate::peers::{PeerScenario, Peers};
+use crate::peers::{PeerScenario, install};
 use crate::report::compare::compare;
 use crate::report::page;
 use crate::report::table;
 use crate::result::{Check, FORMAT, Results, Scenario};
+use crate::scenarios;
 
 /// Measures, prints the results, and returns the exit code.
 ///
@@ -80,11 +81,12 @@ async fn all(context: &RunContext, peers: Option<&Peers>, results: &mut Results)
     context.drop_database(database).await?;
     let Some(peers) = peers else {
         for kind in context.run.kinds() {
-            part(context, results, (kind.name(), kind.title()), kind.run(context)).await;
+            part(context, results, (kind.name(), kind.title()), scenarios::run(kind, context))
+                .await;
         }
         return Ok(());
     };
-    let field = peers.gather(context).await?;
+    let field = install::gather(context, peers).await?;
     for peer_scenario in PeerScenario::ALL {
         let run = peer_scenario.run(context, &field, peers.tasks());
         part(context, results, (peer_scenario.name(), peer_scenario.title()), run).await;

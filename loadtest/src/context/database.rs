@@ -1,10 +1,13 @@
 //! One database: the queue's schema, the effects table, and the bare tables of the ceiling.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
+use queue::connect::Environment;
 use queue::operate::set_shared_commit;
 use queue::schema;
 
-use crate::context::RunContext;
+use crate::context::progress::Progress;
 use crate::context::session::Session;
 
 /// The effects table, and bare tables with the shape of the queue's. LIKE copies columns, defaults,
@@ -57,6 +60,17 @@ pub(crate) const QUEUE: &str = "default";
 /// Statement of a task in most scenarios; %s stands for the task number.
 pub(crate) const EFFECT: &str = "INSERT INTO loadtest.effects (task) VALUES (%s)";
 
+/// The server of a new database, and the settings of the database.
+pub(crate) struct ServerAccess<'a> {
+    /// A superuser's session in another database.
+    pub(crate) admin: &'a Session,
+    /// Connection string of the new database.
+    pub(crate) url: String,
+    pub(crate) environment: &'a Environment,
+    /// Time budget within which short tasks share a commit.
+    pub(crate) shared_commit: Option<Duration>,
+}
+
 /// One database of this run.
 pub(crate) struct Database {
     name: String,
@@ -69,17 +83,16 @@ pub(crate) struct Database {
 
 impl Database {
     /// Creates the database with the queue's schema.
-    pub(crate) async fn create(context: &RunContext, name: String) -> Result<Self> {
-        let admin = context.admin().await?;
+    pub(crate) async fn create(server: ServerAccess<'_>, name: String) -> Result<Self> {
+        let ServerAccess { admin, url, environment, shared_commit } = server;
         admin
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .await
             .context("could not create a database")?;
-        let url = context.url(&name);
-        let session = context.connect(&url).await?;
+        let session = Session::open(&url, environment).await?;
         schema::init(&session).await.context("could not apply the schema")?;
         session.batch_execute(TABLES).await.context("could not create the tables")?;
-        set_shared_commit(&*session, QUEUE, context.run.shared_commit).await?;
+        set_shared_commit(&*session, QUEUE, shared_commit).await?;
         let counts_statements = session.batch_execute(EXTENSION).await.is_ok()
             && session.query_typed(PROBE, &[]).await.is_ok();
         Ok(Self { name, url, counts_statements, session })
@@ -116,26 +129,26 @@ impl Database {
     /// Enqueues tasks numbered `first` to `last`; `%s` in `statement` stands for the number.
     pub(crate) async fn fill(
         &self,
-        context: &RunContext,
+        progress: &Progress,
         range: (i64, i64),
         statement: &str,
     ) -> Result<()> {
-        self.fill_table(context, FILL, range, statement).await
+        self.fill_table(progress, FILL, range, statement).await
     }
 
     /// Fills the ceiling's table likewise, with the numbers as ids.
     pub(crate) async fn fill_bare(
         &self,
-        context: &RunContext,
+        progress: &Progress,
         range: (i64, i64),
         statement: &str,
     ) -> Result<()> {
-        self.fill_table(context, FILL_BARE, range, statement).await
+        self.fill_table(progress, FILL_BARE, range, statement).await
     }
 
     async fn fill_table(
         &self,
-        context: &RunContext,
+        progress: &Progress,
         sql: &str,
         (first, last): (i64, i64),
         statement: &str,
@@ -149,11 +162,7 @@ impl Database {
                 .context("could not insert the tasks")?;
             from = to + 1;
             if last - first >= CHUNK {
-                context.progress.state(&format!(
-                    "filled {} of {}",
-                    to - first + 1,
-                    last - first + 1
-                ));
+                progress.state(&format!("filled {} of {}", to - first + 1, last - first + 1));
             }
         }
         Ok(())

@@ -11,8 +11,9 @@ use anyhow::{Result, ensure};
 
 use super::adapter::{Adapter, EnqueueTime, StepContext, TIMEOUT, WorkSummary};
 use super::catalog::Variant;
+use super::install::Participants;
+use super::round::{set_up, vacuum_and_checkpoint};
 use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
-use super::{Participants, set_up, vacuum_and_checkpoint};
 use crate::context::RunContext;
 use crate::context::database::{Database, EFFECT};
 use crate::fleet::FleetSpec;
@@ -96,7 +97,7 @@ async fn own_round(
     round: usize,
 ) -> Result<(f64, Check)> {
     close_queue(database).await?;
-    database.fill(context, (1, tasks), EFFECT).await?;
+    database.fill(&context.progress, (1, tasks), EFFECT).await?;
     vacuum_and_checkpoint(database).await?;
     drain(context, database, fleet_spec, Until::Empty, round).await?;
     let check = effects::all(&*database.session, 1, tasks).await?;

@@ -11,8 +11,9 @@ use tokio::task::JoinSet;
 
 use super::adapter::{Adapter, EnqueueTime, StepContext, TIMEOUT};
 use super::catalog::Variant;
+use super::install::Participants;
+use super::round::set_up;
 use super::turns::{Candidate, Entry, into_scenario, take_turns};
-use super::{Participants, set_up};
 use crate::context::RunContext;
 use crate::context::database::{Database, EFFECT};
 use crate::measure::rounds::rate;

@@ -14,8 +14,9 @@ use tokio::time::sleep;
 
 use super::adapter::{Adapter, Committed, Step, StepContext, TIMEOUT, WorkSummary};
 use super::catalog::Variant;
+use super::install::Participants;
+use super::round::set_up;
 use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
-use super::{Participants, set_up};
 use crate::context::RunContext;
 use crate::context::database::Database;
 use crate::fleet::{Fleet, FleetSpec};

@@ -8,7 +8,7 @@ use queue::operate::set_shared_commit;
 
 use super::adapter::Adapter;
 use super::catalog::Variant;
-use super::fresh_database;
+use super::round::fresh_database;
 use crate::context::RunContext;
 use crate::context::database::{Database, QUEUE};
 use crate::result::{Better, Case, Scenario};

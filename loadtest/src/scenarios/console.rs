@@ -16,7 +16,7 @@ use crate::context::database::Database;
 use crate::fleet::{Fleet, FleetSpec};
 use crate::measure::latency::LatencyHistogram;
 use crate::measure::rounds::{against, case};
-use crate::report::format::short_count;
+use crate::report::number_format::short_count;
 use crate::result::{Better, Case, Check, Scenario};
 
 /// Response time that users perceive as immediate.

@@ -14,7 +14,7 @@ use crate::measure::drain::{
 };
 use crate::measure::rounds::{against, alternate, case, rate};
 use crate::measure::sample::Sampler;
-use crate::report::format::short_count;
+use crate::report::number_format::short_count;
 use crate::result::{Better, Case, Check, Scenario};
 use crate::scenarios::throughput::pinned::fifths;
 

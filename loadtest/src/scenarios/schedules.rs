@@ -13,7 +13,7 @@ use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
 use crate::measure::latency::LatencyHistogram;
 use crate::measure::rounds::{Measured, against, alternate, case};
-use crate::report::format::short_count;
+use crate::report::number_format::short_count;
 use crate::result::{Better, Case, Check, Scenario};
 
 mod burst;

@@ -79,7 +79,7 @@ async fn round_of(
 ) -> Result<(Spent, Check)> {
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(context, (1, tasks), EFFECT).await?;
+    database.fill(&context.progress, (1, tasks), EFFECT).await?;
     database.vacuum_and_checkpoint().await?;
     let before = spent(context, database).await?;
     drain(context, database, fleet_spec, Until::Empty, round).await?;
@@ -110,7 +110,7 @@ async fn connection(context: &RunContext, database: &Database) -> Result<Option<
     const WARM: i64 = 5_000;
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(context, (1, WARM), EFFECT).await?;
+    database.fill(&context.progress, (1, WARM), EFFECT).await?;
     let mut fleet = Fleet::start(context, database, &FleetSpec::new(1, 16)).await?;
     open_queue(database).await?;
     until_empty(context, database, &mut fleet).await?;

@@ -92,7 +92,7 @@ impl Round<'_> {
         let session = &database.session;
         database.empty().await?;
         close_queue(database).await?;
-        database.fill(context, (1, tasks), EFFECT).await?;
+        database.fill(&context.progress, (1, tasks), EFFECT).await?;
         database.vacuum_and_checkpoint().await?;
         let mut fleet = Fleet::start(context, database, fleet_spec).await?;
         let sampler = Sampler::start(context, database, fleet.pids()).await?;

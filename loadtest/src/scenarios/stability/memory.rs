@@ -40,7 +40,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         context.progress.stage(&format!("memory: {tasks} tasks, round {round}"));
         database.empty().await?;
         close_queue(&database).await?;
-        database.fill(context, (1, tasks), EFFECT).await?;
+        database.fill(&context.progress, (1, tasks), EFFECT).await?;
         database.vacuum_and_checkpoint().await?;
         let drained = drain(context, &database, &fleet_spec, Until::Empty, round).await?;
         let check = effects::all(&*database.session, 1, tasks).await?;

@@ -170,7 +170,7 @@ async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, 
     let cluster = Arc::clone(context.cluster().context("there is no private cluster to restart")?);
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(context, (1, tasks), EFFECT).await?;
+    database.fill(&context.progress, (1, tasks), EFFECT).await?;
     database.vacuum_and_checkpoint().await?;
     let mut fleet = Fleet::start(context, database, &FleetSpec::from_options(context)).await?;
     open_queue(database).await?;

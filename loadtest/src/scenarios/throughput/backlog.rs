@@ -12,7 +12,7 @@ use crate::fleet::FleetSpec;
 use crate::measure::drain::{Drained, Until, close_queue, drain};
 use crate::measure::effects;
 use crate::measure::rounds::{against, alternate, rate};
-use crate::report::format::short_count;
+use crate::report::number_format::short_count;
 use crate::result::{Case, Check, Scenario};
 
 /// Maximum number of times the small backlog is drained and refilled per round, to run about as
@@ -80,7 +80,7 @@ struct Backlog {
 impl Backlog {
     async fn top_up(&mut self, context: &RunContext, tasks: i64) -> Result<()> {
         let range = (self.filled + 1, self.filled + tasks);
-        self.database.fill(context, range, EFFECT).await?;
+        self.database.fill(&context.progress, range, EFFECT).await?;
         self.filled += tasks;
         Ok(())
     }

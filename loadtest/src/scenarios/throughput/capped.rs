@@ -9,7 +9,7 @@ use queue::limit::grant_waiting_permits;
 use super::control_case::{ControlCase, compare};
 use crate::context::RunContext;
 use crate::context::database::Database;
-use crate::report::format::short_count;
+use crate::report::number_format::short_count;
 use crate::result::Scenario;
 
 const IN_FRONT: &str = "/* loadtest.capped */

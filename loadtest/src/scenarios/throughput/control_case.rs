@@ -40,7 +40,7 @@ pub(crate) async fn compare(
         let database = &databases[n];
         close_queue(database).await?;
         let first = i64::try_from(round - 1)? * tasks + 1;
-        database.fill(context, (first, first + tasks - 1), EFFECT).await?;
+        database.fill(&context.progress, (first, first + tasks - 1), EFFECT).await?;
         database.vacuum_and_checkpoint().await?;
         Ok(drain(context, database, &fleet_spec, Until::Empty, round).await?.into())
     })

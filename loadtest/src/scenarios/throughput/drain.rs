@@ -124,7 +124,7 @@ pub(crate) async fn fleet_round(
 ) -> Result<Drained> {
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(context, (1, tasks), statement).await?;
+    database.fill(&context.progress, (1, tasks), statement).await?;
     database.vacuum_and_checkpoint().await?;
     drain(context, database, fleet_spec, Until::Empty, round).await
 }
@@ -137,7 +137,7 @@ async fn ceiling_round(
     round: usize,
 ) -> Result<Drained> {
     database.empty().await?;
-    database.fill_bare(context, (1, ceiling.last), ceiling.statement).await?;
+    database.fill_bare(&context.progress, (1, ceiling.last), ceiling.statement).await?;
     database.vacuum_and_checkpoint().await?;
     ceiling.run(context, database, round).await
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use super::control_case::{ControlCase, compare};
 use crate::context::RunContext;
 use crate::context::database::Database;
-use crate::report::format::short_count;
+use crate::report::number_format::short_count;
 use crate::result::Scenario;
 
 /// Days with history, including today.

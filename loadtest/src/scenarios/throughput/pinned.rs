@@ -105,7 +105,7 @@ async fn one(
 ) -> Result<(Drained, Claims)> {
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(context, (1, tasks), EFFECT).await?;
+    database.fill(&context.progress, (1, tasks), EFFECT).await?;
     database.vacuum_and_checkpoint().await?;
     let snapshot: Option<Session> = match pinned {
         true => Some(context.connect(database.url()).await?),
