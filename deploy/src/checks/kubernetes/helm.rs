@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::kubernetes::{self, Rendered};
 use super::manifests;
+use crate::checks::kubernetes::kustomize::{self, Rendered};
 use crate::documents::{self, Documents, INSTALL, files, folder, short, text};
 use crate::{Check, Tools};
 
@@ -94,7 +94,7 @@ fn refusal(tools: &Tools) -> Result<Check> {
 /// together.
 fn same(tools: &Tools, plain: &Documents) -> Result<Check> {
     let what = "the chart's defaults equal kubernetes/base";
-    let base = match kubernetes::render(tools, "kubernetes/base")? {
+    let base = match kustomize::render(tools, "kubernetes/base")? {
         Rendered::Objects(base) => base,
         Rendered::Refused(why) => return Ok(Check::found(SUBJECT, what, "own", &[why])),
         Rendered::NoTool(check) => return Ok(check(SUBJECT, what)),

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{flags, objects};
+use crate::checks::flags;
+use crate::checks::kubernetes::objects;
 use crate::documents::{self, Documents, INSTALL, list, text};
 use crate::scratch::Scratch;
 use crate::{Check, Tools};

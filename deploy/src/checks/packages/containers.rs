@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{flags, objects};
+use crate::checks::flags;
+use crate::checks::kubernetes::objects;
 use crate::documents::{self, INSTALL, at, folder, list, text};
 use crate::scratch::Scratch;
 use crate::{Check, Tools};
