@@ -69,7 +69,7 @@ fn transitions_in_module_docs_are_those_of_the_state_graph() {
 
 #[test]
 fn the_changelog_counts_the_scenarios_of_the_load_test() {
-    let kinds = root_file("loadtest/src/scenarios.rs");
+    let kinds = root_file("loadtest/src/scenarios/kind.rs");
     let (_, rest) = kinds.split_once("enum Kind {").unwrap();
     let (variants, _) = rest.split_once("\n}").unwrap();
     let variant = |line: &&str| line.trim().chars().next().is_some_and(char::is_uppercase);

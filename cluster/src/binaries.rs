@@ -54,7 +54,7 @@ impl Binaries {
             Err(error) if explicit.is_some() => Err(error),
             Err(error) => {
                 eprintln!("cluster: {error:#}");
-                install::install()?;
+                install::install(&path_folders())?;
                 Self::find(None)
             }
         }
@@ -161,7 +161,7 @@ fn places() -> impl Iterator<Item = PathBuf> {
     clippy::disallowed_methods,
     reason = "PATH is the system's, not a setting of this program"
 )]
-pub(crate) fn path_folders() -> Vec<PathBuf> {
+fn path_folders() -> Vec<PathBuf> {
     std::env::var_os("PATH").map_or_else(Vec::new, |path| std::env::split_paths(&path).collect())
 }
 

@@ -6,8 +6,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::binaries::path_folders;
-
 /// Debian's package creates and starts a cluster "main" on port 5432, which is not wanted here. An
 /// existing configuration is kept; policy-rc.d then prevents daemons from starting.
 const APT_SCRIPT: &str = r#"
@@ -37,17 +35,21 @@ const COMMANDS: [(&str, &str); 5] = [
     ("brew", "brew install postgresql@18"),
 ];
 
-pub(crate) fn install() -> Result<()> {
-    let folders = path_folders();
+/// Installs the server. `folders` are searched for the package manager.
+///
+/// # Errors
+///
+/// Returns an error if nothing could be installed; the message contains the command to run.
+pub(crate) fn install(folders: &[PathBuf]) -> Result<()> {
     let root = rustix::process::geteuid().is_root();
-    let mut shell = match (root, on_path(&folders, "apt-get")) {
+    let mut shell = match (root, on_path(folders, "apt-get")) {
         (true, true) => Command::new("sh"),
         (false, true) if password_free_sudo() => {
             let mut sudo = Command::new("sudo");
             sudo.args(["-n", "sh"]);
             sudo
         }
-        _ => bail!("{}", advice(root, |program| on_path(&folders, program))),
+        _ => bail!("{}", advice(root, |program| on_path(folders, program))),
     };
     eprintln!("cluster: installing PostgreSQL with apt-get");
     // -x shows each command that changes the system.

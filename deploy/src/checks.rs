@@ -1,27 +1,19 @@
-//! The subjects, in the order of the checks.
+//! The checks: one file per subject, in the order of the checks.
 
-mod containers;
-mod debian;
+mod database;
 mod flags;
-mod grafana;
-mod helm;
-mod image;
 mod kubernetes;
 mod lint;
-mod man_pages;
-mod manifests;
-mod objects;
-mod prometheus;
-mod rules;
-mod runbooks;
-mod systemd;
-
-pub(crate) use rules::write;
+mod monitoring;
+mod packages;
 
 use crate::Subject;
 
-mod failover;
-mod pgbouncer;
+use database::{failover, pgbouncer};
+use kubernetes::{helm, kustomize};
+pub(crate) use monitoring::rules::write;
+use monitoring::{grafana, prometheus, rules, runbooks};
+use packages::{containers, debian, image, man_pages, systemd};
 
 /// All subjects.
 pub(crate) const SUBJECTS: &[Subject] = &[
@@ -36,7 +28,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "containers", run: containers::run },
     Subject { name: "image", run: image::run },
     Subject { name: "rules", run: rules::run },
-    Subject { name: "kubernetes", run: kubernetes::run },
+    Subject { name: "kubernetes", run: kustomize::run },
     Subject { name: "helm", run: helm::run },
     Subject { name: "pgbouncer", run: pgbouncer::run },
     Subject { name: "failover", run: failover::run },

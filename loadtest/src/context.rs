@@ -1,5 +1,9 @@
 //! Run environment: a private cluster or the given server, the programs, and the log folder.
 
+pub(crate) mod database;
+pub(crate) mod progress;
+pub(crate) mod session;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,10 +14,10 @@ use queue::connect::Environment;
 use terminal::print_stderr;
 
 use crate::args::Run;
-use crate::database::Database;
-use crate::progress::Progress;
+use crate::context::database::{Database, ServerAccess};
+use crate::context::progress::Progress;
+use crate::context::session::Session;
 use crate::result::{Case, Scenario};
-use crate::session::Session;
 
 /// Settings of the private cluster that differ from PostgreSQL's defaults, the same for all cases.
 ///
@@ -149,7 +153,13 @@ impl RunContext {
     pub(crate) async fn database(&self, label: &str) -> Result<Database> {
         let name = format!("loadtest_{}_{label}", std::process::id());
         self.databases.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
-        Database::create(self, name).await
+        let server = ServerAccess {
+            admin: &self.admin().await?,
+            url: self.url(&name),
+            environment: &self.environment,
+            shared_commit: self.run.shared_commit,
+        };
+        Database::create(server, name).await
     }
 
     /// Drops a database with its contents.

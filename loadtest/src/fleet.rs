@@ -16,8 +16,8 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 
+use crate::context::database::Database;
 use crate::context::{RunContext, name_of};
-use crate::database::Database;
 
 /// Counts the sessions of workers: a connected reader is about to ask for a task.
 const CONNECTED: &str = "/* loadtest.connected */

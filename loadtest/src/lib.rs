@@ -1,41 +1,29 @@
 //! Measures how fast a fleet of real worker processes runs tasks, compared with the same SQL
 //! without a queue.
 //!
-//! Modules: `args` parses the command line, `measure` runs the requested scenarios, `context`
-//! provides a server and the programs, and `scenarios` has one file per scenario. Scenarios use
-//! `database` (tables, inserts), `fleet` (worker processes), `drain` (a timed round of the fleet),
-//! `ceiling` (the same round without a queue), `rounds` (alternates the cases), `sample` (samples
-//! counters once a second) and `effects` (verifies exactly-once execution). A run produces a value
-//! of `result` with the environment that `machine` describes. `table` and `report` print the
-//! result; `compare` compares the result with an earlier one. METHODOLOGY.md defines every number.
+//! | room | contents |
+//! |---|---|
+//! | `args` | command line |
+//! | `context` | server, databases, programs, sessions and progress of a run |
+//! | `fleet` | worker processes |
+//! | `measure` | timed rounds, ceiling, samples, latencies, exactly-once check |
+//! | `scenarios` | one file per scenario |
+//! | `peers` | the same work through other job queues |
+//! | `run` | the requested scenarios in sequence |
+//! | `result` | the numbers, and everything needed to interpret them later |
+//! | `report` | tables, pages, plots, goals, comparison with an earlier run |
+//!
+//! METHODOLOGY.md defines every number.
 
 mod args;
-mod ceiling;
-mod compare;
 mod context;
-mod database;
-mod drain;
-pub mod effects;
 mod fleet;
-mod format;
-mod goal_check;
-mod latency;
-mod machine;
 mod measure;
-mod number_format;
 mod peers;
-mod plot;
-mod process;
-mod progress;
 mod report;
 pub mod result;
-mod rounds;
-mod sample;
-#[cfg(test)]
-mod sample_report;
+mod run;
 mod scenarios;
-mod session;
-mod table;
 
 use std::process::ExitCode;
 
@@ -44,8 +32,10 @@ use clap::ValueEnum;
 use queue::exit;
 use terminal::print_stderr;
 
+pub use measure::effects;
+
 use crate::args::{Args, Command};
-use crate::scenarios::Kind;
+use crate::scenarios::kind::Kind;
 
 /// Runs the program: parses the command line, measures, prints the results.
 #[must_use]
@@ -55,8 +45,8 @@ pub fn main() -> ExitCode {
         Err(code) => return code,
     };
     let done = match args.command {
-        Command::Run(run) => measure::measure(run, None),
-        Command::Peers(peers) => measure::measure(peers.run(), Some(&peers)),
+        Command::Run(run) => run::measure(run, None),
+        Command::Peers(peers) => run::measure(peers.run(), Some(&peers)),
         Command::Report(report) => report.run().map(|()| exit::OK),
         Command::List => list(),
     };
@@ -74,6 +64,6 @@ fn list() -> Result<u8> {
         .iter()
         .map(|kind| format!("{:<10} {}", kind.name(), kind.title()))
         .collect();
-    table::write(&lines.join("\n"))?;
+    report::table::write(&lines.join("\n"))?;
     Ok(exit::OK)
 }

@@ -1,148 +1,45 @@
-//! All scenarios.
+//! The scenarios: one file each, named as on the command line.
+
+mod console;
+mod enqueue;
+mod idle;
+pub(crate) mod kind;
+mod latency;
+mod runs;
+mod scale;
+mod schedules;
+mod stability;
+pub(crate) mod throughput;
 
 use anyhow::Result;
-use clap::ValueEnum;
 
 use crate::context::RunContext;
 use crate::result::Scenario;
 
-mod backlog;
-mod capped;
-mod chaos;
-mod console;
-mod control_case;
-pub(crate) mod drain;
-mod enqueue;
-mod fleet;
-mod history;
-mod idle;
-mod latency;
-mod memory;
-mod noop;
-mod pinned;
-mod program;
-mod recovery;
-mod runs;
-mod scale;
-mod scheduled;
-mod schedules;
-mod soak;
+use kind::Kind;
 
-/// A scenario, named as on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
-    Drain,
-    Noop,
-    Enqueue,
-    Latency,
-    Backlog,
-    History,
-    Pinned,
-    Scheduled,
-    Capped,
-    Runs,
-    Schedules,
-    Fleet,
-    Idle,
-    Scale,
-    Recovery,
-    Memory,
-    Console,
-    Chaos,
-    Soak,
-}
-
-impl Kind {
-    /// Name on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Drain => "drain",
-            Self::Noop => "noop",
-            Self::Enqueue => "enqueue",
-            Self::Latency => "latency",
-            Self::Backlog => "backlog",
-            Self::History => "history",
-            Self::Pinned => "pinned",
-            Self::Scheduled => "scheduled",
-            Self::Capped => "capped",
-            Self::Runs => "runs",
-            Self::Schedules => "schedules",
-            Self::Fleet => "fleet",
-            Self::Idle => "idle",
-            Self::Scale => "scale",
-            Self::Recovery => "recovery",
-            Self::Memory => "memory",
-            Self::Console => "console",
-            Self::Chaos => "chaos",
-            Self::Soak => "soak",
-        }
-    }
-
-    /// One-line description.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::Drain => "a backlog of tasks, each one INSERT, exactly once",
-            Self::Noop => "a backlog of SELECT 1: the queue's own work",
-            Self::Enqueue => "enqueueing: single tasks, bulk, the command-line program",
-            Self::Latency => {
-                "pick-up latency: from the commit of an enqueue to the start of its statement"
-            }
-            Self::Backlog => "throughput with a small and with a large backlog",
-            Self::History => "throughput with and without finished tasks in history",
-            Self::Pinned => "throughput while an old snapshot stays open",
-            Self::Scheduled => "throughput with and without scheduled tasks",
-            Self::Capped => "throughput with and without many tasks of a run at its limit",
-            Self::Runs => "task graphs: one wide run compared with many small runs, and a chain",
-            Self::Schedules => {
-                "many schedules: a tick with none due, all due at once, the delay of a fire"
-            }
-            Self::Fleet => "1 to 64 worker processes on one backlog",
-            Self::Idle => "cost of an idle fleet",
-            Self::Scale => "cost per worker with up to 1,250 workers, and cost per task",
-            Self::Recovery => {
-                "recovery time: a worker killed, a worker stopped, the database restarted"
-            }
-            Self::Memory => "memory of a worker: a long drain, a huge result, many notices",
-            Self::Console => "the web console with many live tasks and a long history",
-            Self::Chaos => "a drain with a worker killed every two seconds, exactly once",
-            Self::Soak => "a long mixed load: stability of rate, memory and table sizes",
-        }
-    }
-
-    pub(crate) async fn run(self, context: &RunContext) -> Result<Scenario> {
-        let scenario = match self {
-            Self::Drain => drain::run(context).await,
-            Self::Noop => noop::run(context).await,
-            Self::Enqueue => enqueue::run(context).await,
-            Self::Latency => latency::run(context).await,
-            Self::Backlog => backlog::run(context).await,
-            Self::History => history::run(context).await,
-            Self::Pinned => pinned::run(context).await,
-            Self::Scheduled => scheduled::run(context).await,
-            Self::Capped => capped::run(context).await,
-            Self::Runs => runs::run(context).await,
-            Self::Schedules => schedules::run(context).await,
-            Self::Fleet => fleet::run(context).await,
-            Self::Idle => idle::run(context).await,
-            Self::Scale => scale::run(context).await,
-            Self::Recovery => recovery::run(context).await,
-            Self::Memory => memory::run(context).await,
-            Self::Console => console::run(context).await,
-            Self::Chaos => chaos::run(context).await,
-            Self::Soak => soak::run(context).await,
-        }?;
-        Ok(Scenario { name: self.name().to_owned(), title: self.title().to_owned(), ..scenario })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_command_line() {
-        for kind in Kind::value_variants() {
-            assert_eq!(Kind::from_str(kind.name(), false), Ok(*kind));
-        }
-    }
+/// Measures a scenario.
+pub(crate) async fn run(kind: Kind, context: &RunContext) -> Result<Scenario> {
+    let scenario = match kind {
+        Kind::Drain => throughput::drain::run(context).await,
+        Kind::Noop => throughput::noop::run(context).await,
+        Kind::Enqueue => enqueue::run(context).await,
+        Kind::Latency => latency::run(context).await,
+        Kind::Backlog => throughput::backlog::run(context).await,
+        Kind::History => throughput::history::run(context).await,
+        Kind::Pinned => throughput::pinned::run(context).await,
+        Kind::Scheduled => throughput::scheduled::run(context).await,
+        Kind::Capped => throughput::capped::run(context).await,
+        Kind::Runs => runs::run(context).await,
+        Kind::Schedules => schedules::run(context).await,
+        Kind::Fleet => throughput::fleet::run(context).await,
+        Kind::Idle => idle::run(context).await,
+        Kind::Scale => scale::run(context).await,
+        Kind::Recovery => stability::recovery::run(context).await,
+        Kind::Memory => stability::memory::run(context).await,
+        Kind::Console => console::run(context).await,
+        Kind::Chaos => stability::chaos::run(context).await,
+        Kind::Soak => stability::soak::run(context).await,
+    }?;
+    Ok(Scenario { name: kind.name().to_owned(), title: kind.title().to_owned(), ..scenario })
 }

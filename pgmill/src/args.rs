@@ -9,20 +9,17 @@ mod profile;
 mod run;
 mod schedule;
 mod task;
+mod value;
 
 use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use jiff::{Span, SpanRelativeTo};
+use queue::TaskId;
 use queue::connect::{ConnectionSource, Layer, SourceNames};
 use queue::run::RunId;
-use queue::{Outcome, TaskId};
 use terminal::label;
 
 pub(crate) use capacity::{
@@ -30,8 +27,10 @@ pub(crate) use capacity::{
     QueueSetArgs, ReserveArgs, WeightArgs,
 };
 pub(crate) use console::ConsoleArgs;
-pub(crate) use fleet::{DrainArgs, HealthArgs, QueueArgs, QueueVerb, TopArgs, WorkerVerb};
-pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs};
+pub(crate) use fleet::{
+    DrainArgs, HealthArgs, HealthUrl, QueueArgs, QueueVerb, TopArgs, WorkerVerb,
+};
+pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{
     ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, GraphFormat, JobName, JobVerb,
     LineageArgs,
@@ -43,11 +42,7 @@ pub(crate) use schedule::{
     ScheduleVerb, jitter,
 };
 pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskVerb};
-
-use crate::history::DEFAULT_SINCE;
-
-/// Help heading of options that select rows.
-pub(super) const FILTERS: &str = "Filters";
+pub(crate) use value::{DEFAULT_SINCE, DryRun, duration};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -332,52 +327,14 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct DryRun {
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct HistoryArgs {
-    /// Attempts of this task only
-    #[arg(long, value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
-    #[arg(help_heading = FILTERS)]
-    pub(crate) task: Option<TaskId>,
-    /// Attempts of this queue only
-    #[arg(long, help_heading = FILTERS)]
-    pub(crate) queue: Option<String>,
-    /// Attempts of tasks with a matching name only: * matches any characters, ? a single one
-    #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
-    pub(crate) name: Option<String>,
-    /// Attempts with this outcome only
-    #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
-    #[arg(help_heading = FILTERS)]
-    pub(crate) outcome: Option<Outcome>,
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
-    #[arg(help = since_help("Attempts that ended within this duration only", " without --task"))]
-    pub(crate) since: Option<Duration>,
-    /// Maximum number of rows
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
-    pub(crate) limit: i64,
-}
-
-fn enum_value<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
-where
-    T: FromStr<Err = String> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
-}
-
-fn limit() -> clap::builder::RangedI64ValueParser<i64> {
-    clap::value_parser!(i64).range(1..=1_000_000)
-}
-
-/// Help of a `--since` option: the examples, and the default where the caller applies one.
-fn since_help(meaning: &str, condition: &str) -> String {
-    let hours = DEFAULT_SINCE.as_secs() / 3600;
-    format!("{meaning}: 90s, \"1h 30m\", \"2 days\" [default{condition}: {hours}h]")
+impl CompletionsArgs {
+    /// Generates the script from the definition of the command line.
+    pub(crate) fn script(&self) -> String {
+        let mut script = Vec::new();
+        // Into memory first: `generate` panics when its output is closed.
+        clap_complete::generate(self.shell, &mut Args::command(), "pgmill", &mut script);
+        String::from_utf8_lossy(&script).into_owned()
+    }
 }
 
 /// The argument of `pgmill why`.
@@ -399,19 +356,6 @@ fn subject(text: &str) -> Result<Subject, String> {
     }
 }
 
-fn task_id(text: &str) -> Result<TaskId, &'static str> {
-    text.parse().map(TaskId).map_err(|_| "a task id is an integer")
-}
-
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    const FORMS: &str = "expected \"90s\", \"1h 30m\" or \"2 days\"";
-    let span: Span = text.parse().map_err(|_| format!("not a duration; {FORMS}"))?;
-    let exact = span
-        .to_duration(SpanRelativeTo::days_are_24_hours())
-        .map_err(|_| "months and years vary in length; expected days".to_owned())?;
-    Duration::try_from(exact).map_err(|_| "must not be negative".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,15 +363,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_have_friendly_forms() {
-        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("2 days"), Ok(Duration::from_secs(172_800)));
-        assert!(duration("10").unwrap_err().contains("90s"));
-        assert!(duration("1 month").unwrap_err().contains("expected days"));
-        assert!(duration("-5s").is_err());
     }
 
     #[test]

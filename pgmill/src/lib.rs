@@ -1,70 +1,41 @@
 //! The program `pgmill`: the operator's command line for inspecting and operating a fleet.
 //!
-//! | step | file |
+//! | room | contents |
 //! |---|---|
-//! | command line, help and examples | `args` |
-//! | connection | `session` |
-//! | one subcommand each | `init`, `status`, `top`, `task_list`, `task_show`, `task_plan`, `task_actions`, `queues`, `capacity`, `groups`, `worker`, `history`, `failures`, `durations`, `audit`, `runs`, `run_actions`, `schedules`, `schedule_log`, `schedule_actions`, `jobs`, `dependencies`, `lineage`, `console`, `health`, `doctor` |
-//! | jobs from files | `apply`, its difference `apply_plan`; files `source`, `job_file` |
-//! | merged jobs and their order | `merge`, `topology`; Mermaid and DOT: `graph_format` |
-//! | shell completion | `completions` |
-//! | tables, documents, colours | `output`; times and sizes: `format` |
-//! | errors and exit codes | `failure` |
+//! | `args` | command line, help, examples and shell completion |
+//! | `tasks` | `pgmill task`, `why` |
+//! | `runs` | `pgmill run` |
+//! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
+//! | `schedules` | `pgmill schedule` |
+//! | `fleet` | `pgmill status`, `top`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
+//! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
+//! | `database` | `pgmill init`, `doctor`, `profile` |
+//! | `session`, `lock_wait` | connection of a command, and its wait for a lock |
+//! | `output` | tables, documents, graphs, colours, times and sizes |
+//! | `failure` | errors and exit codes |
 //!
 //! Invariant: this crate contains no SQL; every statement is in the crates `queue` and `schedule`.
 //!
 //! Invariant: with `--dry-run` nothing is written.
 
-mod apply;
-mod apply_plan;
 mod args;
-mod audit;
-mod capacity;
-mod completions;
-mod console;
-mod dependencies;
-mod doctor;
-mod durations;
+mod database;
 mod failure;
-mod failures;
-mod format;
-mod graph_format;
-mod groups;
-mod health;
+mod fleet;
 mod history;
-mod init;
-mod job_file;
 mod jobs;
-mod lineage;
 mod lock_wait;
-mod merge;
 mod output;
-mod profiles;
-mod queues;
-mod run_actions;
 mod runs;
-mod schedule_actions;
-mod schedule_log;
 mod schedules;
 mod session;
-mod source;
-mod status;
-mod task_actions;
-mod task_list;
-mod task_plan;
-mod task_show;
-mod top;
-mod topology;
-mod worker;
+mod tasks;
 
 use std::process::ExitCode;
 
 use ::queue::exit;
-use args::{
-    Args, Command, Global, GroupVerb, LimitVerb, PriorityVerb, ProfileVerb, QueueVerb, TaskVerb,
-    WorkerVerb,
-};
-pub use job_file::first_error as job_file_error;
+use args::{Args, Command, Global};
+pub use jobs::job_file::first_error as job_file_error;
 
 use failure::Failure;
 use lock_wait::LockWaitMonitor;
@@ -102,10 +73,12 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     let out = Output::new(global);
     let mut session = match command {
         // These two need no database.
-        Command::Health(args) => return health::run(&out, args).await,
-        Command::Completions(args) => return completions::run(&out, args),
+        Command::Health(args) => return fleet::health::run(&out, args).await,
+        Command::Completions(args) => {
+            return out.text(args.script().trim_end()).map(|()| exit::OK);
+        }
         // The console opens its own connections.
-        Command::Console(args) => return console::run(global, args).await,
+        Command::Console(args) => return fleet::console::run(global, args).await,
         // These two also handle a database without the schema.
         Command::Init(_) | Command::Doctor => Session::open(global).await?,
         _ => Session::open_checked(global).await?,
@@ -113,8 +86,8 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     let user = session.user().to_owned();
     let done = match command {
         // `init` handles lock waits itself, `top` never waits for locks.
-        Command::Init(args) => init::run(&session, &out, args.dry_run).await,
-        Command::Top(args) => return top::run(session, global, &out, args).await,
+        Command::Init(args) => database::init::run(&session, &out, args.dry_run).await,
+        Command::Top(args) => return fleet::top::run(session, global, &out, args).await,
         _ => {
             LockWaitMonitor::with(&session)
                 .await?
@@ -127,62 +100,28 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
 
 /// Runs a command that ends with its statements.
 async fn on_session(command: &Command, session: &mut Session, out: &Output) -> Result<u8, Failure> {
+    let client = &mut session.client;
     match command {
-        Command::Status => status::run(&session.client, out).await,
-        Command::Task(TaskVerb::List(args)) => task_list::list(&session.client, out, args).await,
-        Command::Task(TaskVerb::Show { id, plan: true }) => {
-            task_plan::run(&session.client, out, *id).await
-        }
-        Command::Task(TaskVerb::Show { id, .. }) => task_show::run(&session.client, out, *id).await,
-        Command::Task(TaskVerb::Cancel(args)) => {
-            task_actions::cancel(&session.client, out, args).await
-        }
-        Command::Task(TaskVerb::Retry(args)) => {
-            task_actions::retry(&session.client, out, args).await
-        }
-        Command::Queue(QueueVerb::List) => queues::list(&session.client, out).await,
-        Command::Queue(QueueVerb::Pause(args)) => queues::pause(&session.client, out, args).await,
-        Command::Queue(QueueVerb::Set(args)) => queues::set(&session.client, out, args).await,
-        Command::Queue(QueueVerb::Resume(args)) => queues::resume(&session.client, out, args).await,
-        Command::Priority(PriorityVerb::List) => {
-            capacity::list_priorities(&session.client, out).await
-        }
-        Command::Priority(PriorityVerb::Set(args)) => {
-            capacity::set_weights(&session.client, out, args).await
-        }
-        Command::Priority(PriorityVerb::Reserve(args)) => {
-            capacity::set_reserved_capacity(&session.client, out, args).await
-        }
-        Command::Profile(ProfileVerb::List) => profiles::list(&session.client, out).await,
-        Command::Profile(ProfileVerb::Set(args)) => {
-            profiles::set(&mut session.client, out, args).await
-        }
-        Command::Profile(ProfileVerb::Remove(args)) => {
-            profiles::remove(&mut session.client, out, args).await
-        }
-        Command::Group(GroupVerb::List) => groups::list(&session.client, out).await,
-        Command::Group(GroupVerb::Set(args)) => groups::set(&mut session.client, out, args).await,
-        Command::Group(GroupVerb::Remove(args)) => {
-            groups::remove(&mut session.client, out, args).await
-        }
-        Command::Limit(LimitVerb::List) => capacity::list_limits(&session.client, out).await,
-        Command::Limit(LimitVerb::Set(args)) => {
-            capacity::set_limit(&session.client, out, args).await
-        }
-        Command::Run(verb) => runs::run(&mut session.client, out, verb).await,
-        Command::Schedule(verb) => schedules::run(&mut session.client, out, verb).await,
-        Command::Apply(args) => apply::run(&mut session.client, out, args).await,
-        Command::Job(verb) => jobs::run(&mut session.client, out, verb).await,
-        Command::Dependency(verb) => dependencies::run(&mut session.client, out, verb).await,
-        Command::Lineage(args) => lineage::run(&session.client, out, args).await,
-        Command::Worker(WorkerVerb::List) => worker::list(&session.client, out).await,
-        Command::Worker(WorkerVerb::Drain(args)) => worker::drain(&session.client, out, args).await,
-        Command::History(args) => history::run(&session.client, out, args).await,
-        Command::Audit(args) => audit::run(&session.client, out, args).await,
-        Command::Failures(args) => failures::run(&session.client, out, args).await,
-        Command::Durations(args) => durations::run(&session.client, out, args).await,
-        Command::Why { task } => task_show::why(&mut session.client, out, task).await,
-        Command::Doctor => doctor::run(session, out).await,
+        Command::Task(verb) => tasks::run(client, out, verb).await,
+        Command::Why { task } => tasks::why::run(client, out, task).await,
+        Command::Run(verb) => runs::run(client, out, verb).await,
+        Command::Schedule(verb) => schedules::run(client, out, verb).await,
+        Command::Job(verb) => jobs::run(client, out, verb).await,
+        Command::Apply(args) => jobs::apply::run(client, out, args).await,
+        Command::Dependency(verb) => jobs::dependencies::run(client, out, verb).await,
+        Command::Lineage(args) => jobs::lineage::run(client, out, args).await,
+        Command::Status => fleet::status::run(client, out).await,
+        Command::Worker(verb) => fleet::workers::run(client, out, verb).await,
+        Command::Queue(verb) => fleet::queues::run(client, out, verb).await,
+        Command::Priority(verb) => fleet::capacity::run_priority(client, out, verb).await,
+        Command::Limit(verb) => fleet::capacity::run_limit(client, out, verb).await,
+        Command::Group(verb) => fleet::groups::run(client, out, verb).await,
+        Command::History(args) => history::attempts::run(client, out, args).await,
+        Command::Failures(args) => history::failures::run(client, out, args).await,
+        Command::Durations(args) => history::durations::run(client, out, args).await,
+        Command::Audit(args) => history::audit::run(client, out, args).await,
+        Command::Profile(verb) => database::profiles::run(client, out, verb).await,
+        Command::Doctor => database::doctor::run(session, out).await,
         Command::Init(_)
         | Command::Top(_)
         | Command::Health(_)

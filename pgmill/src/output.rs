@@ -1,4 +1,8 @@
-//! Writes to standard output; no other module does.
+//! Standard output: documents, tables and their parts. No other module writes to it.
+
+pub(crate) mod format;
+pub(crate) mod graph;
+pub(crate) mod list;
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};

@@ -24,7 +24,6 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::catalog::Peer;
-use super::install::last_lines;
 
 /// Time limit of every step except `work`.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
@@ -139,6 +138,12 @@ fn answer<A: DeserializeOwned>(status: ExitStatus, stdout: &str, stderr: &str) -
     ensure!(status.success(), "{status}: {}", last_lines(stderr, 5));
     let line = stdout.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     serde_json::from_str(line).with_context(|| format!("unexpected output: \"{line}\""))
+}
+
+/// Returns the last non-empty lines joined into one line.
+pub(super) fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].join("; ")
 }
 
 #[cfg(test)]

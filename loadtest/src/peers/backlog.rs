@@ -11,15 +11,16 @@ use anyhow::{Result, ensure};
 
 use super::adapter::{Adapter, EnqueueTime, StepContext, TIMEOUT, WorkSummary};
 use super::catalog::Variant;
+use super::install::Participants;
+use super::round::{set_up, vacuum_and_checkpoint};
 use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
-use super::{Participants, set_up, vacuum_and_checkpoint};
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::drain::{Until, close_queue, drain};
-use crate::effects;
+use crate::context::database::{Database, EFFECT};
 use crate::fleet::FleetSpec;
+use crate::measure::drain::{Until, close_queue, drain};
+use crate::measure::effects;
+use crate::measure::rounds::rate;
 use crate::result::{Case, Check, Scenario};
-use crate::rounds::rate;
 
 /// Time limit of a worker per round, in seconds.
 const LIMIT: u64 = 120;
@@ -96,7 +97,7 @@ async fn own_round(
     round: usize,
 ) -> Result<(f64, Check)> {
     close_queue(database).await?;
-    database.fill(context, (1, tasks), EFFECT).await?;
+    database.fill(&context.progress, (1, tasks), EFFECT).await?;
     vacuum_and_checkpoint(database).await?;
     drain(context, database, fleet_spec, Until::Empty, round).await?;
     let check = effects::all(&*database.session, 1, tasks).await?;

@@ -11,12 +11,13 @@ use tokio::task::JoinSet;
 
 use super::adapter::{Adapter, EnqueueTime, StepContext, TIMEOUT};
 use super::catalog::Variant;
+use super::install::Participants;
+use super::round::set_up;
 use super::turns::{Candidate, Entry, into_scenario, take_turns};
-use super::{Participants, set_up};
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
+use crate::context::database::{Database, EFFECT};
+use crate::measure::rounds::rate;
 use crate::result::{Case, Scenario};
-use crate::rounds::rate;
 
 /// Tasks per bulk call, for pgmill and peers alike.
 const AT_ONCE: i64 = 10_000;

@@ -9,8 +9,10 @@ use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::adapter::Adapter;
-use super::catalog::{PackageManager, Peer};
+use super::adapter::{Adapter, last_lines};
+use super::catalog::{PEERS, PackageManager, Peer};
+use crate::args::Peers;
+use crate::context::RunContext;
 
 /// The first build of the two Rust peers takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -19,8 +21,42 @@ const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// differs.
 const STAMP: &str = "installed";
 
+/// The installed peers, and the reasons for those that could not be installed.
+pub(crate) struct Participants {
+    pub(super) adapters: Vec<Adapter>,
+    /// Name with version, reason.
+    pub(super) missing: Vec<(String, String)>,
+}
+
+/// Installs the selected peers.
+///
+/// # Errors
+/// Returns an error if the scratch folder has no valid path. A peer's own failure is part of
+/// the results.
+pub(crate) async fn gather(context: &RunContext, peers: &Peers) -> Result<Participants> {
+    let scratch = peers.scratch.clone().unwrap_or_else(default_scratch);
+    let scratch = std::path::absolute(scratch)?;
+    let mut participants = Participants { adapters: Vec::new(), missing: Vec::new() };
+    for peer in PEERS {
+        if !peers.peer.is_empty() && !peers.peer.iter().any(|name| name == peer.name) {
+            continue;
+        }
+        let name = format!("{} {}", peer.name, peer.version);
+        context.progress.stage(&format!("installing {name} into {}", scratch.display()));
+        match install(&scratch, peer).await {
+            Ok(adapter) => participants.adapters.push(adapter),
+            Err(error) => {
+                let reason = format!("{error:#}");
+                context.progress.line(&format!("{name} is not installed: {reason}"));
+                participants.missing.push((name, reason));
+            }
+        }
+    }
+    Ok(participants)
+}
+
 /// Returns the default folder for peers, writable only by the user.
-pub(crate) fn default_scratch() -> PathBuf {
+fn default_scratch() -> PathBuf {
     match std::env::home_dir() {
         Some(home) => home.join(".cache/pgmill-loadtest-peers"),
         None => PathBuf::from("pgmill-loadtest-peers"),
@@ -31,7 +67,7 @@ pub(crate) fn default_scratch() -> PathBuf {
 ///
 /// # Errors
 /// Returns the reason for the report if the installation fails.
-pub(crate) async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapter> {
+async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapter> {
     let folder = scratch.join(peer.name);
     for (path, text) in peer.files {
         let path = folder.join(path);
@@ -125,12 +161,6 @@ async fn tool(folder: &Path, program: &str, arguments: &[&str]) -> Result<()> {
         bail!("{program} ended with {status}: {}", last_lines(&text, 3));
     }
     Ok(())
-}
-
-/// Returns the last non-empty lines joined into one line.
-pub(crate) fn last_lines(text: &str, count: usize) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(count)..].join("; ")
 }
 
 #[cfg(test)]

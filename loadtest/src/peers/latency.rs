@@ -14,14 +14,15 @@ use tokio::time::sleep;
 
 use super::adapter::{Adapter, Committed, Step, StepContext, TIMEOUT, WorkSummary};
 use super::catalog::Variant;
+use super::install::Participants;
+use super::round::set_up;
 use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
-use super::{Participants, set_up};
 use crate::context::RunContext;
-use crate::database::Database;
+use crate::context::database::Database;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::latency::LatencyHistogram;
+use crate::measure::latency::LatencyHistogram;
+use crate::measure::rounds::case;
 use crate::result::{Better, Case, Scenario};
-use crate::rounds::case;
 
 /// Mean pause between two tasks; the actual pause is three to five quarters of this.
 const GAP_MS: i64 = 25;

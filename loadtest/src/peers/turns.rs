@@ -8,11 +8,11 @@ use queue::operate::set_shared_commit;
 
 use super::adapter::Adapter;
 use super::catalog::Variant;
-use super::fresh_database;
+use super::round::fresh_database;
 use crate::context::RunContext;
-use crate::database::{Database, QUEUE};
+use crate::context::database::{Database, QUEUE};
 use crate::result::{Better, Case, Scenario};
-use crate::scenarios::drain::BUDGET;
+use crate::scenarios::throughput::drain::BUDGET;
 
 /// pgmill's configurations for a backlog: label, budget of shared commits.
 pub(crate) const OWN: [(&str, Option<Duration>); 2] =
@@ -168,8 +168,8 @@ fn best_peer(entries: &[Entry<'_>], place: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::rounds::rate;
     use crate::peers::catalog::PEERS;
-    use crate::rounds::rate;
 
     fn case(name: &str, rounds: &[f64]) -> Case {
         Case { rounds: rounds.to_vec(), ..rate(name) }

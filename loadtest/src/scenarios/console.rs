@@ -12,12 +12,12 @@ use tokio::time::sleep;
 use self::console_process::ConsoleProcess;
 use super::runs::FORGET;
 use crate::context::RunContext;
-use crate::database::Database;
+use crate::context::database::Database;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::format::short_count;
-use crate::latency::LatencyHistogram;
+use crate::measure::latency::LatencyHistogram;
+use crate::measure::rounds::{against, case};
+use crate::report::number_format::short_count;
 use crate::result::{Better, Case, Check, Scenario};
-use crate::rounds::{against, case};
 
 /// Response time that users perceive as immediate.
 const GOAL_MS: f64 = 200.0;

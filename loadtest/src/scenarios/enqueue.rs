@@ -3,6 +3,8 @@
 //!
 //! No worker runs. Every commit waits for the disk.
 
+mod program;
+
 use std::time::Instant;
 
 use anyhow::Result;
@@ -11,12 +13,11 @@ use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
 use tokio::task::JoinSet;
 use tokio_postgres::types::Type;
 
-use super::program;
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
+use crate::context::database::{Database, EFFECT};
+use crate::context::session::Session;
+use crate::measure::rounds::{Measured, against, alternate, rate};
 use crate::result::{Case, Check, Scenario};
-use crate::rounds::{Measured, against, alternate, rate};
-use crate::session::Session;
 
 const BARE: &str = "/* loadtest.bare_one */ INSERT INTO bare.tasks (statement) VALUES ($1)";
 

@@ -7,12 +7,12 @@ use anyhow::Result;
 use tokio::time::sleep;
 
 use crate::context::RunContext;
-use crate::database::Database;
+use crate::context::database::Database;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::process::children;
+use crate::measure::process::children;
+use crate::measure::rounds::case;
+use crate::measure::sample::cpu_seconds;
 use crate::result::{Better, Case, Scenario};
-use crate::rounds::case;
-use crate::sample::cpu_seconds;
 
 /// Statements of this database except those of the load test, and bytes of WAL from all databases.
 const COUNTED: &str = "/* loadtest.idle */

@@ -14,16 +14,16 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_postgres::types::Type;
 
-use super::drain::fleet_round;
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT};
-use crate::drain::{open_queue, until_empty};
-use crate::effects;
+use crate::context::database::{Database, EFFECT};
+use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::latency::LatencyHistogram;
+use crate::measure::drain::{open_queue, until_empty};
+use crate::measure::effects;
+use crate::measure::latency::LatencyHistogram;
+use crate::measure::rounds::{Measured, against, alternate, case};
 use crate::result::{Better, Case, Check, Scenario};
-use crate::rounds::{Measured, against, alternate, case};
-use crate::session::Session;
+use crate::scenarios::throughput::drain::fleet_round;
 
 const TABLE: &str = "/* loadtest.starts */
 CREATE TABLE loadtest.starts (probe bigint NOT NULL PRIMARY KEY, at timestamptz NOT NULL)";

@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::time::sleep;
 
-use super::pinned::fifths;
 use crate::context::RunContext;
-use crate::database::Database;
-use crate::drain::{DrainProgress, Drained, FLEET, close_queue, done, open_queue, throughput};
+use crate::context::database::Database;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::format::short_count;
+use crate::measure::drain::{
+    DrainProgress, Drained, FLEET, close_queue, done, open_queue, throughput,
+};
+use crate::measure::rounds::{against, alternate, case, rate};
+use crate::measure::sample::Sampler;
+use crate::report::number_format::short_count;
 use crate::result::{Better, Case, Check, Scenario};
-use crate::rounds::{against, alternate, case, rate};
-use crate::sample::Sampler;
+use crate::scenarios::throughput::pinned::fifths;
 
 /// One task, $1 tasks that depend on it, and one task that depends on all of these.
 const WIDE: &str = "/* loadtest.wide_job */

@@ -6,8 +6,8 @@
 use anyhow::{Result, ensure};
 
 use crate::context::RunContext;
+use crate::measure::rounds::{against, case};
 use crate::result::{Better, Case, Scenario};
-use crate::rounds::{against, case};
 
 mod simulated_fleet;
 mod task;
@@ -30,7 +30,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let running = i64::from(SIZES[2] * READERS);
     for round in 1..=context.rounds() {
         database.empty().await?;
-        database.fill(context, (1, BACKLOG + running), "SELECT %s").await?;
+        database.fill(&context.progress, (1, BACKLOG + running), "SELECT %s").await?;
         database.vacuum_and_checkpoint().await?;
         let mut simulated_fleet = SimulatedFleet::new(context, &database).await?;
         for (n, size) in SIZES.into_iter().enumerate() {

@@ -8,13 +8,13 @@ use tokio::time::sleep;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::context::RunContext;
-use crate::database::Database;
+use crate::context::database::Database;
+use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::format::short_count;
-use crate::latency::LatencyHistogram;
+use crate::measure::latency::LatencyHistogram;
+use crate::measure::rounds::{Measured, against, alternate, case};
+use crate::report::number_format::short_count;
 use crate::result::{Better, Case, Check, Scenario};
-use crate::rounds::{Measured, against, alternate, case};
-use crate::session::Session;
 
 mod burst;
 mod delay;

@@ -8,7 +8,7 @@ use queue::limit::Rate;
 use queue::{Priority, ReservedCapacity};
 use terminal::{label, queue_name};
 
-use super::{duration, enum_value};
+use super::value::{duration, enum_value};
 
 /// A value, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,13 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use terminal::queue_name;
 
-use super::{QueueSetArgs, duration};
-use crate::health::{HealthUrl, parse_url};
+use super::capacity::QueueSetArgs;
+use super::value::duration;
 
 /// Minimum interval between two refreshes of `top`.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
+/// Path of a URL without a path.
+const DEFAULT_PATH: &str = "/readyz";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
@@ -26,6 +28,14 @@ pub(crate) struct HealthArgs {
     /// Maximum wait for the response
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub(crate) timeout: Duration,
+}
+
+/// URL of a health endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HealthUrl {
+    /// HOST:PORT, with an IPv6 address in brackets.
+    pub(crate) place: String,
+    pub(crate) path: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -101,4 +111,49 @@ fn interval(text: &str) -> Result<Duration, String> {
         return Err(format!("must be at least {}ms", SHORTEST_INTERVAL.as_millis()));
     }
     Ok(interval)
+}
+
+/// Parses `http://HOST:PORT/PATH`; only HOST:PORT is required.
+///
+/// # Errors
+/// Fails for another protocol, or without a host or port.
+fn parse_url(text: &str) -> Result<HealthUrl, String> {
+    let rest = match text.split_once("://") {
+        None => text,
+        Some(("http", rest)) => rest,
+        Some((other, _)) => {
+            return Err(format!("unsupported protocol \"{other}\"; a worker serves http"));
+        }
+    };
+    let (place, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let known = place.rsplit_once(':').is_some_and(|(host, port)| {
+        let plain = |c: char| c.is_ascii_graphic() && c != '@';
+        !host.is_empty() && host.chars().all(plain) && port.parse::<u16>().is_ok()
+    });
+    if !known || path.chars().any(|c| !c.is_ascii_graphic()) {
+        return Err("expected HOST:PORT, http://HOST:PORT or http://HOST:PORT/livez".to_owned());
+    }
+    let path = if path.trim_matches('/').is_empty() { DEFAULT_PATH } else { path };
+    Ok(HealthUrl { place: place.to_owned(), path: path.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_a_host_a_port_and_a_path() {
+        let page_of =
+            |place: &str, path: &str| HealthUrl { place: place.into(), path: path.into() };
+        for (text, expected) in [
+            ("127.0.0.1:9187", page_of("127.0.0.1:9187", "/readyz")),
+            ("http://worker:80/", page_of("worker:80", "/readyz")),
+            ("http://[::1]:9187/livez", page_of("[::1]:9187", "/livez")),
+        ] {
+            assert_eq!(parse_url(text), Ok(expected), "{text}");
+        }
+        for wrong in ["", "9187", "https://a:1", "a:70000", ":1", "a b:1", "u@a:1", "a:1/ x"] {
+            assert!(parse_url(wrong).is_err(), "{wrong}");
+        }
+    }
 }

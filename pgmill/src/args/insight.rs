@@ -1,8 +1,10 @@
-//! Arguments of `pgmill failures`, `pgmill durations` and `pgmill audit`.
+//! Arguments of `pgmill history`, `failures`, `durations` and `audit`.
 
 use std::time::Duration;
 
-use super::{FILTERS, duration, limit, since_help};
+use queue::{Outcome, TaskId};
+
+use super::value::{FILTERS, duration, enum_value, limit, since_help, task_id};
 
 pub(crate) const FAILURES_HELP: &str = "\
 Examples:
@@ -32,6 +34,30 @@ Examples:
 The functions of the schema write the audit log, so it includes actions from psql and excludes
 actions that were rolled back. The login is the session user of the database; the person on whose
 behalf a program acts is shown in parentheses.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Attempts of this task only
+    #[arg(long, value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    #[arg(help_heading = FILTERS)]
+    pub(crate) task: Option<TaskId>,
+    /// Attempts of this queue only
+    #[arg(long, help_heading = FILTERS)]
+    pub(crate) queue: Option<String>,
+    /// Attempts of tasks with a matching name only: * matches any characters, ? a single one
+    #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
+    pub(crate) name: Option<String>,
+    /// Attempts with this outcome only
+    #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = FILTERS)]
+    pub(crate) outcome: Option<Outcome>,
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
+    #[arg(help = since_help("Attempts that ended within this duration only", " without --task"))]
+    pub(crate) since: Option<Duration>,
+    /// Maximum number of rows
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
+    pub(crate) limit: i64,
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {

@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use queue::run::Expected;
 use terminal::label;
 
-use super::enum_value;
+use super::value::enum_value;
 
 pub(super) const APPLY_HELP: &str = "\
 Examples:

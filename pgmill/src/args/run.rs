@@ -4,7 +4,8 @@ use clap::Subcommand;
 use queue::run::{RunId, RunState};
 use terminal::label;
 
-use super::enum_value;
+use super::job::GraphFormat;
+use super::value::enum_value;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -139,8 +140,8 @@ pub(crate) struct RunGraph {
     #[arg(value_parser = run_id)]
     pub(crate) run: RunId,
     /// Output format
-    #[arg(long, value_enum, default_value_t = super::GraphFormat::Text)]
-    pub(crate) format: super::GraphFormat,
+    #[arg(long, value_enum, default_value_t = GraphFormat::Text)]
+    pub(crate) format: GraphFormat,
 }
 
 fn run_id(text: &str) -> Result<RunId, &'static str> {

@@ -8,7 +8,7 @@ use queue::run::RunState;
 use schedule::enums::{Event, Overlap};
 use terminal::label;
 
-use super::{DryRun, FILTERS, duration, enum_value, limit};
+use super::value::{DryRun, FILTERS, duration, enum_value, limit};
 
 const OVERRIDES: &str = "Overrides";
 const DEFINITION: &str = "Definition";

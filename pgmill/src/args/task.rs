@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use queue::{Outcome, State, TaskId};
 
-use super::{FILTERS, duration, enum_value, limit, since_help, task_id};
+use super::value::{FILTERS, duration, enum_value, limit, since_help, task_id};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskVerb {

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use crate::context::RunContext;
-use crate::database::Database;
+use crate::context::database::Database;
 
 /// Time limit of the start: the console reads the last hours in the background, minute by minute.
 const TIMEOUT: Duration = Duration::from_secs(300);

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use anyhow::{Context, Result, ensure};
 
 use crate::context::RunContext;
-use crate::database::Database;
-use crate::scenarios::history;
-use crate::session::Session;
+use crate::context::database::Database;
+use crate::context::session::Session;
+use crate::scenarios::throughput::history;
 
 /// Days with history, including today.
 const DAYS: i64 = 20;

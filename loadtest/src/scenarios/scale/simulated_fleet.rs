@@ -15,9 +15,9 @@ use tokio_postgres::types::Type;
 
 use super::super::runs::FORGET;
 use crate::context::RunContext;
-use crate::database::{Database, QUEUE};
-use crate::latency::LatencyHistogram;
-use crate::session::Session;
+use crate::context::database::{Database, QUEUE};
+use crate::context::session::Session;
+use crate::measure::latency::LatencyHistogram;
 
 /// Worker locks per session.
 const LOCKS_PER_SESSION: u32 = 50;

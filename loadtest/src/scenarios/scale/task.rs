@@ -4,16 +4,16 @@
 use anyhow::{Context, Result};
 use queue::operate::set_shared_commit;
 
-use super::super::drain::BUDGET;
 use crate::context::RunContext;
-use crate::database::{Database, EFFECT, QUEUE};
-use crate::drain::{Until, close_queue, drain, open_queue, until_empty};
-use crate::effects;
+use crate::context::database::{Database, EFFECT, QUEUE};
 use crate::fleet::{Fleet, FleetSpec};
-use crate::process::{children, ended_children_time, private_bytes};
+use crate::measure::drain::{Until, close_queue, drain, open_queue, until_empty};
+use crate::measure::effects;
+use crate::measure::process::{children, ended_children_time, private_bytes};
+use crate::measure::rounds::case;
+use crate::measure::sample::cpu_seconds;
 use crate::result::{Better, Case, Check};
-use crate::rounds::case;
-use crate::sample::cpu_seconds;
+use crate::scenarios::throughput::drain::BUDGET;
 
 const LOG: &str = "/* loadtest.log_written */ SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
 
@@ -79,7 +79,7 @@ async fn round_of(
 ) -> Result<(Spent, Check)> {
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(context, (1, tasks), EFFECT).await?;
+    database.fill(&context.progress, (1, tasks), EFFECT).await?;
     database.vacuum_and_checkpoint().await?;
     let before = spent(context, database).await?;
     drain(context, database, fleet_spec, Until::Empty, round).await?;
@@ -110,7 +110,7 @@ async fn connection(context: &RunContext, database: &Database) -> Result<Option<
     const WARM: i64 = 5_000;
     database.empty().await?;
     close_queue(database).await?;
-    database.fill(context, (1, WARM), EFFECT).await?;
+    database.fill(&context.progress, (1, WARM), EFFECT).await?;
     let mut fleet = Fleet::start(context, database, &FleetSpec::new(1, 16)).await?;
     open_queue(database).await?;
     until_empty(context, database, &mut fleet).await?;

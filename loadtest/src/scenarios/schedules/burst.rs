@@ -10,12 +10,12 @@ use tokio_postgres::types::Type;
 
 use super::vacuum_and_checkpoint;
 use crate::context::RunContext;
-use crate::database::Database;
-use crate::drain::open_queue;
+use crate::context::database::Database;
+use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
+use crate::measure::drain::open_queue;
+use crate::measure::sample::Sampler;
 use crate::result::{Check, Series};
-use crate::sample::Sampler;
-use crate::session::Session;
 
 /// Removes the rows of earlier rounds.
 const NO_RUNS: &str = "/* loadtest.no_runs */

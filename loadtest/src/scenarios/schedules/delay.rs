@@ -11,7 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::{until, vacuum_and_checkpoint};
 use crate::context::RunContext;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::latency::LatencyHistogram;
+use crate::measure::latency::LatencyHistogram;
 use crate::result::Check;
 
 const SET: &str = "/* loadtest.every_second */

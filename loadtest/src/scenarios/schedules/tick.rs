@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 
 use super::super::runs::FORGET;
 use crate::context::RunContext;
-use crate::database::Database;
-use crate::latency::LatencyHistogram;
+use crate::context::database::Database;
+use crate::measure::latency::LatencyHistogram;
 
 /// The batch of a worker.
 const TICK: &str = "/* loadtest.tick */ SELECT * FROM mill.lock_due_schedules(50)";

@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::scratch;
-
-/// Root folders of memory control groups: version 1 and version 2.
-pub(crate) const ROOTS: [&str; 2] = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
+use super::scratch::{self, CONTROL_GROUPS};
 
 /// An idle worker uses less than half of this limit.
 const MAX_BYTES: &str = "67108864";
@@ -24,10 +21,10 @@ impl Memory {
     /// # Errors
     /// Returns an error if this process cannot create control groups.
     pub(crate) fn new() -> Result<Self> {
-        let (root, limit) = if Path::new(ROOTS[0]).join("memory.limit_in_bytes").exists() {
-            (ROOTS[0], "memory.limit_in_bytes")
+        let (root, limit) = if Path::new(CONTROL_GROUPS[0]).join("memory.limit_in_bytes").exists() {
+            (CONTROL_GROUPS[0], "memory.limit_in_bytes")
         } else {
-            (ROOTS[1], "memory.max")
+            (CONTROL_GROUPS[1], "memory.max")
         };
         let path = Path::new(root).join(scratch::name().0);
         fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;

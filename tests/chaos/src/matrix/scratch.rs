@@ -14,6 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Prefix of all folders, mounts, namespaces and control groups; the owner's process id follows.
 pub(crate) const PREFIX: &str = "pgmill-chaos-";
 
+/// Root folders of memory control groups: version 1 and version 2.
+pub(crate) const CONTROL_GROUPS: [&str; 2] = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
+
 const WORKERS: &str = "workers";
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -111,7 +114,7 @@ fn sweep() {
         let name = space.file_name().unwrap_or_default().to_string_lossy().into_owned();
         left.push((space, run("ip", &["netns", "del", &name]).map(drop)));
     }
-    for root in super::memory::ROOTS {
+    for root in CONTROL_GROUPS {
         for group in abandoned_in(Path::new(root)) {
             let removed = fs::remove_dir(&group).map_err(Into::into);
             left.push((group, removed));

@@ -1,0 +1,115 @@
+//! Arguments of `loadtest run`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use jiff::SignedDuration;
+
+use crate::scenarios::kind::Kind;
+
+/// Scenarios, server and sizes of a run.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Run {
+    /// Scenarios to measure; `all` selects everything that `loadtest list` prints
+    #[arg(value_name = "SCENARIO", required = true, value_parser = scenario)]
+    pub(crate) scenarios: Vec<ScenarioArg>,
+    /// Concurrent tasks per worker [default: 16; `idle`, `schedules`: 8; `fleet`: 64 over all
+    /// workers]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub(crate) readers: Option<u32>,
+    /// Worker processes [default: 1; `schedules`: 2; `chaos`: 4; `idle`: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) workers: Option<u32>,
+    /// Tasks per round [default: depends on the scenario; `drain`: 100000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tasks: Option<u32>,
+    /// Round length of the scenarios that run for a fixed time [default: 20s; `schedules`: 30s;
+    /// `soak`: 10m]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub(crate) duration: Option<Duration>,
+    /// Rounds per case; cases alternate [default: 3; with --quick: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: Option<u16>,
+    /// Time budget within which short tasks share a commit, in every scenario that does not itself
+    /// compare shared commits [default: each task commits alone, like the queue's default]
+    #[arg(long, value_name = "DURATION", value_parser = budget)]
+    pub(crate) shared_commit: Option<Duration>,
+    /// Print the results as one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Compare with an earlier run, a file written with --json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compare: Option<PathBuf>,
+    /// Use small sizes: checks that everything works and gives rough figures
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Server to measure instead of a private one: a superuser's URL or key=value pairs. Databases
+    /// named loadtest_* are created there and dropped afterwards
+    #[arg(long, value_name = "URL", env = "PGMILL_LOADTEST_URL", hide_env_values = true)]
+    pub(crate) database_url: Option<String>,
+    /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/
+    #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Folder with the programs `worker` and `enqueue` [default: the folder of this program]
+    #[arg(long, value_name = "DIR", env = "PGMILL_PROGRAMS")]
+    pub(crate) programs: Option<PathBuf>,
+}
+
+/// One scenario argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScenarioArg {
+    All,
+    One(Kind),
+}
+
+impl Run {
+    /// Returns the scenarios in the order given, without duplicates.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        for argument in &self.scenarios {
+            let named = match argument {
+                ScenarioArg::All => Kind::value_variants().to_vec(),
+                ScenarioArg::One(kind) => vec![*kind],
+            };
+            for kind in named {
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                }
+            }
+        }
+        kinds
+    }
+}
+
+fn scenario(text: &str) -> Result<ScenarioArg, String> {
+    if text == "all" {
+        return Ok(ScenarioArg::All);
+    }
+    Kind::from_str(text, false)
+        .map(ScenarioArg::One)
+        .map_err(|_| "unknown scenario; see `loadtest list`".to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong =
+        || format!("\"{text}\" is not a duration; expected for example 20ms, 90s, 15m or 1h 30m");
+    let span: SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(span).map_err(|_| wrong())
+}
+
+fn budget(text: &str) -> Result<Duration, String> {
+    let budget = duration(text)?;
+    if !(Duration::from_millis(1)..=Duration::from_millis(100)).contains(&budget) {
+        return Err("the shared commit budget must be between 1ms and 100ms".to_owned());
+    }
+    Ok(budget)
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let span = duration(text)?;
+    if span < Duration::from_secs(1) {
+        return Err("a round must last at least one second".to_owned());
+    }
+    Ok(span)
+}

@@ -1,0 +1,185 @@
+//! One database: the queue's schema, the effects table, and the bare tables of the ceiling.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use queue::connect::Environment;
+use queue::operate::set_shared_commit;
+use queue::schema;
+
+use crate::context::progress::Progress;
+use crate::context::session::Session;
+
+/// The effects table, and bare tables with the shape of the queue's. LIKE copies columns, defaults,
+/// constraints and indexes, but not storage settings: `copy_options` copies those.
+const TABLES: &str = "/* loadtest.tables */
+CREATE SCHEMA loadtest;
+CREATE TABLE loadtest.effects (task bigint NOT NULL);
+CREATE SCHEMA bare;
+CREATE TABLE bare.tasks (LIKE mill.tasks INCLUDING ALL);
+CREATE TABLE bare.attempts (LIKE mill.attempts INCLUDING ALL);
+DO $$
+BEGIN
+    EXECUTE (SELECT format('ALTER TABLE bare.tasks SET (%s)', array_to_string(c.reloptions, ', '))
+        FROM pg_class c WHERE c.oid = 'mill.tasks'::regclass);
+END
+$$";
+
+const EXTENSION: &str =
+    "/* loadtest.extension */ CREATE EXTENSION IF NOT EXISTS pg_stat_statements";
+
+/// Succeeds only if pg_stat_statements is loaded, not merely installed: querying the view needs the
+/// library.
+const PROBE: &str = "/* loadtest.probe */ SELECT count(*) FROM pg_stat_statements(false)";
+
+/// Removes everything from earlier rounds.
+const EMPTY: &str = "/* loadtest.empty */
+TRUNCATE mill.tasks, mill.attempts, mill.dedup_keys, loadtest.effects, bare.tasks, bare.attempts";
+
+const FILL: &str = "/* loadtest.fill */
+INSERT INTO mill.tasks (statement) SELECT format($3, n) FROM generate_series($1::bigint, $2) AS n";
+
+const FILL_BARE: &str = "/* loadtest.fill_bare */
+INSERT INTO bare.tasks (id, statement)
+SELECT n, format($3, n) FROM generate_series($1::bigint, $2) AS n";
+
+/// Sessions available to ordinary users.
+const ALLOWED: &str = "/* loadtest.allowed */
+SELECT current_setting('max_connections')::int8
+    - current_setting('superuser_reserved_connections')::int8";
+
+/// Sessions of the load test itself.
+const OWN_SESSIONS: i64 = 5;
+
+/// Rows per statement of a large insert, so that progress is visible.
+const CHUNK: i64 = 200_000;
+
+/// Queue that the measurements use: the default queue.
+pub(crate) const QUEUE: &str = "default";
+
+/// Statement of a task in most scenarios; %s stands for the task number.
+pub(crate) const EFFECT: &str = "INSERT INTO loadtest.effects (task) VALUES (%s)";
+
+/// The server of a new database, and the settings of the database.
+pub(crate) struct ServerAccess<'a> {
+    /// A superuser's session in another database.
+    pub(crate) admin: &'a Session,
+    /// Connection string of the new database.
+    pub(crate) url: String,
+    pub(crate) environment: &'a Environment,
+    /// Time budget within which short tasks share a commit.
+    pub(crate) shared_commit: Option<Duration>,
+}
+
+/// One database of this run.
+pub(crate) struct Database {
+    name: String,
+    url: String,
+    /// Whether pg_stat_statements is loaded.
+    pub(crate) counts_statements: bool,
+    /// Session for setup and for reading results.
+    pub(crate) session: Session,
+}
+
+impl Database {
+    /// Creates the database with the queue's schema.
+    pub(crate) async fn create(server: ServerAccess<'_>, name: String) -> Result<Self> {
+        let ServerAccess { admin, url, environment, shared_commit } = server;
+        admin
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .await
+            .context("could not create a database")?;
+        let session = Session::open(&url, environment).await?;
+        schema::init(&session).await.context("could not apply the schema")?;
+        session.batch_execute(TABLES).await.context("could not create the tables")?;
+        set_shared_commit(&*session, QUEUE, shared_commit).await?;
+        let counts_statements = session.batch_execute(EXTENSION).await.is_ok()
+            && session.query_typed(PROBE, &[]).await.is_ok();
+        Ok(Self { name, url, counts_statements, session })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the connection string for programs. May contain a password: never put it on a
+    /// command line.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns an error unless the server has room for this many sessions; call before opening
+    /// them.
+    pub(crate) async fn has_room(&self, sessions: u32) -> Result<()> {
+        let allowed: i64 = self.session.query_typed(ALLOWED, &[]).await?[0].get(0);
+        let needed = i64::from(sessions) + OWN_SESSIONS;
+        ensure!(
+            needed <= allowed,
+            "{needed} connections are needed, but the server allows {allowed}; use fewer with \
+             --workers and --readers, or raise max_connections"
+        );
+        Ok(())
+    }
+
+    /// Empties all tables for the next round.
+    pub(crate) async fn empty(&self) -> Result<()> {
+        self.session.batch_execute(EMPTY).await.context("could not empty the tables")
+    }
+
+    /// Enqueues tasks numbered `first` to `last`; `%s` in `statement` stands for the number.
+    pub(crate) async fn fill(
+        &self,
+        progress: &Progress,
+        range: (i64, i64),
+        statement: &str,
+    ) -> Result<()> {
+        self.fill_table(progress, FILL, range, statement).await
+    }
+
+    /// Fills the ceiling's table likewise, with the numbers as ids.
+    pub(crate) async fn fill_bare(
+        &self,
+        progress: &Progress,
+        range: (i64, i64),
+        statement: &str,
+    ) -> Result<()> {
+        self.fill_table(progress, FILL_BARE, range, statement).await
+    }
+
+    async fn fill_table(
+        &self,
+        progress: &Progress,
+        sql: &str,
+        (first, last): (i64, i64),
+        statement: &str,
+    ) -> Result<()> {
+        let mut from = first;
+        while from <= last {
+            let to = last.min(from + CHUNK - 1);
+            self.session
+                .execute(sql, &[&from, &to, &statement])
+                .await
+                .context("could not insert the tasks")?;
+            from = to + 1;
+            if last - first >= CHUNK {
+                progress.state(&format!("filled {} of {}", to - first + 1, last - first + 1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Prepares the server for a round: vacuumed, statistics current, checkpoint done.
+    pub(crate) async fn vacuum_and_checkpoint(&self) -> Result<()> {
+        for sql in [
+            "/* loadtest.vacuum */ VACUUM (ANALYZE) mill.tasks, mill.attempts, bare.tasks, \
+             bare.attempts, loadtest.effects",
+            "/* loadtest.checkpoint */ CHECKPOINT",
+        ] {
+            self.session
+                .batch_execute(sql)
+                .await
+                .context("could not prepare the server for a round")?;
+        }
+        Ok(())
+    }
+}

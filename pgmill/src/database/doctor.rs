@@ -1,0 +1,183 @@
+//! `pgmill doctor`: collects facts, and prints the findings of `terminal::doctor_checks`.
+
+use queue::drift::Difference;
+use queue::schema::InstalledSchema;
+use queue::{doctor, drift, exit, priority, schema, workers};
+use schedule::queries::{Health, health};
+use serde_json::json;
+use terminal::doctor_checks::{self, CheckStatus, Finding};
+use terminal::visible;
+use tokio_postgres::Client;
+
+use crate::failure::Failure;
+use crate::output::format::{counted, one_line, span};
+use crate::output::{Output, Tone};
+use crate::session::Session;
+
+/// Maximum characters of a definition that differs.
+const DEFINITION_CHARS: usize = 160;
+
+/// Runs all checks. The exit code reports whether there is a problem.
+///
+/// # Errors
+/// Fails if the connection is lost. A check that this role may not do is a finding, not an error.
+pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> {
+    let client = &session.client;
+    let mut findings = vec![doctor_checks::server(&doctor::server(client).await?)];
+    let found = match schema::installed(client).await {
+        Ok(found) => found,
+        Err(error) => {
+            let failure =
+                Failure::from(error).with_missing_role(Some("mill_viewer"), session.user());
+            return Err(failure);
+        }
+    };
+    findings.push(doctor_checks::schema_version(found));
+    let mut differences = None;
+    if found.is_some_and(|found| found.version == schema::VERSION) {
+        let compared = drift::differences(client).await;
+        findings.push(doctor_checks::drift(compared.as_ref()));
+        differences = compared.ok().flatten();
+    }
+    findings.extend(doctor_checks::settings(&doctor::settings(client).await?));
+    findings.extend(environment_checks(client, found).await?);
+    let code = if findings.iter().any(|finding| finding.status == CheckStatus::Problem) {
+        exit::FAILURE
+    } else {
+        exit::OK
+    };
+    if out.json {
+        out.document(&json!({ "checks": findings, "differences": differences }))?;
+    } else {
+        out.text(&report(out, &findings, &differences.unwrap_or_default()))?;
+    }
+    Ok(code)
+}
+
+async fn environment_checks(
+    client: &Client,
+    schema: Option<InstalledSchema>,
+) -> Result<Vec<Finding>, Failure> {
+    let mut findings = Vec::new();
+    if let Some(found) = schema {
+        let workers = workers::workers(client).await?;
+        findings.push(doctor_checks::workers(&workers));
+        findings.extend(doctor_checks::built_for(&workers, found));
+        findings.push(doctor_checks::connections(&doctor::server(client).await?, &workers));
+        findings.push(doctor_checks::priorities(&priority::priorities(client).await?));
+        findings.push(schedules(&health(client).await?));
+        findings.extend(doctor_checks::overrides(&doctor::overrides(client).await?));
+        findings.extend(doctor_checks::memberships(&doctor::memberships(client).await?));
+        findings.extend(doctor_checks::session_roles(&doctor::session_roles(client).await?));
+        if let Some(tables) = doctor::tables(client).await? {
+            findings.push(doctor_checks::history(&tables));
+            findings.push(doctor_checks::dead_rows(&tables));
+        }
+    }
+    findings.push(doctor_checks::horizon(&doctor::horizon(client).await?));
+    Ok(findings)
+}
+
+/// A worker ticks within two seconds; after this time no scheduler is running.
+const LONG_OVERDUE_SECONDS: f64 = 60.0;
+
+fn schedules(health: &Health) -> Finding {
+    const CHECK: &str = "schedules";
+    let message = format!("{} enabled, {} disabled", health.enabled, health.disabled);
+    if health.overdue_seconds > LONG_OVERDUE_SECONDS {
+        let overdue = span(health.overdue_seconds);
+        return Finding::problem(CHECK, format!("{message}; a tick is overdue by {overdue}"))
+            .hint("Start a worker without --no-scheduler.");
+    }
+    if health.errors + health.declaration_errors > 0 {
+        let invalid = counted(health.declaration_errors, "declaration error");
+        let wrong = format!("{message}; {} in error, {invalid}", health.errors);
+        return Finding::warning(CHECK, wrong).hint("pgmill schedule list");
+    }
+    Finding::ok(CHECK, message)
+}
+
+fn report(out: &Output, findings: &[Finding], differences: &[Difference]) -> String {
+    let mut lines = Vec::new();
+    for finding in findings {
+        let (word, tone) = match finding.status {
+            CheckStatus::Ok => ("ok", Tone::Success),
+            CheckStatus::NotChecked => ("-", Tone::Plain),
+            CheckStatus::Warning => ("warning", Tone::Warning),
+            CheckStatus::Problem => ("problem", Tone::Error),
+        };
+        let padded = format!("{word:<9}");
+        let message = visible(&finding.message);
+        lines.push(format!("{}{:<17}{message}", out.paint(&padded, tone), finding.check));
+        if finding.check == doctor_checks::DRIFT {
+            lines.extend(differences.iter().flat_map(difference));
+        }
+        lines.extend(finding.hint.as_ref().map(|hint| indented("hint: ", hint)));
+    }
+    let count = |status| findings.iter().filter(|finding| finding.status == status).count();
+    let (problems, warnings) = (count(CheckStatus::Problem), count(CheckStatus::Warning));
+    let checks = counted(findings.len() as u64, "check");
+    lines.push(format!("\n{checks}, problems: {problems}, warnings: {warnings}"));
+    lines.join("\n")
+}
+
+fn indented(word: &str, text: &str) -> String {
+    format!("{:26}{word}{}", "", visible(text))
+}
+
+/// Formats a difference from schema.sql. Long definitions are shown around the first difference.
+fn difference(difference: &Difference) -> Vec<String> {
+    let name = format!("{} {}", difference.kind, difference.name);
+    match (&difference.expected, &difference.found) {
+        (Some(expected), Some(found)) => {
+            let (expected, found) = first_difference(expected, found);
+            vec![
+                indented("", &format!("{name} differs")),
+                indented("  expected: ", &expected),
+                indented("  found:    ", &found),
+            ]
+        }
+        (Some(expected), None) => vec![
+            indented("", &format!("{name} is missing")),
+            indented("  expected: ", &one_line(expected, DEFINITION_CHARS)),
+        ],
+        (None, found) => vec![
+            indented("", &format!("{name} is not part of pgmill")),
+            indented(
+                "  found:    ",
+                &one_line(found.as_deref().unwrap_or_default(), DEFINITION_CHARS),
+            ),
+        ],
+    }
+}
+
+/// Cuts both texts to start shortly before their first difference.
+fn first_difference(one: &str, other: &str) -> (String, String) {
+    const BEFORE_CHARS: usize = 40;
+    let same = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    let from = if one.chars().count().max(other.chars().count()) <= DEFINITION_CHARS {
+        0
+    } else {
+        same.saturating_sub(BEFORE_CHARS)
+    };
+    let shown = |text: &str| {
+        let rest: String = text.chars().skip(from).collect();
+        let cut = one_line(&rest, DEFINITION_CHARS);
+        if from > 0 { format!("…{cut}") } else { cut }
+    };
+    (shown(one), shown(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_definitions_are_shown_around_the_first_difference() {
+        let long = "x".repeat(300);
+        let (one, other) = first_difference(&format!("{long} a"), &format!("{long} b"));
+        assert_eq!(one, format!("…{} a", "x".repeat(39)));
+        assert_eq!(other, format!("…{} b", "x".repeat(39)));
+        assert_eq!(first_difference("a b", "a c"), ("a b".to_owned(), "a c".to_owned()));
+    }
+}

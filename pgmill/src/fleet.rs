@@ -1,0 +1,10 @@
+//! Commands about the fleet: its state, its workers and queues, and their capacity.
+
+pub(crate) mod capacity;
+pub(crate) mod console;
+pub(crate) mod groups;
+pub(crate) mod health;
+pub(crate) mod queues;
+pub(crate) mod status;
+pub(crate) mod top;
+pub(crate) mod workers;

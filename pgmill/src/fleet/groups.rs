@@ -1,0 +1,142 @@
+//! `pgmill group`.
+
+use queue::group::{self, ActivePeriod, Group, GroupChange};
+use queue::{LimitKind, QueueError, exit, limit};
+use serde_json::json;
+use terminal::print_stderr;
+use tokio_postgres::Client;
+
+use crate::args::{GroupArgs, GroupName, GroupVerb, OrOff};
+use crate::failure::Failure;
+use crate::fleet::capacity::format_max_running;
+use crate::output::format::local_time;
+use crate::output::{Field, Output, Tone};
+use crate::session::commit_unless_dry_run;
+
+const HEADINGS: [&str; 8] =
+    ["group", "priority", "max running", "active", "pending", "running", "blocked", "description"];
+
+/// Runs a subcommand of `pgmill group`.
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    verb: &GroupVerb,
+) -> Result<u8, Failure> {
+    match verb {
+        GroupVerb::List => list(client, out).await,
+        GroupVerb::Set(args) => set(client, out, args).await,
+        GroupVerb::Remove(args) => remove(client, out, args).await,
+    }
+}
+
+/// Lists groups.
+async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let groups = group::groups(client).await?;
+    if out.json {
+        out.document(&groups)?;
+    } else if groups.is_empty() {
+        print_stderr("there are no groups");
+    } else {
+        let row = |group: &Group| {
+            vec![
+                Field::new(&group.name),
+                Field::or_blank(group.priority),
+                Field::new(format_max_running(group.max_running))
+                    .tone(tone(group.max_running == Some(0))),
+                Field::or_blank(active(group)).tone(tone(!group.open)),
+                Field::count(group.pending),
+                Field::count(group.running),
+                Field::count(group.blocked),
+                Field::or_blank(group.description.as_deref()),
+            ]
+        };
+        out.text(&out.table(&HEADINGS, groups.iter().map(row).collect()))?;
+    }
+    Ok(exit::OK)
+}
+
+fn tone(odd: bool) -> Tone {
+    if odd { Tone::Warning } else { Tone::Plain }
+}
+
+fn active(group: &Group) -> Option<String> {
+    let period = group.active_period.as_ref()?;
+    let until = group.next_change_at.map(|turn| {
+        format!(", {} until {}", if group.open { "open" } else { "closed" }, local_time(turn))
+    });
+    Some(format!(
+        "{}-{} {}{}",
+        period.opens.strftime("%H:%M"),
+        period.closes.strftime("%H:%M"),
+        period.zone,
+        until.unwrap_or_default()
+    ))
+}
+
+/// Creates or changes a group.
+///
+/// # Errors
+/// Fails for an unknown time zone.
+async fn set(client: &mut Client, out: &Output, args: &GroupArgs) -> Result<u8, Failure> {
+    // One transaction: both changes or none, and a dry run includes the checks of the database.
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let is_new = !group::groups(&transaction).await?.iter().any(|group| group.name == args.name);
+    let change = GroupChange {
+        description: args.description.clone(),
+        priority: args.priority,
+        max_running: args.max_running.and_then(|max_running| max_running.0),
+    };
+    group::set_group(&transaction, &args.name, &change).await?;
+    if args.max_running == Some(OrOff(None)) {
+        limit::set_max_running(&transaction, LimitKind::Group, &args.name, None).await?;
+    }
+    if let Some(active) = args.active {
+        let period =
+            active.0.map(|(opens, closes)| ActivePeriod { opens, closes, zone: args.zone.clone() });
+        group::set_active_period(&transaction, &args.name, period.as_ref()).await?;
+    }
+    let groups = group::groups(&transaction).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    let Some(now) = groups.iter().find(|group| group.name == args.name) else {
+        return Err(Failure::not_found(format!("group {} no longer exists", args.name)));
+    };
+    if out.json {
+        out.document(&json!({ "dry_run": args.dry_run, "new": is_new, "group": now }))?;
+        return Ok(exit::OK);
+    }
+    let verb = match (is_new, args.dry_run) {
+        (true, true) => "would be created",
+        (true, false) => "created",
+        (false, true) => "would be changed",
+        (false, false) => "changed",
+    };
+    let priority = now.priority.map_or("normal", queue::Priority::as_str);
+    out.text(&format!(
+        "group {} {verb}: priority {priority}, max running {}, active {}",
+        args.name,
+        format_max_running(now.max_running),
+        active(now).unwrap_or_else(|| "at any time".to_owned())
+    ))?;
+    Ok(exit::OK)
+}
+
+/// Removes a group.
+///
+/// # Errors
+/// Fails if there is no such group, or if it has live tasks.
+async fn remove(client: &mut Client, out: &Output, args: &GroupName) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let removed = group::drop_group(&transaction, &args.name).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if !removed {
+        return Err(Failure::not_found(format!("there is no group {}", args.name))
+            .hint("pgmill group list"));
+    }
+    if out.json {
+        out.document(&json!({ "group": args.name, "dry_run": args.dry_run, "removed": true }))?;
+    } else {
+        let verb = if args.dry_run { "would be removed" } else { "removed" };
+        out.text(&format!("group {} {verb}", args.name))?;
+    }
+    Ok(exit::OK)
+}

@@ -1,0 +1,163 @@
+//! `pgmill queue`.
+
+use queue::queue_status::{self, QueueStatus};
+use queue::{LimitKind, exit, operate};
+use serde_json::json;
+use terminal::print_stderr;
+use tokio_postgres::Client;
+
+use crate::args::{QueueArgs, QueueSetArgs, QueueVerb};
+use crate::failure::Failure;
+use crate::fleet::capacity::{apply_limits, format_rate};
+use crate::output::format::{counted, span};
+use crate::output::{Field, Output, Tone};
+
+const HEADINGS: [&str; 8] =
+    ["queue", "pending", "oldest", "running", "longest", "scheduled", "blocked", ""];
+
+/// Runs a subcommand of `pgmill queue`.
+pub(crate) async fn run(client: &Client, out: &Output, verb: &QueueVerb) -> Result<u8, Failure> {
+    match verb {
+        QueueVerb::List => list(client, out).await,
+        QueueVerb::Pause(args) => pause(client, out, args).await,
+        QueueVerb::Resume(args) => resume(client, out, args).await,
+        QueueVerb::Set(args) => set(client, out, args).await,
+    }
+}
+
+/// Lists queues.
+async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let queues = queue_status::queues(client).await?;
+    if out.json {
+        out.document(&queues)?;
+    } else if queues.is_empty() {
+        print_stderr("no queue has live tasks or settings");
+    } else {
+        out.text(&table(out, &queues))?;
+    }
+    Ok(exit::OK)
+}
+
+pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
+    let row = |status: &QueueStatus| {
+        vec![
+            Field::new(&status.queue),
+            Field::count(status.pending),
+            // A task can become pending shortly before it is due.
+            Field::or_blank(status.oldest_pending_seconds.map(span)),
+            Field::count(status.running),
+            Field::or_blank(status.longest_running_seconds.map(span)),
+            Field::count(status.scheduled),
+            Field::count(status.blocked),
+            Field::new(settings(status)).tone(if status.paused {
+                Tone::Warning
+            } else {
+                Tone::Plain
+            }),
+        ]
+    };
+    out.table(&HEADINGS, queues.iter().map(row).collect())
+}
+
+/// Stops claiming from a queue.
+async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+    let found = find(client, &args.name).await?;
+    if !args.dry_run {
+        operate::pause(client, &args.name).await?;
+    }
+    let (was, pending, running) =
+        found.as_ref().map_or((false, 0, 0), |queue| (queue.paused, queue.pending, queue.running));
+    if out.json {
+        return answer(out, args, (was, true));
+    }
+    let verb = match (was, args.dry_run) {
+        (true, _) => "already paused",
+        (false, true) => "would be paused",
+        (false, false) => "paused",
+    };
+    out.text(&format!(
+        "queue {} {verb}: {} not claimed, {} {}",
+        args.name,
+        counted(pending, "pending task"),
+        counted(running, "running task"),
+        if running == 1 { "continues" } else { "continue" }
+    ))?;
+    if found.is_none() {
+        print_stderr(format_args!("queue {} has no live tasks and had no settings", args.name));
+    }
+    Ok(exit::OK)
+}
+
+/// Resumes claiming from a queue.
+///
+/// # Errors
+/// Fails if there is no such queue.
+async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+    let Some(found) = find(client, &args.name).await? else {
+        return Err(Failure::not_found(format!(
+            "queue {} has no live tasks and no settings",
+            args.name
+        ))
+        .hint("pgmill queue list"));
+    };
+    if !args.dry_run {
+        operate::resume(client, &args.name).await?;
+    }
+    if out.json {
+        return answer(out, args, (found.paused, false));
+    }
+    let pending = counted(found.pending, "pending task");
+    out.text(&match (found.paused, args.dry_run) {
+        (false, _) => format!("queue {} was not paused", args.name),
+        (true, true) => format!("queue {} would be resumed: {pending}", args.name),
+        (true, false) => format!("queue {} resumed: {pending}", args.name),
+    })?;
+    Ok(exit::OK)
+}
+
+/// Changes the shared commit and the limits of a queue.
+async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
+    let was = find(client, &args.name).await?;
+    let mut parts = Vec::new();
+    if let Some(budget) = args.shared_commit.map(|budget| budget.0) {
+        if !args.dry_run {
+            operate::set_shared_commit(client, &args.name, budget).await?;
+        }
+        parts.push(budget.map_or("commit separately".to_owned(), |budget| {
+            format!("share commits for up to {}", span(budget.as_secs_f64()))
+        }));
+    }
+    let on = (LimitKind::Queue, args.name.as_str());
+    parts.extend(apply_limits(client, on, args.dry_run, args.limits).await?);
+    if out.json {
+        let now = find(client, &args.name).await?;
+        out.document(&json!({
+            "queue": args.name, "dry_run": args.dry_run, "was": was, "now": now,
+        }))?;
+        return Ok(exit::OK);
+    }
+    let would = if args.dry_run { " would" } else { "" };
+    out.text(&format!("tasks of queue {}{would} {}", args.name, parts.join(", and ")))?;
+    Ok(exit::OK)
+}
+
+/// Formats the settings of a queue.
+fn settings(status: &QueueStatus) -> String {
+    let paused = status.paused.then(|| "paused".to_owned());
+    let shared =
+        status.shared_commit_seconds.map(|budget| format!("shared commit {}", span(budget)));
+    let max_running = status.max_running.map(|max_running| format!("max running {max_running}"));
+    let starts = status.rate.map(|starts| format!("rate {}", format_rate(starts)));
+    paused.into_iter().chain(shared).chain(max_running).chain(starts).collect::<Vec<_>>().join(", ")
+}
+
+async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {
+    Ok(queue_status::queues(client).await?.into_iter().find(|status| status.queue == name))
+}
+
+fn answer(out: &Output, args: &QueueArgs, (was, paused): (bool, bool)) -> Result<u8, Failure> {
+    out.document(&json!({
+        "queue": args.name, "dry_run": args.dry_run, "was_paused": was, "paused": paused,
+    }))?;
+    Ok(exit::OK)
+}

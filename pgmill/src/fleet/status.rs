@@ -1,0 +1,196 @@
+//! `pgmill status`: an overview on one screen, oldest problem first.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use queue::doctor::{self, HorizonHolder};
+use queue::history::{self, OutcomeCount};
+use queue::insight::problems::{FailedRuns, MissedFires, failed_runs, missed_fires};
+use queue::queue_status::{self, QueueStatus};
+use queue::task_queries::{self, Running};
+use queue::workers::Worker;
+use queue::{QueueError, exit};
+use serde::Serialize;
+use serde_json::json;
+use terminal::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
+use terminal::visible;
+use tokio_postgres::Client;
+
+use crate::failure::Failure;
+use crate::fleet::{queues, workers};
+use crate::output::format::{counted, outcome_tone, span};
+use crate::output::{Field, Output, Tone};
+
+/// Period of the outcome counts.
+pub(crate) const LAST: Duration = Duration::from_secs(60 * 60);
+
+/// A problem that needs attention.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Problem {
+    /// Duration of the problem.
+    pub(crate) age_seconds: f64,
+    pub(crate) message: String,
+    /// A command that shows details or fixes the problem.
+    next: String,
+}
+
+/// The data of the screen.
+pub(crate) struct FleetStatus {
+    pub(crate) now: Timestamp,
+    pub(crate) queues: Vec<QueueStatus>,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) running: Vec<Running>,
+    /// Outcomes within [`LAST`].
+    pub(crate) finished: Vec<OutcomeCount>,
+    pub(crate) sources: ProblemSources,
+}
+
+/// Data for problems that the lists of the screen do not include.
+#[derive(Default)]
+pub(crate) struct ProblemSources {
+    runs: Vec<FailedRuns>,
+    missed: Vec<MissedFires>,
+    horizon: Vec<HorizonHolder>,
+}
+
+impl FleetStatus {
+    /// Queries everything except `finished`, whose query takes longest.
+    pub(crate) async fn query(
+        client: &Client,
+        finished: Vec<OutcomeCount>,
+    ) -> Result<Self, QueueError> {
+        Ok(Self {
+            now: task_queries::now(client).await?,
+            queues: queue_status::queues(client).await?,
+            workers: queue::workers::workers(client).await?,
+            running: task_queries::running(client, None).await?,
+            finished,
+            sources: ProblemSources {
+                runs: failed_runs(client).await?,
+                missed: missed_fires(client).await?,
+                horizon: doctor::horizon(client).await?,
+            },
+        })
+    }
+}
+
+/// Prints the screen. Problems do not change the exit code; `pgmill doctor` does that.
+pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let status = FleetStatus::query(client, history::outcomes(client, LAST).await?).await?;
+    let problems = problems(&status);
+    if out.json {
+        out.document(&json!({
+            "problems": problems, "queues": status.queues, "workers": status.workers,
+            "finished_last_hour": status.finished,
+        }))?;
+    } else {
+        out.text(&screen(out, &status, &problems))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Returns the problems, oldest first, each with a command for the next step.
+pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
+    let found = problems::find_problems(&FleetFacts {
+        now: status.now,
+        waiting: status.queues.iter().filter_map(waiting).collect(),
+        workers: &status.workers,
+        running: &status.running,
+        failing: Vec::new(),
+        finished: &status.finished,
+        runs: &status.sources.runs,
+        missed: &status.sources.missed,
+        horizon: &status.sources.horizon,
+    });
+    let with_hint = |it: problems::Problem| Problem {
+        age_seconds: it.age_seconds,
+        message: it.message,
+        next: next(&it.about),
+    };
+    found.into_iter().map(with_hint).collect()
+}
+
+fn waiting(status: &QueueStatus) -> Option<QueueBacklog<'_>> {
+    Some(QueueBacklog {
+        queue: &status.queue,
+        paused: status.paused,
+        pending: counted(status.pending, "pending task"),
+        oldest_seconds: status.oldest_pending_seconds?,
+    })
+}
+
+/// Returns a command that shows details or fixes the problem.
+fn next(about: &ProblemSubject) -> String {
+    match about {
+        ProblemSubject::Paused(queue) => format!("pgmill queue resume {queue}"),
+        ProblemSubject::Unserved(_) | ProblemSubject::Worker => "pgmill worker list".to_owned(),
+        ProblemSubject::QueueFailures(_) => "pgmill failures".to_owned(),
+        ProblemSubject::Finished(outcome) => {
+            format!("pgmill task list --outcome {outcome} --since 1h")
+        }
+        ProblemSubject::Task(id) => format!("pgmill task show {id}"),
+        ProblemSubject::Run(run) => format!("pgmill run show {run}"),
+        ProblemSubject::Runs(_) => "pgmill run list --state failed".to_owned(),
+        ProblemSubject::Schedule(_) => "pgmill schedule list".to_owned(),
+        ProblemSubject::Snapshot => "pgmill doctor".to_owned(),
+    }
+}
+
+fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
+    let mut parts = Vec::new();
+    if problems.is_empty() {
+        parts.push(out.paint("no problems", Tone::Success));
+    } else {
+        let row = |problem: &Problem| {
+            vec![
+                Field::new(span(problem.age_seconds)),
+                Field::new(&problem.message).tone(Tone::Error),
+                Field::new(&problem.next),
+            ]
+        };
+        let rows = problems.iter().map(row).collect();
+        parts.push(out.table(&["since", "problem", "next"], rows));
+    }
+    parts.push(if status.queues.is_empty() {
+        "no live tasks".to_owned()
+    } else {
+        queues::table(out, &status.queues)
+    });
+    parts.push(if status.workers.is_empty() {
+        "no workers registered".to_owned()
+    } else {
+        format!("{}\n\n{}", fleet(&status.workers), workers::table(out, &status.workers))
+    });
+    parts.push(finished(out, &status.finished));
+    parts.join("\n\n")
+}
+
+/// Counts the live workers and their busy readers.
+pub(crate) fn fleet(workers: &[Worker]) -> String {
+    let alive: Vec<&Worker> = workers.iter().filter(|worker| worker.alive).collect();
+    let readers: i64 = alive.iter().map(|worker| i64::from(worker.readers)).sum();
+    let busy: i64 = alive.iter().map(|worker| worker.running.min(worker.readers.into())).sum();
+    format!(
+        "{} alive, {busy} of {} busy",
+        counted(alive.len() as u64, "worker"),
+        counted(readers, "reader")
+    )
+}
+
+/// Formats the task outcomes of the last hour.
+pub(crate) fn finished(out: &Output, finished: &[OutcomeCount]) -> String {
+    if finished.is_empty() {
+        return "no tasks finished in the last hour".to_owned();
+    }
+    let counts: Vec<String> = finished
+        .iter()
+        .map(|finished| {
+            let word =
+                out.paint(&visible(finished.outcome.as_str()), outcome_tone(finished.outcome));
+            let p95 =
+                finished.duration_p95_seconds.map(|seconds| format!(" (p95 {})", span(seconds)));
+            format!("{} {word}{}", finished.tasks, p95.unwrap_or_default())
+        })
+        .collect();
+    format!("finished in the last hour: {}", counts.join(", "))
+}

@@ -1,0 +1,150 @@
+//! Draws the three lists: queues, running tasks, workers.
+
+use jiff::Timestamp;
+use queue::queue_status::QueueStatus;
+use queue::task_queries::Running;
+use queue::workers::{Worker, worker_label};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::widgets::{Block, Borders, Cell, Row, Table, TableState};
+use terminal::visible;
+
+use crate::fleet::workers;
+use crate::output::Tone;
+use crate::output::format::span;
+
+use super::paint::Paint;
+use super::snapshot::Snapshot;
+use super::state::Pane;
+
+/// Draws one list, with the selected row highlighted.
+pub(super) fn draw(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (pane, snapshot, selected): (Pane, &Snapshot, Option<usize>),
+    paint: Paint,
+) {
+    let (title, headings, widths, rows): (_, &[&'static str], &[Constraint], Vec<Row<'_>>) =
+        match pane {
+            Pane::Queues => {
+                let rows = snapshot.queues.iter().map(|it| queue(it, paint)).collect();
+                ("queues", &QUEUE, &QUEUE_WIDTHS, rows)
+            }
+            Pane::Running => {
+                let rows =
+                    snapshot.running.iter().map(|it| running(it, snapshot.now, paint)).collect();
+                ("running tasks", &RUNNING, &RUNNING_WIDTHS, rows)
+            }
+            Pane::Workers => {
+                let rows = snapshot.workers.iter().map(|it| worker_row(it, paint)).collect();
+                ("workers", &WORKER, &WORKER_WIDTHS, rows)
+            }
+        };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let emphasis = if selected.is_some() { bold } else { Style::new() };
+    let title = match (rows.len(), selected.is_some()) {
+        (count, true) => format!("[{title}: {count}]"),
+        (count, false) => format!(" {title}: {count} "),
+    };
+    let block = Block::new().borders(Borders::TOP).title(title).title_style(emphasis);
+    let table = Table::new(rows, widths.to_vec())
+        .header(Row::new(headings.to_vec()))
+        .block(block)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(selected));
+}
+
+const QUEUE: [&str; 7] = ["QUEUE", "PENDING", "OLDEST", "RUNNING", "SCHEDULED", "BLOCKED", ""];
+const QUEUE_WIDTHS: [Constraint; 7] = [
+    Constraint::Fill(1),
+    Constraint::Length(9),
+    Constraint::Length(8),
+    Constraint::Length(9),
+    Constraint::Length(9),
+    Constraint::Length(9),
+    Constraint::Length(10),
+];
+
+fn queue(it: &QueueStatus, paint: Paint) -> Row<'static> {
+    let count = |count: i64| if count == 0 { String::new() } else { count.to_string() };
+    let (state, tone) = match (it.paused, it.max_running) {
+        (true, _) => ("paused".to_owned(), Tone::Warning),
+        (false, Some(limit)) => (format!("limit {limit}"), Tone::Plain),
+        (false, None) => (String::new(), Tone::Plain),
+    };
+    Row::new([
+        Cell::from(visible(&it.queue)),
+        Cell::from(count(it.pending)),
+        Cell::from(it.oldest_pending_seconds.map(span).unwrap_or_default()),
+        Cell::from(count(it.running)),
+        Cell::from(count(it.scheduled)),
+        Cell::from(count(it.blocked)),
+        Cell::from(state).style(paint.style(tone)),
+    ])
+}
+
+const RUNNING: [&str; 5] = ["TASK", "NAME", "DURATION", "ACTIVITY", "WORKER"];
+const RUNNING_WIDTHS: [Constraint; 5] = [
+    Constraint::Length(10),
+    Constraint::Fill(2),
+    Constraint::Length(8),
+    Constraint::Fill(3),
+    Constraint::Fill(2),
+];
+
+fn running(it: &Running, now: Timestamp, paint: Paint) -> Row<'static> {
+    let (activity, tone) = activity(it);
+    let name = it.name.as_deref().unwrap_or(&it.queue);
+    let worker = worker_label(it.host.as_deref(), it.worker_pid, Some(it.worker_id));
+    Row::new([
+        Cell::from(it.id.to_string()),
+        Cell::from(visible(name)),
+        Cell::from(span(now.duration_since(it.started_at).as_secs_f64())),
+        Cell::from(visible(&activity)).style(paint.style(tone)),
+        Cell::from(visible(&worker.unwrap_or_default())),
+    ])
+}
+
+/// Describes the activity of a running task: blockers first, then cancellation, progress, and the
+/// state of its backend.
+fn activity(it: &Running) -> (String, Tone) {
+    if !it.blocked_by.is_empty() {
+        let pids: Vec<String> = it.blocked_by.iter().map(ToString::to_string).collect();
+        return (format!("blocked by {}", pids.join(", ")), Tone::Error);
+    }
+    if it.cancel_requested_at.is_some() {
+        return ("cancel requested".to_owned(), Tone::Warning);
+    }
+    if let Some(progress) = &it.progress {
+        return (progress.clone(), Tone::Success);
+    }
+    match (&it.backend_state, &it.wait_event_type, &it.wait_event) {
+        (None, ..) => ("backend not visible".to_owned(), Tone::Warning),
+        (Some(_), Some(kind), Some(event)) => (format!("{kind}: {event}"), Tone::Plain),
+        (Some(state), ..) => (state.clone(), Tone::Plain),
+    }
+}
+
+const WORKER: [&str; 6] = ["WORKER", "STATE", "BUSY", "HEARTBEAT", "VERSION", "QUEUES"];
+const WORKER_WIDTHS: [Constraint; 6] = [
+    Constraint::Fill(2),
+    Constraint::Length(12),
+    Constraint::Length(8),
+    Constraint::Length(10),
+    Constraint::Length(8),
+    Constraint::Fill(1),
+];
+
+fn worker_row(it: &Worker, paint: Paint) -> Row<'static> {
+    let (state, tone) = workers::state(it);
+    let queues = it.queues.as_ref().map_or_else(|| "all".to_owned(), |all| all.join(", "));
+    Row::new([
+        Cell::from(visible(&it.label())),
+        Cell::from(state).style(paint.style(tone)),
+        Cell::from(format!("{} of {}", it.running, it.readers)),
+        Cell::from(format!("{} ago", span(it.heartbeat_age_seconds))),
+        Cell::from(visible(it.version.as_deref().unwrap_or_default())),
+        Cell::from(visible(&queues)),
+    ])
+}

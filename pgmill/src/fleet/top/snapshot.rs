@@ -1,0 +1,167 @@
+//! The data of one refresh.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use queue::history::{self, OutcomeCount};
+use queue::queue_status::QueueStatus;
+use queue::task_queries::Running;
+use queue::workers::Worker;
+use queue::{QueueError, TaskId};
+use tokio_postgres::Client;
+
+#[cfg(test)]
+use crate::fleet::status::ProblemSources;
+use crate::fleet::status::{FleetStatus, Problem, problems};
+use crate::output::Output;
+
+/// Period over which the rate of finished tasks is measured.
+const RATE_WINDOW: Duration = Duration::from_secs(10);
+/// Counting the outcomes of the last hour may take one part in this many of the time.
+const MAX_COUNT_SHARE: u32 = 20;
+
+/// The fleet at one moment.
+pub(super) struct Snapshot {
+    pub(super) now: Timestamp,
+    pub(super) problems: Vec<Problem>,
+    pub(super) queues: Vec<QueueStatus>,
+    pub(super) workers: Vec<Worker>,
+    pub(super) running: Vec<Running>,
+    /// Outcomes of the last hour.
+    pub(super) finished: Vec<OutcomeCount>,
+    /// Tasks that finished per second.
+    pub(super) rate: f64,
+    /// Time of the last count of outcomes. Counting a long history is slow, and not every refresh
+    /// does it.
+    counted_at: Instant,
+    count_duration: Duration,
+}
+
+impl Snapshot {
+    /// Queries the fleet.
+    pub(super) async fn take(client: &Client, last: Option<&Self>) -> Result<Self, QueueError> {
+        let fresh =
+            |last: &&Self| last.counted_at.elapsed() < last.count_duration * MAX_COUNT_SHARE;
+        let (finished, counted_at, count_duration) = match last.filter(fresh) {
+            Some(last) => (last.finished.clone(), last.counted_at, last.count_duration),
+            None => {
+                let begun = Instant::now();
+                let finished = history::outcomes(client, crate::fleet::status::LAST).await?;
+                (finished, Instant::now(), begun.elapsed())
+            }
+        };
+        let status = FleetStatus::query(client, finished).await?;
+        let recent = history::outcomes(client, RATE_WINDOW).await?;
+        let recent: i64 = recent.iter().map(|finished| finished.tasks).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a count of tasks in ten seconds")]
+        let rate = recent as f64 / RATE_WINDOW.as_secs_f64();
+        let problems = problems(&status);
+        let FleetStatus { now, queues, workers, running, finished, .. } = status;
+        Ok(Self {
+            now,
+            problems,
+            queues,
+            workers,
+            running,
+            finished,
+            rate,
+            counted_at,
+            count_duration,
+        })
+    }
+}
+
+/// Returns everything about one task, as `pgmill task show` prints it.
+pub(super) async fn task(client: &Client, id: TaskId) -> Result<String, QueueError> {
+    let plain = Output::plain();
+    Ok(crate::tasks::show::text(client, &plain, id)
+        .await?
+        .unwrap_or_else(|| format!("no live or finished task {id}")))
+}
+
+#[cfg(test)]
+impl Snapshot {
+    /// A fleet of one worker: queue `etl` is paused, task 7 waits for another backend.
+    pub(super) fn example() -> Self {
+        let now: Timestamp = "2026-12-01T03:00:00Z".parse().unwrap();
+        let worker = queue::WorkerId(uuid::Uuid::from_u128(1));
+        let task = |id, blocked_by| Running {
+            id: TaskId(id),
+            queue: "etl".to_owned(),
+            name: None,
+            attempt: 1,
+            started_at: "2026-12-01T02:58:00Z".parse().unwrap(),
+            worker_id: worker,
+            host: Some("node\u{1b}".to_owned()),
+            worker_pid: Some(42),
+            backend_pid: 100,
+            backend_state: Some("active".to_owned()),
+            wait_event_type: None,
+            wait_event: None,
+            blocked_by,
+            cancel_requested_at: None,
+            progress: None,
+            percent: None,
+            reported_at: None,
+            notices: None,
+            blockers: None,
+        };
+        let queue = |name: &str, paused| QueueStatus {
+            queue: name.to_owned(),
+            paused,
+            pending: 12,
+            running: 2,
+            scheduled: 0,
+            blocked: 0,
+            oldest_pending_seconds: Some(90.0),
+            longest_running_seconds: Some(120.0),
+            shared_commit_seconds: None,
+            max_running: None,
+            rate: None,
+        };
+        let status = FleetStatus {
+            now,
+            queues: vec![queue("default", false), queue("etl", true)],
+            workers: vec![example_worker(worker, now)],
+            running: vec![task(7, vec![99]), task(8, Vec::new())],
+            finished: Vec::new(),
+            sources: ProblemSources::default(),
+        };
+        let problems = problems(&status);
+        let FleetStatus { now, queues, workers, running, finished, .. } = status;
+        let (counted_at, count_duration) = (Instant::now(), Duration::ZERO);
+        Self {
+            now,
+            problems,
+            queues,
+            workers,
+            running,
+            finished,
+            rate: 1.5,
+            counted_at,
+            count_duration,
+        }
+    }
+}
+
+#[cfg(test)]
+fn example_worker(id: queue::WorkerId, now: Timestamp) -> Worker {
+    Worker {
+        id,
+        host: Some("node".to_owned()),
+        pid: Some(42),
+        version: Some("0.1.0".to_owned()),
+        schema_version: Some(1),
+        started_at: None,
+        heartbeat_at: now,
+        heartbeat_age_seconds: 0.5,
+        orphan_timeout_seconds: 30.0,
+        alive: true,
+        session_alive: true,
+        draining: false,
+        readers: 8,
+        reserved: 0,
+        running: 2,
+        queues: None,
+    }
+}

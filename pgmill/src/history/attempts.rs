@@ -1,0 +1,86 @@
+//! `pgmill history`: finished attempts as table rows.
+
+use jiff::Timestamp;
+use queue::history::{self, AttemptSummary, HistoryFilter};
+use queue::task_queries;
+use queue::workers::worker_label;
+use tokio_postgres::Client;
+
+use crate::args::DEFAULT_SINCE;
+use crate::args::HistoryArgs;
+use crate::failure::Failure;
+use crate::output::format::{one_line, outcome_tone, relative_time, span, task_label};
+use crate::output::list::{close, cut, nothing_since};
+use crate::output::{Field, Output};
+
+/// Maximum characters of a message in a list.
+const MESSAGE_CHARS: usize = 80;
+
+pub(crate) const ATTEMPT_HEADINGS: [&str; 10] = [
+    "id", "run", "outcome", "queue", "attempt", "finished", "waited", "duration", "worker", "task",
+];
+
+/// Lists finished attempts.
+///
+/// # Errors
+/// Fails if there is no such task.
+pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Result<u8, Failure> {
+    let filter = HistoryFilter {
+        task: args.task,
+        outcome: args.outcome,
+        queue: args.queue.clone(),
+        name: args.name.clone(),
+        since: args.since.or_else(|| args.task.is_none().then_some(DEFAULT_SINCE)),
+        ..HistoryFilter::default()
+    };
+    let mut attempts = history::attempts(client, &filter, args.limit + 1).await?;
+    if let Some(id) = args.task
+        && attempts.is_empty()
+        && task_queries::task(client, id).await?.is_none()
+    {
+        return Err(Failure::not_found(format!("no task {id}, live or in the history")));
+    }
+    let more = cut(&mut attempts, args.limit);
+    if out.json {
+        out.document(&attempts)?;
+    } else if !attempts.is_empty() {
+        let now = task_queries::now(client).await?;
+        let rows = attempts.iter().map(|attempt| attempt_row(attempt, now)).collect();
+        out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
+    }
+    let nothing = match filter.since {
+        Some(DEFAULT_SINCE) if args.since.is_none() => nothing_since("no matching attempt ended"),
+        _ => "no matching attempt".to_owned(),
+    };
+    close(out, attempts.len(), more, &nothing)
+}
+
+/// Formats one attempt for [`ATTEMPT_HEADINGS`], with its error below the task.
+pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field> {
+    let mut what = task_label(attempt.name.as_deref(), attempt.statement_head.as_deref());
+    if let Some(message) = &attempt.message {
+        let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
+        what.push_str(&format!("\n{}{code}", one_line(message, MESSAGE_CHARS)));
+    }
+    let number = match (attempt.attempt, attempt.r#final) {
+        (0, _) => String::new(),
+        (number, true) => number.to_string(),
+        (number, false) => format!("{number}, retried"),
+    };
+    vec![
+        Field::new(attempt.task_id),
+        Field::or_blank(attempt.run_id),
+        Field::new(attempt.outcome).tone(outcome_tone(attempt.outcome)),
+        Field::new(&attempt.queue),
+        Field::new(number),
+        Field::new(relative_time(attempt.finished_at, now)),
+        Field::or_blank(attempt.wait_seconds.map(span)),
+        Field::or_blank(attempt.duration_seconds.map(span)),
+        Field::or_blank(worker_label(
+            attempt.host.as_deref(),
+            attempt.worker_pid,
+            attempt.worker_id,
+        )),
+        Field::new(what),
+    ]
+}

@@ -1,0 +1,60 @@
+//! `pgmill audit`.
+
+use queue::audit::{self, AuditEntry, AuditFilter};
+use serde_json::Value;
+use terminal::value;
+use tokio_postgres::Client;
+
+use crate::args::AuditArgs;
+use crate::failure::Failure;
+use crate::output::format::{local_time, one_line};
+use crate::output::list::{close, cut};
+use crate::output::{Field, Output};
+
+/// Lists operator actions.
+pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Result<u8, Failure> {
+    let filter = AuditFilter {
+        subject: args.subject.clone(),
+        login: args.login.clone(),
+        action: args.action.clone(),
+        since: args.since,
+        before: None,
+    };
+    // One more row than shown, to detect further rows.
+    let mut acts = audit::entries(client, &filter, args.limit + 1).await?;
+    let more = cut(&mut acts, args.limit);
+    if out.json {
+        out.document(&acts)?;
+    } else if !acts.is_empty() {
+        let rows = acts.iter().map(row).collect();
+        let headings = ["at", "by", "with", "action", "subject", "detail"];
+        out.text(&out.table(&headings, rows))?;
+    }
+    close(out, acts.len(), more, "no matching action")
+}
+
+fn row(act: &AuditEntry) -> Vec<Field> {
+    let mut by = act.login.clone();
+    if let Some(role) = &act.role {
+        by.push_str(&format!(" as {role}"));
+    }
+    if let Some(actor) = &act.actor {
+        by.push_str(&format!(" (for {actor})"));
+    }
+    vec![
+        Field::new(local_time(act.at)),
+        Field::new(by),
+        Field::or_blank(act.application.as_deref()),
+        Field::new(&act.action),
+        Field::new(&act.subject),
+        Field::new(act.detail.as_ref().map(detail).unwrap_or_default()),
+    ]
+}
+
+/// Formats `name: value, …` on one line.
+fn detail(detail: &Value) -> String {
+    let Some(fields) = detail.as_object() else { return value(detail) };
+    let fields: Vec<String> =
+        fields.iter().map(|(name, it)| format!("{name}: {}", value(it))).collect();
+    one_line(&fields.join(", "), 80)
+}

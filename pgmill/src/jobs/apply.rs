@@ -1,0 +1,328 @@
+//! `pgmill apply`: applies jobs, schedules and dependencies from files in one transaction.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use queue::{QueueError, enqueue, exit, job, scan};
+use schedule::declare;
+use schedule::enums::DeclaredIn;
+use serde_json::json;
+use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::{Client, Transaction};
+
+use crate::args::ApplyArgs;
+use crate::failure::Failure;
+use crate::jobs::apply_plan::{ApplyPlan, Definitions};
+use crate::jobs::job_file::{self, JobFile};
+use crate::jobs::source::{Source, ValidationError};
+use crate::output::Output;
+use crate::output::format::counted;
+use crate::session::commit_unless_dry_run;
+
+/// A parsed file.
+enum Input {
+    Toml(Source, JobFile),
+    Sql(Source),
+}
+
+/// Applies the files in one transaction, and prints the changes.
+///
+/// # Errors
+/// Fails for a file that cannot be read or has an error, or that the database refuses.
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    args: &ApplyArgs,
+) -> Result<u8, Failure> {
+    let inputs = read(&args.paths)?;
+    let runs_sql = inputs.iter().find_map(|input| match input {
+        Input::Sql(source) => Some(source),
+        Input::Toml(..) => None,
+    });
+    if let (true, Some(source)) = (args.prune, runs_sql) {
+        let message = format!("--prune cannot be used with {}", source.path.display());
+        return Err(Failure::usage(message)
+            .hint("The jobs that a .sql file declares are unknown: apply it separately."));
+    }
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let before = load_definitions(&transaction).await?;
+    apply(&transaction, &inputs, args.prune).await?;
+    if args.prune {
+        prune(&transaction, &before, &inputs).await?;
+    }
+    let plan = ApplyPlan::between(&before, &load_definitions(&transaction).await?);
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if runs_sql.is_some() && !args.dry_run {
+        // The script may have submitted tasks.
+        enqueue::notify(client).await?;
+    }
+    print_plan(out, &plan, &inputs, args.dry_run)
+}
+
+fn print_plan(
+    out: &Output,
+    plan: &ApplyPlan,
+    inputs: &[Input],
+    dry_run: bool,
+) -> Result<u8, Failure> {
+    let files = inputs.len();
+    if out.json {
+        let changed = plan.len() > 0;
+        out.document(&json!({
+            "dry_run": dry_run, "files": files, "changed": changed, "plan": plan,
+        }))?;
+        return Ok(exit::OK);
+    }
+    for line in plan.lines() {
+        out.text(&terminal::visible(&line))?;
+    }
+    let changes = counted(plan.len() as u64, "change");
+    out.text(&match (plan.len(), dry_run) {
+        // Other effects of a script are not compared.
+        (0, _) if inputs.iter().any(|input| matches!(input, Input::Sql(_))) => {
+            "no changes to jobs, schedules and dependencies".to_owned()
+        }
+        (0, _) => "no changes".to_owned(),
+        (_, true) => format!("would apply {changes} from {}", counted(files as u64, "file")),
+        (_, false) => format!("applied {changes} from {}", counted(files as u64, "file")),
+    })?;
+    Ok(exit::OK)
+}
+
+async fn load_definitions(transaction: &Transaction<'_>) -> Result<Definitions, Failure> {
+    let schedules = declare::declared(transaction).await?.into_iter().map(|it| {
+        let mut document = it.definition;
+        document["enabled"] = json!(it.enabled);
+        document
+    });
+    Ok(Definitions {
+        jobs: job::definitions(transaction).await?,
+        dependencies: job::dependencies(transaction).await?,
+        schedules: schedules.collect(),
+    })
+}
+
+async fn apply(
+    transaction: &Transaction<'_>,
+    inputs: &[Input],
+    prune: bool,
+) -> Result<(), Failure> {
+    // Dependencies first: the checks of a job for cycles, and that a task waits for each task whose
+    // result it uses, depend on them.
+    for input in inputs {
+        let Input::Toml(source, file) = input else { continue };
+        for it in &file.dependencies {
+            job::set_dependency(transaction, &it.child, &it.parent, it.expected)
+                .await
+                .map_err(|error| dependency_failure(&source.location(it.at), error))?;
+        }
+    }
+    for input in inputs {
+        match input {
+            Input::Toml(source, file) => {
+                for job in &file.jobs {
+                    let mut document = job.document.clone();
+                    // A job that a prune disabled is enabled when a file declares it again.
+                    if prune && document.get("enabled").is_none() {
+                        document["enabled"] = json!(true);
+                    }
+                    job::set(transaction, &document)
+                        .await
+                        .map_err(|error| job_failure(source, job, error))?;
+                }
+            }
+            Input::Sql(source) => transaction
+                .batch_execute(&source.text)
+                .await
+                .map_err(|error| sql_failure(source, error.into()))?,
+        }
+    }
+    // Schedules after all jobs: a schedule can run jobs of any file.
+    for input in inputs {
+        let Input::Toml(source, file) = input else { continue };
+        for it in &file.schedules {
+            declare::put(transaction, &it.document, DeclaredIn::File, None)
+                .await
+                .map_err(|error| Failure::from(error).at(&source.location(it.at)))?;
+        }
+    }
+    Ok(())
+}
+
+fn dependency_failure(place: &str, error: QueueError) -> Failure {
+    let circle = error.refused();
+    let failure = Failure::from(error).at(place);
+    // Other dependencies of the cycle may come from earlier files: apply does not remove them.
+    if circle {
+        failure.hint(
+            "pgmill dependency list shows the existing ones; pgmill dependency remove removes one.",
+        )
+    } else {
+        failure
+    }
+}
+
+/// Adds the location of the task, which the server reports as the column of the error.
+fn job_failure(source: &Source, job: &job_file::Job, error: QueueError) -> Failure {
+    let task = match &error {
+        QueueError::Database(error) => error.as_db_error().and_then(|it| it.column()),
+        _ => None,
+    };
+    let place = source.location(job.offset_of_task(task));
+    Failure::from(error).at(&place)
+}
+
+fn sql_failure(source: &Source, error: QueueError) -> Failure {
+    let QueueError::Database(database) = &error else { return error.into() };
+    let Some(db) = database.as_db_error().filter(|_| !error.temporary()) else {
+        return Failure::from(error).at(&source.path.display().to_string());
+    };
+    let (place, context) = match db.position() {
+        Some(ErrorPosition::Original(position)) => {
+            let caret = terminal::caret(&source.text, *position);
+            (source.location_of_character(*position), caret.map(|lines| format!("\n{lines}")))
+        }
+        _ => {
+            let context = db.where_().map(|lines| format!("\n{lines}"));
+            (source.path.display().to_string(), context)
+        }
+    };
+    let message = format!("{error}{}", context.unwrap_or_default());
+    let failure = Failure::new(exit::REFUSED, message).at(&place);
+    match db.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+async fn prune(
+    transaction: &Transaction<'_>,
+    before: &Definitions,
+    inputs: &[Input],
+) -> Result<(), Failure> {
+    let declared: BTreeSet<String> = inputs
+        .iter()
+        .flat_map(|input| match input {
+            Input::Toml(_, file) => file.jobs.as_slice(),
+            Input::Sql(_) => &[],
+        })
+        .map(|job| job.name.to_lowercase())
+        .collect();
+    for document in &before.jobs {
+        let Some(name) = document["name"].as_str() else { continue };
+        if document["enabled"] == true && !declared.contains(&name.to_lowercase()) {
+            job::enable(transaction, name, false).await?;
+        }
+    }
+    prune_schedules(transaction, inputs).await
+}
+
+/// Removes schedules that earlier files declared and these files do not.
+async fn prune_schedules(transaction: &Transaction<'_>, inputs: &[Input]) -> Result<(), Failure> {
+    let declared: BTreeSet<&str> = inputs
+        .iter()
+        .flat_map(|input| match input {
+            Input::Toml(_, file) => file.schedules.as_slice(),
+            Input::Sql(_) => &[],
+        })
+        .map(|it| it.name.as_str())
+        .collect();
+    let known = declare::declared(transaction).await?;
+    let gone: Vec<String> = known
+        .into_iter()
+        .filter(|it| it.declared_in == DeclaredIn::File && !declared.contains(it.name.as_str()))
+        .map(|it| it.name)
+        .collect();
+    declare::remove(transaction, &gone).await?;
+    Ok(())
+}
+
+/// Reads and checks all files before the database is used.
+fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+    let mut inputs = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (path, named) in paths_of_files(paths)? {
+        let known = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        if !seen.insert(known.clone()) {
+            continue;
+        }
+        let source = Source::read(&path)?;
+        let input = if ends_in(&path, "toml") {
+            let file = job_file::read(&source).map_err(|error| source.to_failure(error))?;
+            Input::Toml(source, file)
+        } else {
+            Input::Sql(source)
+        };
+        inputs.push((input, known, named));
+    }
+    let statements: BTreeSet<PathBuf> = inputs
+        .iter()
+        .flat_map(|(input, ..)| match input {
+            Input::Toml(_, file) => file.statement_files.as_slice(),
+            Input::Sql(_) => &[],
+        })
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .collect();
+    // A file of a folder that a task uses as its statement_file is not a script.
+    inputs.retain(|(_, known, named)| *named || !statements.contains(known));
+    let inputs: Vec<Input> = inputs.into_iter().map(|(input, ..)| input).collect();
+    let mut files = Vec::new();
+    for input in &inputs {
+        match input {
+            Input::Toml(source, file) => files.push((source, file)),
+            Input::Sql(source) => runnable(source)?,
+        }
+    }
+    job_file::check(&files)?;
+    Ok(inputs)
+}
+
+/// Checks that a script has no transaction control and no COPY through the client: it runs inside
+/// the transaction of apply, and no client sends data.
+fn runnable(source: &Source) -> Result<(), Failure> {
+    let Some(forbidden) = scan::forbidden(&source.text) else { return Ok(()) };
+    let (message, hint) = match forbidden {
+        scan::Forbidden::TransactionControl { word, .. } => {
+            (format!("{word} is not allowed: all files are one transaction"), "Remove it.")
+        }
+        scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
+            ("COPY through the client is not supported".to_owned(), "Use INSERT, or psql.")
+        }
+    };
+    Err(source.to_failure(ValidationError::new(forbidden.offset(), message).hint(hint)))
+}
+
+/// Returns the files, and whether each was named directly (not found in a folder).
+fn paths_of_files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, bool)>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            if !ends_in(path, "toml") && !ends_in(path, "sql") && path.exists() {
+                let message = format!("{} must end in .toml or .sql", path.display());
+                return Err(Failure::usage(message));
+            }
+            files.push((path.clone(), true));
+            continue;
+        }
+        let wrong = |error| Failure::usage(format!("{}: {error}", path.display()));
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).map_err(wrong)? {
+            let file = entry.map_err(wrong)?.path();
+            if (ends_in(&file, "toml") || ends_in(&file, "sql")) && !file.is_dir() {
+                found.push((file, false));
+            }
+        }
+        if found.is_empty() {
+            let message = format!("no .toml or .sql file in {}", path.display());
+            return Err(Failure::usage(message));
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+fn ends_in(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|extension| extension == ending)
+}

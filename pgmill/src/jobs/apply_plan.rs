@@ -1,0 +1,352 @@
+//! Difference between the definitions before and after `apply`, as lines of text and as JSON.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use queue::job::Dependency;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::output::format::counted;
+
+/// Jobs and schedules, as documents, and the dependencies that apply to every job.
+pub(crate) struct Definitions {
+    pub(crate) jobs: Vec<Value>,
+    pub(crate) schedules: Vec<Value>,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+/// The changes of one `apply`.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ApplyPlan {
+    jobs: Vec<JobChange>,
+    schedules: Vec<ScheduleChange>,
+    dependencies: Vec<DependencyChange>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Change {
+    Added,
+    Changed,
+    Removed,
+}
+
+#[derive(Debug, Serialize)]
+struct JobChange {
+    job: String,
+    change: Change,
+    enabled: bool,
+    tasks: usize,
+    /// Changed fields of the job itself.
+    fields: Vec<String>,
+    task_changes: Vec<TaskChange>,
+    edge_changes: Vec<EdgeChange>,
+}
+
+#[derive(Debug, Serialize)]
+struct TaskChange {
+    task: String,
+    change: Change,
+    fields: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct EdgeChange {
+    change: Change,
+    parent: String,
+    child: String,
+    expected: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ScheduleChange {
+    schedule: String,
+    change: Change,
+    timing: String,
+    fields: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct DependencyChange {
+    change: Change,
+    child: String,
+    parent: String,
+    expected: String,
+}
+
+impl Change {
+    /// Returns `None` without a change.
+    fn between<T: PartialEq>(before: Option<&T>, after: Option<&T>) -> Option<Self> {
+        match (before, after) {
+            (None, Some(_)) => Some(Self::Added),
+            (Some(_), None) => Some(Self::Removed),
+            (Some(before), Some(after)) if before != after => Some(Self::Changed),
+            _ => None,
+        }
+    }
+
+    fn sign(self) -> char {
+        match self {
+            Self::Added => '+',
+            Self::Changed => '~',
+            Self::Removed => '-',
+        }
+    }
+}
+
+impl ApplyPlan {
+    /// Computes the changes from `before` to `after`.
+    pub(crate) fn between(before: &Definitions, after: &Definitions) -> Self {
+        let (was, is) = (by_name(&before.jobs), by_name(&after.jobs));
+        let jobs = all_keys(&was, &is)
+            .into_iter()
+            .filter_map(|name| job_change(name, was.get(name).copied(), is.get(name).copied()));
+        let (was, is) = (by_name(&before.schedules), by_name(&after.schedules));
+        let schedules = all_keys(&was, &is).into_iter().filter_map(|name| {
+            let (was, is) = (was.get(name).copied(), is.get(name).copied());
+            let change = Change::between(was.as_ref(), is.as_ref())?;
+            let timing = is.or(was).and_then(|it| it["timing"].as_str()).unwrap_or_default();
+            let fields = was.zip(is).map(|(was, is)| fields(was, is, &[])).unwrap_or_default();
+            Some(ScheduleChange {
+                schedule: name.to_owned(),
+                change,
+                timing: timing.to_owned(),
+                fields,
+            })
+        });
+        let schedules = schedules.collect();
+        let (was, is) = (pairs(&before.dependencies), pairs(&after.dependencies));
+        let dependencies = all_keys(&was, &is).into_iter().filter_map(|pair| {
+            let change = Change::between(was.get(&pair), is.get(&pair))?;
+            let expected = is.get(&pair).or(was.get(&pair)).copied().unwrap_or_default();
+            let [child, parent, expected] = [pair.0, pair.1, expected].map(str::to_owned);
+            Some(DependencyChange { change, child, parent, expected })
+        });
+        Self { jobs: jobs.collect(), schedules, dependencies: dependencies.collect() }
+    }
+
+    /// Number of jobs, schedules and dependencies that change.
+    pub(crate) fn len(&self) -> usize {
+        self.jobs.len() + self.schedules.len() + self.dependencies.len()
+    }
+
+    /// Returns one line per change.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let jobs = self.jobs.iter().map(JobChange::line);
+        let dependency = |it: &DependencyChange| {
+            let (sign, child, parent) = (it.change.sign(), &it.child, &it.parent);
+            format!("{sign} dependency {child} < {parent}{}", expected_suffix(&it.expected))
+        };
+        let schedule = |it: &ScheduleChange| {
+            let (sign, name) = (it.change.sign(), &it.schedule);
+            match it.change {
+                Change::Changed => format!("{sign} schedule {name}: {}", it.fields.join(", ")),
+                _ => format!("{sign} schedule {name} ({})", it.timing),
+            }
+        };
+        let schedules = self.schedules.iter().map(schedule);
+        jobs.chain(schedules).chain(self.dependencies.iter().map(dependency)).collect()
+    }
+}
+
+impl JobChange {
+    fn line(&self) -> String {
+        let name = &self.job;
+        if self.change == Change::Added {
+            let disabled = if self.enabled { "" } else { ", disabled" };
+            return format!("+ job {name} ({}{disabled})", counted(self.tasks as u64, "task"));
+        }
+        if self.change == Change::Removed {
+            return format!("- job {name} (removed)");
+        }
+        let enabled = self.fields.iter().any(|field| field == "enabled");
+        if enabled && self.fields.len() + self.task_changes.len() + self.edge_changes.len() == 1 {
+            let (sign, word) = if self.enabled { ('+', "enabled") } else { ('-', "disabled") };
+            return format!("{sign} job {name} ({word})");
+        }
+        let mut parts: Vec<String> = self
+            .fields
+            .iter()
+            .map(|field| match (field.as_str(), self.enabled) {
+                ("enabled", true) => "enabled".to_owned(),
+                ("enabled", false) => "disabled".to_owned(),
+                (field, _) => format!("~ {field}"),
+            })
+            .collect();
+        parts.extend(self.task_changes.iter().map(|task| {
+            let fields = if task.fields.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", task.fields.join(", "))
+            };
+            format!("{} task {}{fields}", task.change.sign(), task.task)
+        }));
+        parts.extend(self.edge_changes.iter().map(|edge| {
+            let (sign, parent, child) = (edge.change.sign(), &edge.parent, &edge.child);
+            format!("{sign} edge {parent} > {child}{}", expected_suffix(&edge.expected))
+        }));
+        format!("~ job {name}: {}", parts.join(", "))
+    }
+}
+
+/// The expected outcome in parentheses; empty for the default.
+fn expected_suffix(expected: &str) -> String {
+    if expected == "succeeded" { String::new() } else { format!(" ({expected})") }
+}
+
+fn job_change(name: &str, was: Option<&Value>, is: Option<&Value>) -> Option<JobChange> {
+    let change = Change::between(was.as_ref(), is.as_ref())?;
+    let tasks = |job: Option<&Value>| {
+        job.and_then(|job| job["tasks"].as_array()).cloned().unwrap_or_default()
+    };
+    let (tasks_were, tasks_are) = (tasks(was), tasks(is));
+    let (by_name_was, by_name_is) = (by_name(&tasks_were), by_name(&tasks_are));
+    let task_changes = all_keys(&by_name_was, &by_name_is).into_iter().filter_map(|task| {
+        let (was, is) = (by_name_was.get(task).copied(), by_name_is.get(task).copied());
+        task_change(task, was, is)
+    });
+    let (edges_were, edges_are) = (edges(&tasks_were), edges(&tasks_are));
+    let edge_changes = all_keys(&edges_were, &edges_are).into_iter().filter_map(|pair| {
+        let change = Change::between(edges_were.get(&pair), edges_are.get(&pair))?;
+        let expected = edges_are.get(&pair).or(edges_were.get(&pair)).copied().unwrap_or_default();
+        let [parent, child, expected] = [pair.0, pair.1, expected].map(str::to_owned);
+        Some(EdgeChange { change, parent, child, expected })
+    });
+    let fields = match (was, is) {
+        (Some(was), Some(is)) => fields(was, is, &["tasks"]),
+        _ => Vec::new(),
+    };
+    Some(JobChange {
+        job: name.to_owned(),
+        change,
+        enabled: is.is_some_and(|job| job["enabled"] == true),
+        tasks: tasks_are.len(),
+        fields,
+        task_changes: task_changes.collect(),
+        edge_changes: edge_changes.collect(),
+    })
+}
+
+fn task_change(name: &str, was: Option<&Value>, is: Option<&Value>) -> Option<TaskChange> {
+    let change = match (was, is) {
+        (Some(was), Some(is)) if fields(was, is, &["after"]).is_empty() => None,
+        _ => Change::between(was.as_ref(), is.as_ref()),
+    }?;
+    let fields = match (was, is) {
+        (Some(was), Some(is)) => fields(was, is, &["after"]),
+        _ => Vec::new(),
+    };
+    Some(TaskChange { task: name.to_owned(), change, fields })
+}
+
+/// Keys whose values differ.
+fn fields(was: &Value, is: &Value, but: &[&str]) -> Vec<String> {
+    let keys = |value: &Value| {
+        value
+            .as_object()
+            .map(Map::keys)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect::<BTreeSet<String>>()
+    };
+    let all = keys(was).union(&keys(is)).cloned().collect::<Vec<_>>();
+    let differs = |key: &String| {
+        !but.contains(&key.as_str()) && was.get(key.as_str()) != is.get(key.as_str())
+    };
+    all.into_iter().filter(differs).collect()
+}
+
+fn by_name(documents: &[Value]) -> BTreeMap<&str, &Value> {
+    documents.iter().filter_map(|it| Some((it["name"].as_str()?, it))).collect()
+}
+
+fn pairs(dependencies: &[Dependency]) -> BTreeMap<(&str, &str), &str> {
+    let mut pairs = BTreeMap::new();
+    for it in dependencies {
+        pairs.insert((it.child.as_str(), it.parent.as_str()), it.expected.as_str());
+    }
+    pairs
+}
+
+/// Expected outcomes of edges, by (parent, child).
+fn edges(tasks: &[Value]) -> BTreeMap<(&str, &str), &str> {
+    let mut edges = BTreeMap::new();
+    for task in tasks {
+        for edge in task["after"].as_array().into_iter().flatten() {
+            let [parent, child, expected] = [&edge["task"], &task["name"], &edge["expected"]]
+                .map(|value| value.as_str().unwrap_or_default());
+            edges.insert((parent, child), expected);
+        }
+    }
+    edges
+}
+
+fn all_keys<K: Copy + Ord, V>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<K> {
+    let keys: BTreeSet<K> = one.keys().chain(other.keys()).copied().collect();
+    keys.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use queue::run::Expected;
+    use serde_json::json;
+
+    use super::*;
+
+    fn declared(jobs: Value, dependencies: &[(&str, &str)]) -> Definitions {
+        let dependency = |(child, parent): &(&str, &str)| Dependency {
+            child: (*child).to_owned(),
+            parent: (*parent).to_owned(),
+            expected: Expected::Succeeded,
+            job: None,
+        };
+        let Value::Array(jobs) = jobs else { panic!("no array") };
+        Definitions {
+            jobs,
+            schedules: Vec::new(),
+            dependencies: dependencies.iter().map(dependency).collect(),
+        }
+    }
+
+    #[test]
+    fn only_changes_are_listed() {
+        let before = declared(
+            json!([
+                {"name": "daily", "enabled": true, "tasks": [
+                    {"name": "b", "statement": "SELECT 1", "queue": "x"},
+                    {"name": "c", "statement": "SELECT 1"},
+                    {"name": "d", "after": [{"task": "c", "expected": "succeeded"}]},
+                ]},
+                {"name": "old", "enabled": true, "tasks": []},
+                {"name": "same", "enabled": true, "tasks": [{"name": "a"}]},
+            ]),
+            &[("x", "y")],
+        );
+        let after = declared(
+            json!([
+                {"name": "daily", "enabled": true, "priority": "high", "tasks": [
+                    {"name": "a", "statement": "SELECT 1"},
+                    {"name": "b", "statement": "SELECT 2"},
+                    {"name": "d", "after": [{"task": "a", "expected": "failed"}]},
+                ]},
+                {"name": "new", "enabled": true, "tasks": [{"name": "a"}]},
+                {"name": "old", "enabled": false, "tasks": []},
+                {"name": "same", "enabled": true, "tasks": [{"name": "a"}]},
+            ]),
+            &[("x", "z")],
+        );
+        assert_eq!(
+            ApplyPlan::between(&before, &after).lines(),
+            [
+                "~ job daily: ~ priority, + task a, ~ task b (queue, statement), - task c, \
+                 + edge a > d (failed), - edge c > d",
+                "+ job new (1 task)",
+                "- job old (disabled)",
+                "- dependency x < y",
+                "+ dependency x < z",
+            ]
+        );
+        assert_eq!(ApplyPlan::between(&after, &after).len(), 0);
+    }
+}

@@ -1,0 +1,384 @@
+//! Parses jobs, schedules and dependencies from TOML files.
+//!
+//! A job becomes the document that the crate `queue` accepts, and keeps the offsets of its parts,
+//! so that later errors, including those of the database, are reported with their location.
+
+mod check;
+mod schedule;
+mod section;
+
+use std::path::{Path, PathBuf};
+
+use queue::run::{Expected, JoinMode};
+use queue::{Backoff, Mode, Priority, scan};
+use serde_json::{Map, Value, json};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::jobs::source::{Source, ValidationError};
+
+pub(crate) use check::check;
+pub(crate) use schedule::Schedule;
+use section::{Key, Section, job_name, json_value, kind, start};
+
+/// The declarations of one file.
+pub(crate) struct JobFile {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) dependencies: Vec<Dependency>,
+    /// Files with the statements of tasks (`statement_file`).
+    pub(crate) statement_files: Vec<PathBuf>,
+}
+
+/// A job, and its offset in the file.
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) at: usize,
+    /// The argument of `queue::job::set`.
+    pub(crate) document: Value,
+    tasks: Vec<Task>,
+}
+
+struct Task {
+    name: String,
+    at: usize,
+    parents: Vec<Parent>,
+}
+
+struct Parent {
+    name: String,
+    at: usize,
+}
+
+/// A dependency that applies to every job, and its offset in the file.
+pub(crate) struct Dependency {
+    pub(crate) child: String,
+    pub(crate) parent: String,
+    pub(crate) expected: Expected,
+    pub(crate) at: usize,
+}
+
+impl Job {
+    /// Returns the offset of a task; the offset of the job if the task is not in the file.
+    pub(crate) fn offset_of_task(&self, task: Option<&str>) -> usize {
+        let found = self.tasks.iter().find(|known| Some(known.name.as_str()) == task);
+        found.map_or(self.at, |task| task.at)
+    }
+}
+
+/// Parses a file.
+///
+/// # Errors
+/// Fails for invalid TOML, unknown keys, invalid values, or a `statement_file` that cannot be read.
+pub(crate) fn read(source: &Source) -> Result<JobFile, ValidationError> {
+    let table = DeTable::parse(&source.text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        ValidationError::new(at, one_sentence(error.message()))
+    })?;
+    let reader =
+        Reader { text: &source.text, folder: source.path.parent().unwrap_or(Path::new("")) };
+    let root = Section::new("the file", 0, table.get_ref());
+    root.only(&["job", "schedule", "dependency"])?;
+    let mut file =
+        JobFile { jobs: vec![], schedules: vec![], dependencies: vec![], statement_files: vec![] };
+    for (key, value) in root.tables("job", &source.text)? {
+        let (job, files) = reader.job(key, value)?;
+        file.jobs.push(job);
+        file.statement_files.extend(files);
+    }
+    for (key, value) in root.tables("schedule", &source.text)? {
+        let (schedule, statement_file) = reader.schedule(key, value)?;
+        file.schedules.push(schedule);
+        file.statement_files.extend(statement_file);
+    }
+    for value in root.array("dependency")? {
+        file.dependencies.push(dependency(&source.text, value)?);
+    }
+    Ok(file)
+}
+
+/// Returns the first error in the text of a job file, with its location. Checks the file alone,
+/// without a database.
+pub fn first_error(path: &Path, text: String) -> Option<String> {
+    let source = Source { path: path.to_owned(), text };
+    let read = read(&source).map_err(|error| source.to_failure(error));
+    read.and_then(|file| check(&[(&source, &file)]))
+        .err()
+        .map(|failure| failure.message().to_owned())
+}
+
+/// Joins the lines of a message of the TOML parser.
+fn one_sentence(message: &str) -> String {
+    message.lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    folder: &'a Path,
+}
+
+impl Reader<'_> {
+    fn job(
+        &self,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(Job, Vec<PathBuf>), ValidationError> {
+        let at = start(self.text, key);
+        let name = job_name(key.get_ref()).map_err(|reason| ValidationError::new(at, reason))?;
+        let section = Section::of(format!("job \"{name}\""), at, value)?;
+        section.only(&["description", "category", "frequency", "priority", "enabled", "task"])?;
+        let mut document = Map::new();
+        document.insert("name".to_owned(), json!(name));
+        section.put(&mut document, "description", section.text("description")?);
+        section.put(&mut document, "category", section.text("category")?);
+        section.put(&mut document, "frequency", section.text("frequency")?);
+        section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
+        section.put(&mut document, "enabled", section.boolean("enabled")?);
+        let (mut tasks, mut documents, mut files) = (vec![], vec![], vec![]);
+        for (key, value) in section.tables("task", self.text)? {
+            let read = self.task(&name, key, value)?;
+            tasks.push(read.task);
+            documents.push(read.document);
+            files.extend(read.file);
+        }
+        document.insert("tasks".to_owned(), Value::Array(documents));
+        Ok((Job { name, at, document: Value::Object(document), tasks }, files))
+    }
+
+    fn task(
+        &self,
+        job: &str,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<ReadTask, ValidationError> {
+        let (at, name) = (start(self.text, key), key.get_ref().as_ref());
+        terminal::label(name)
+            .map_err(|reason| ValidationError::new(at, format!("a task's name: {reason}")))?;
+        let section = Section::of(format!("task \"{name}\" of job \"{job}\""), at, value)?;
+        let keys = [&TASK_KEYS[..], &TASK_OPTION_KEYS[..]].concat();
+        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES)?;
+        let (statement, file) = self.statement(&section)?;
+        let (after, parents) = parents(&section)?;
+        let mut document = options(&section)?;
+        document.insert("name".to_owned(), json!(name));
+        document.insert("statement".to_owned(), json!(statement));
+        section.put(&mut document, "description", section.text("description")?);
+        section.put(&mut document, "params", params(&section)?);
+        section.put(&mut document, "jitter", section.boolean("jitter")?);
+        section.put(&mut document, "ignore_failure", section.boolean("ignore_failure")?);
+        section.put(&mut document, "join", section.enum_value::<JoinMode>("join")?);
+        section.put(&mut document, "after", after);
+        check_at_most_once(&section, &document)?;
+        let task = Task { name: name.to_owned(), at, parents };
+        Ok(ReadTask { task, document: Value::Object(document), file })
+    }
+
+    /// Returns the statement, and its `statement_file` if it has one.
+    fn statement(
+        &self,
+        section: &Section<'_>,
+    ) -> Result<(String, Option<PathBuf>), ValidationError> {
+        let inline = section.text("statement")?;
+        let Some(name) = section.text("statement_file")? else {
+            let at = section.offset_of("statement");
+            let text = inline.ok_or_else(|| section.error_at(at, "missing statement"))?;
+            runnable(&text).map_err(|(_, wrong)| section.wrap_error(at, wrong))?;
+            return Ok((text, None));
+        };
+        let at = section.offset_of("statement_file");
+        if inline.is_some() {
+            return Err(section.error_at(at, "statement and statement_file exclude each other"));
+        }
+        let path = self.folder.join(&name);
+        let file =
+            Source::read(&path).map_err(|failure| section.error_at(at, failure.to_string()))?;
+        runnable(&file.text).map_err(|(offset, wrong)| {
+            let message = format!("{}: {}", file.location(offset), wrong.message);
+            section.wrap_error(at, ValidationError { message, ..wrong })
+        })?;
+        Ok((file.text, Some(path)))
+    }
+}
+
+struct ReadTask {
+    task: Task,
+    document: Value,
+    file: Option<PathBuf>,
+}
+
+/// Keys with the options of a statement, in a job or in a schedule.
+const TASK_OPTION_KEYS: [&str; 12] = [
+    "queue",
+    "priority",
+    "group",
+    "concurrency_key",
+    "max_attempts",
+    "retry_interval",
+    "backoff",
+    "timeout",
+    "mode",
+    "at_most_once",
+    "external",
+    "run_as",
+];
+
+/// Other names of `max_attempts`: the same number, and one less.
+const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
+
+/// Further keys of a task of a job.
+const TASK_KEYS: [&str; 8] = [
+    "description",
+    "statement",
+    "statement_file",
+    "params",
+    "jitter",
+    "ignore_failure",
+    "join",
+    "after",
+];
+
+fn options(section: &Section<'_>) -> Result<Map<String, Value>, ValidationError> {
+    let mut document = Map::new();
+    section.put(&mut document, "queue", section.queue("queue")?);
+    section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
+    section.put(&mut document, "group", section.label("group")?);
+    section.put(&mut document, "concurrency_key", section.label("concurrency_key")?);
+    section.put(&mut document, "max_attempts", max_attempts(section)?);
+    section.put(&mut document, "retry_interval", section.span("retry_interval", true)?);
+    section.put(&mut document, "backoff", section.enum_value::<Backoff>("backoff")?);
+    section.put(&mut document, "timeout", section.span("timeout", false)?);
+    section.put(&mut document, "mode", section.enum_value::<Mode>("mode")?);
+    section.put(&mut document, "at_most_once", section.boolean("at_most_once")?);
+    section.put(&mut document, "external", section.boolean("external")?);
+    section.put(&mut document, "run_as", section.label("run_as")?);
+    Ok(document)
+}
+
+/// Returns the keys by which the number of attempts is given, in the order of the file.
+fn max_attempts_keys(section: &Section<'_>) -> Vec<&'static str> {
+    let names = ["max_attempts"].into_iter().chain(MAX_ATTEMPTS_ALIASES);
+    let mut given: Vec<_> = names.filter(|key| section.get(key).is_some()).collect();
+    given.sort_by_key(|key| section.offset_of(key));
+    given
+}
+
+fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
+    match max_attempts_keys(section)[..] {
+        [] => Ok(None),
+        ["max_retries"] => Ok(section.whole("max_retries", 0..=9_999)?.map(|retries| retries + 1)),
+        [key] => section.whole(key, 1..=10_000),
+        [first, second, ..] => Err(section.error_at(
+            section.offset_of(second),
+            format!("{first} and {second} are the same setting: give one of them"),
+        )),
+    }
+}
+
+/// Refuses a statement that no worker would run; the error has the byte offset in the statement.
+fn runnable(statement: &str) -> Result<(), (usize, ValidationError)> {
+    if scan::statements(statement).is_empty() {
+        return Err((0, ValidationError::new(0, "the statement has no SQL")));
+    }
+    let Some(forbidden) = scan::forbidden(statement) else { return Ok(()) };
+    let hint = match forbidden {
+        scan::Forbidden::TransactionControl { .. } => {
+            "Remove it: a task is one transaction. For a statement that cannot run in one, or a \
+             procedure that commits: mode = \"autocommit\"."
+        }
+        scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
+            forbidden.hint()
+        }
+    };
+    Err((forbidden.offset(), ValidationError::new(0, forbidden.to_string()).hint(hint)))
+}
+
+fn check_at_most_once(
+    section: &Section<'_>,
+    document: &Map<String, Value>,
+) -> Result<(), ValidationError> {
+    if document.get("at_most_once") != Some(&json!(true)) {
+        return Ok(());
+    }
+    let at = section.offset_of("at_most_once");
+    if document.get("mode") != Some(&json!(Mode::Autocommit.as_str())) {
+        return Err(section.error_at(at, "at_most_once requires mode = \"autocommit\""));
+    }
+    if document.get("max_attempts").is_some_and(|attempts| *attempts != json!(1)) {
+        let key = max_attempts_keys(section)[0];
+        return Err(
+            section.error_at(section.offset_of(key), "at_most_once allows only max_attempts = 1")
+        );
+    }
+    Ok(())
+}
+
+/// Parses `after`: returns the edges for the document, and the parents with their offsets.
+fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), ValidationError> {
+    let (mut documents, mut parents) = (vec![], Vec::<Parent>::new());
+    for value in section.array("after")? {
+        let at = value.span().start;
+        let (name, expected) = match value.get_ref() {
+            DeValue::String(name) => (name.to_string(), None),
+            DeValue::Table(table) => {
+                let edge = Section::new(format!("{}: an edge", section.context), at, table);
+                edge.only(&["task", "expected"])?;
+                let name = edge.label("task")?;
+                let name = name.ok_or_else(|| edge.error_at(at, "missing task"))?;
+                (name, edge.enum_value::<Expected>("expected")?)
+            }
+            other => {
+                let wrong = format!("after takes task names, not {}", kind(other));
+                return Err(section.error_at(at, wrong));
+            }
+        };
+        if parents.iter().any(|known| known.name == name) {
+            return Err(section.error_at(at, format!("after names \"{name}\" twice")));
+        }
+        documents
+            .push(json!({ "task": name, "expected": expected.unwrap_or(Expected::Succeeded) }));
+        parents.push(Parent { name, at });
+    }
+    Ok(((!documents.is_empty()).then_some(Value::Array(documents)), parents))
+}
+
+/// Parses the values of `$1`, `$2`, …: a table with only `param`, or with only `result` and
+/// `column`, is a reference.
+fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
+    if section.get("params").is_none() {
+        return Ok(None);
+    }
+    let one = |value: &Spanned<DeValue<'_>>| {
+        let Some(table) = value.get_ref().as_table() else { return json_value(section, value) };
+        let text = |key: &str| table.get(key).and_then(|value| value.get_ref().as_str());
+        match (table.len(), text("param"), text("result"), text("column")) {
+            (1, Some(name), ..) => Ok(json!({ "$param": name })),
+            (2, _, Some(task), Some(column)) => Ok(json!({ "$result": task, "column": column })),
+            (1, _, Some(_), _) => {
+                Err(section.error_at(value.span().start, "result requires column"))
+            }
+            _ => json_value(section, value),
+        }
+    };
+    let values = section.array("params")?.into_iter().map(one);
+    values.collect::<Result<Vec<Value>, _>>().map(|values| Some(Value::Array(values)))
+}
+
+fn dependency(text: &str, value: &Spanned<DeValue<'_>>) -> Result<Dependency, ValidationError> {
+    // The span of a table is that of its header or its braces.
+    let at = value.span().start.min(text.len());
+    let section = Section::of("a dependency".to_owned(), at, value)?;
+    section.only(&["child", "parent", "expected"])?;
+    let need = |key: &str| {
+        let name = section.label(key)?;
+        name.ok_or_else(|| section.error_at(at, format!("missing {key}")))
+    };
+    Ok(Dependency {
+        child: need("child")?,
+        parent: need("parent")?,
+        expected: section.enum_value("expected")?.unwrap_or(Expected::Succeeded),
+        at,
+    })
+}
+
+#[cfg(test)]
+mod tests;

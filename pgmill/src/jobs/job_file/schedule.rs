@@ -1,0 +1,192 @@
+//! Parses schedules from TOML files.
+
+use std::path::PathBuf;
+
+use schedule::Timing;
+use schedule::enums::Overlap;
+use serde_json::{Map, Value, json};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::section::{Key, Section, json_value, start};
+use super::{MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, options, params};
+use crate::jobs::source::ValidationError;
+
+const SCHEDULE_KEYS: [&str; 13] = [
+    "timing",
+    "job",
+    "jobs",
+    "statement",
+    "statement_file",
+    "params",
+    "description",
+    "category",
+    "enabled",
+    "overlap",
+    "catch_up",
+    "max_lateness",
+    "jitter",
+];
+
+/// Keys of a statement that a schedule of jobs cannot have, in addition to [`TASK_OPTION_KEYS`].
+const STATEMENT_KEYS: [&str; 4] = ["statement", "statement_file", "description", "category"];
+
+/// A schedule, and its offset in the file.
+pub(crate) struct Schedule {
+    pub(crate) name: String,
+    pub(crate) at: usize,
+    /// The argument of `schedule::declare::put`.
+    pub(crate) document: Value,
+}
+
+impl Reader<'_> {
+    /// Parses a schedule; returns also its `statement_file` if it has one.
+    pub(super) fn schedule(
+        &self,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(Schedule, Option<PathBuf>), ValidationError> {
+        let (at, name) = (start(self.text, key), key.get_ref().as_ref());
+        terminal::label(name)
+            .map_err(|reason| ValidationError::new(at, format!("a schedule's name: {reason}")))?;
+        let section = Section::of(format!("schedule \"{name}\""), at, value)?;
+        let keys = [&SCHEDULE_KEYS[..], &TASK_OPTION_KEYS[..]].concat();
+        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES)?;
+        let mut document = Map::new();
+        document.insert("name".to_owned(), json!(name));
+        document.insert("timing".to_owned(), json!(timing(self.text, &section)?));
+        for key in ["description", "category"] {
+            section.put(&mut document, key, section.text(key)?);
+        }
+        section.put(&mut document, "enabled", section.boolean("enabled")?);
+        section.put(&mut document, "overlap", section.enum_value::<Overlap>("overlap")?);
+        section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000)?);
+        section.put(&mut document, "max_lateness", section.span("max_lateness", true)?);
+        section.put(&mut document, "jitter", section.jitter("jitter")?);
+        let file = match jobs(&section)? {
+            Some(jobs) => {
+                let options = TASK_OPTION_KEYS.into_iter().chain(MAX_ATTEMPTS_ALIASES);
+                let stray = STATEMENT_KEYS.into_iter().chain(options);
+                if let Some(key) = stray.into_iter().find(|key| section.get(key).is_some()) {
+                    let wrong = format!("{key} is an option of a statement, not of jobs");
+                    return Err(section.error_at(section.offset_of(key), wrong));
+                }
+                document.insert("jobs".to_owned(), jobs);
+                section.put(&mut document, "params", named_params(&section)?);
+                None
+            }
+            None => {
+                let (statement, file) = self.statement(&section)?;
+                let mut task = options(&section)?;
+                section.put(&mut task, "params", params(&section)?);
+                check_at_most_once(&section, &task)?;
+                document.insert("statement".to_owned(), json!(statement));
+                document.insert("task".to_owned(), Value::Object(task));
+                file
+            }
+        };
+        Ok((Schedule { name: name.to_owned(), at, document: Value::Object(document) }, file))
+    }
+}
+
+fn timing(file: &str, section: &Section<'_>) -> Result<String, ValidationError> {
+    let at = section.offset_of("timing");
+    let Some(text) = section.text("timing")? else {
+        return Err(section.error_at(at, "missing timing").hint(
+            "For example timing = \"daily(03:15)\", or \"manual\" to start it manually only.",
+        ));
+    };
+    match Timing::parse(&text) {
+        Ok(timing) => Ok(timing.to_string()),
+        Err(wrong) => {
+            let at = offset_in_string(file, at, wrong.at);
+            let error = section.error_at(at, format!("timing: {}", wrong.message));
+            Err(ValidationError { hint: wrong.hint, ..error })
+        }
+    }
+}
+
+/// Returns the byte offset in the file of a character of a string that starts at byte `start`.
+fn offset_in_string(file: &str, start: usize, character: usize) -> usize {
+    let written = file.get(start..).unwrap_or_default();
+    let long = ["\"\"\"", "'''"].into_iter().find(|quotes| written.starts_with(quotes));
+    let mut at = long.map_or(1, str::len);
+    if long.is_some() {
+        let line_feed = ["\r\n", "\n"].into_iter().find(|end| written[at..].starts_with(end));
+        at += line_feed.map_or(0, str::len);
+    }
+    for _ in 0..character {
+        at += match written[at..].chars().next() {
+            Some('\\') if written.starts_with('"') => escape_length(&written[at..]),
+            Some(other) => other.len_utf8(),
+            None => break,
+        };
+    }
+    start + at
+}
+
+/// Returns the length of an escape sequence in bytes, including the backslash.
+fn escape_length(written: &str) -> usize {
+    let long = match written.as_bytes().get(1) {
+        Some(b'x') => 4,
+        Some(b'u') => 6,
+        Some(b'U') => 10,
+        _ => 2,
+    };
+    long.min(written.len())
+}
+
+fn jobs(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
+    if let Some(job) = section.label("job")? {
+        return match section.get("jobs") {
+            None => Ok(Some(json!([job]))),
+            Some(_) => {
+                Err(section.error_at(section.offset_of("jobs"), "job and jobs exclude each other"))
+            }
+        };
+    }
+    if section.get("jobs").is_none() {
+        return Ok(None);
+    }
+    let name = |value: &Spanned<DeValue<'_>>| match value.get_ref().as_str() {
+        Some(name) => Ok(json!(name)),
+        None => Err(section.error_at(value.span().start, "jobs must be strings")),
+    };
+    let names = section.array("jobs")?.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+    if names.is_empty() {
+        return Err(section.error_at(section.offset_of("jobs"), "jobs must not be empty"));
+    }
+    Ok(Some(Value::Array(names)))
+}
+
+/// Parses the values for `{ param = "…" }` in the tasks of the jobs.
+fn named_params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
+    let Some(value) = section.get("params") else { return Ok(None) };
+    if value.get_ref().as_table().is_none() {
+        let wrong = "params of a job must be a table, for example { day = \"2026-12-01\" }";
+        return Err(section.error_at(value.span().start, wrong));
+    }
+    json_value(section, value).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_a_character_of_a_string_is_found() {
+        for file in [
+            r#"x = "a ä?""#,
+            r#"x = 'a ä?'"#,
+            r#"x = """a ä?""""#,
+            "x = \"\"\"\na ä?\"\"\"",
+            "x = '''\r\na ä?'''",
+            r#"x = "\u0061 ä?""#,
+            r#"x = "\"\\ä?""#,
+            r"x = '\ ä?'",
+        ] {
+            assert_eq!(offset_in_string(file, 4, 3), file.find('?').unwrap(), "{file}");
+        }
+        assert_eq!(offset_in_string("x = ''", 4, 30), 6);
+    }
+}

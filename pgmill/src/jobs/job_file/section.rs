@@ -1,0 +1,279 @@
+//! Reads a table of a TOML file key by key, and reports errors with their location.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Number, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::args::{duration, jitter};
+use crate::jobs::source::ValidationError;
+
+/// The longest interval or timeout, as in the schema.
+const MAX_DURATION: Duration = Duration::from_secs(365 * 86_400);
+
+pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
+
+/// A table with its context for messages and its offset.
+pub(super) struct Section<'a> {
+    pub(super) context: String,
+    at: usize,
+    table: &'a DeTable<'a>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(context: impl Into<String>, at: usize, table: &'a DeTable<'a>) -> Self {
+        Self { context: context.into(), at, table }
+    }
+
+    /// Returns the section of a value.
+    ///
+    /// # Errors
+    /// Fails if the value is not a table.
+    pub(super) fn of(
+        context: String,
+        at: usize,
+        value: &'a Spanned<DeValue<'a>>,
+    ) -> Result<Self, ValidationError> {
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Self { context, at, table }),
+            other => {
+                let message = format!("{context} is {}, not a table", kind(other));
+                Err(ValidationError::new(value.span().start, message))
+            }
+        }
+    }
+
+    pub(super) fn error_at(&self, at: usize, message: impl AsRef<str>) -> ValidationError {
+        ValidationError::new(at, format!("{}: {}", self.context, message.as_ref()))
+    }
+
+    /// Returns the error with the context of this table, at the given offset.
+    pub(super) fn wrap_error(&self, at: usize, error: ValidationError) -> ValidationError {
+        ValidationError { hint: error.hint, ..self.error_at(at, error.message) }
+    }
+
+    /// Checks that the table has only known keys.
+    ///
+    /// # Errors
+    /// Returns the first unknown key in the file.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
+        self.only_with_aliases(known, &[])
+    }
+
+    /// As [`Section::only`]. The aliases are accepted and not listed.
+    pub(super) fn only_with_aliases(
+        &self,
+        known: &[&str],
+        aliases: &[&str],
+    ) -> Result<(), ValidationError> {
+        let accepted = |key: &str| known.contains(&key) || aliases.contains(&key);
+        let unknown = self.table.keys().filter(|key| !accepted(key.get_ref().as_ref()));
+        match unknown.min_by_key(|key| key.span().start) {
+            None => Ok(()),
+            Some(key) => Err(self
+                .error_at(key.span().start, format!("unknown key \"{}\"", key.get_ref()))
+                .hint(format!("Known keys: {}.", known.join(", ")))),
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.table.get(key)
+    }
+
+    /// Returns the offset of the value of a key, or of the table if the key is missing.
+    pub(super) fn offset_of(&self, key: &str) -> usize {
+        self.get(key).map_or(self.at, |value| value.span().start)
+    }
+
+    fn value<T>(
+        &self,
+        key: &str,
+        wanted: &str,
+        take: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
+    ) -> Result<Option<T>, ValidationError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match take(value.get_ref()) {
+            Some(taken) => Ok(Some(taken)),
+            None => Err(self.error_at(
+                value.span().start,
+                format!("{key} is {}, not {wanted}", kind(value.get_ref())),
+            )),
+        }
+    }
+
+    fn parsed<T>(
+        &self,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ValidationError> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let wrong = |reason| self.error_at(self.offset_of(key), format!("{key}: {reason}"));
+        parse(&text).map(Some).map_err(wrong)
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>, ValidationError> {
+        let text = self.value(key, "a string", |value| value.as_str().map(str::to_owned))?;
+        match text {
+            Some(text) if text.contains('\0') => {
+                Err(self.error_at(self.offset_of(key), format!("{key} contains a NUL byte")))
+            }
+            text => Ok(text),
+        }
+    }
+
+    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, ValidationError> {
+        self.value(key, "true or false", DeValue::as_bool)
+    }
+
+    pub(super) fn label(&self, key: &str) -> Result<Option<String>, ValidationError> {
+        self.parsed(key, terminal::label)
+    }
+
+    pub(super) fn queue(&self, key: &str) -> Result<Option<String>, ValidationError> {
+        self.parsed(key, |text| terminal::queue_name(text).map_err(str::to_owned))
+    }
+
+    pub(super) fn enum_value<T: FromStr<Err = String>>(
+        &self,
+        key: &str,
+    ) -> Result<Option<T>, ValidationError> {
+        self.parsed(key, str::parse)
+    }
+
+    pub(super) fn whole(
+        &self,
+        key: &str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, ValidationError> {
+        let Some(number) = self.value(key, "an integer", DeValue::as_integer)? else {
+            return Ok(None);
+        };
+        let number = i64::from_str_radix(number.as_str(), number.radix()).ok();
+        match number.filter(|number| range.contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(self.error_at(
+                self.offset_of(key),
+                format!("{key} must be from {} to {}", range.start(), range.end()),
+            )),
+        }
+    }
+
+    /// Reads a duration, as text for the server.
+    pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, ValidationError> {
+        self.parsed(key, |text| {
+            let span = duration(text)?;
+            if span > MAX_DURATION {
+                return Err("must be at most 365 days".to_owned());
+            }
+            if span.is_zero() && !zero {
+                return Err("must be greater than zero".to_owned());
+            }
+            Ok(seconds(span))
+        })
+    }
+
+    /// Reads the jitter of a schedule.
+    pub(super) fn jitter(&self, key: &str) -> Result<Option<String>, ValidationError> {
+        self.parsed(key, |text| jitter(text).map(seconds))
+    }
+
+    /// Returns the elements of an array; empty if the key is missing.
+    pub(super) fn array(
+        &self,
+        key: &str,
+    ) -> Result<Vec<&'a Spanned<DeValue<'a>>>, ValidationError> {
+        let array = self.value(key, "an array", DeValue::as_array)?;
+        Ok(array.map_or_else(Vec::new, |array| array.iter().collect()))
+    }
+
+    /// Returns the entries of a table of tables, in the order of the file; empty if the key is
+    /// missing.
+    pub(super) fn tables(
+        &self,
+        key: &str,
+        text: &str,
+    ) -> Result<Vec<(&'a Key<'a>, &'a Spanned<DeValue<'a>>)>, ValidationError> {
+        let table = self.value(key, "a table", DeValue::as_table)?;
+        let mut entries: Vec<_> = table.map_or_else(Vec::new, |table| table.iter().collect());
+        entries.sort_by_key(|(key, _)| start(text, key));
+        Ok(entries)
+    }
+
+    /// Adds a value to a document, if present.
+    #[expect(clippy::unused_self, reason = "consistent with the other methods")]
+    pub(super) fn put(
+        &self,
+        document: &mut Map<String, Value>,
+        key: &str,
+        value: Option<impl Serialize>,
+    ) {
+        if let Some(value) = value.and_then(|value| serde_json::to_value(value).ok()) {
+            document.insert(key.to_owned(), value);
+        }
+    }
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{}.{:06} seconds", span.as_secs(), span.subsec_micros())
+}
+
+/// Returns the type of a value with its article: `an integer`.
+pub(super) fn kind(value: &DeValue<'_>) -> String {
+    let article = if value.is_integer() || value.is_array() { "an" } else { "a" };
+    format!("{article} {}", value.type_str())
+}
+
+/// Returns the offset of a key, or of the header that contains it.
+pub(super) fn start(text: &str, key: &Key<'_>) -> usize {
+    let at = key.span().start;
+    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let indent = text[line..at].len() - text[line..at].trim_start().len();
+    if text[line + indent..at].starts_with('[') { line + indent } else { at }
+}
+
+/// Checks a job name by the rules of the schema.
+pub(super) fn job_name(name: &str) -> Result<String, String> {
+    terminal::label(name).map_err(|reason| format!("job name: {reason}"))?;
+    if name.contains(|c: char| c == ',' || c.is_control()) || name.trim() != name {
+        return Err(format!(
+            "job name {name:?} must have no comma, control characters or surrounding blanks"
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+/// Converts a parameter value to JSON; dates and times become strings.
+pub(super) fn json_value(
+    section: &Section<'_>,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<Value, ValidationError> {
+    let wrong = |what: &str| section.error_at(value.span().start, format!("params: {what}"));
+    let number = |text: &str| text.parse::<Number>().map(Value::Number).ok();
+    match value.get_ref() {
+        DeValue::String(text) if text.contains('\0') => Err(wrong("a string contains a NUL byte")),
+        DeValue::String(text) => Ok(Value::String(text.to_string())),
+        DeValue::Boolean(truth) => Ok(Value::Bool(*truth)),
+        DeValue::Datetime(time) => Ok(Value::String(time.to_string())),
+        DeValue::Integer(whole) => i128::from_str_radix(whole.as_str(), whole.radix())
+            .ok()
+            .and_then(|whole| number(&whole.to_string()))
+            .ok_or_else(|| wrong("an integer is too large")),
+        DeValue::Float(float) => number(float.as_str().trim_start_matches('+'))
+            .ok_or_else(|| wrong("JSON has no infinity and no NaN; use a string")),
+        DeValue::Array(array) => {
+            let values = array.iter().map(|value| json_value(section, value));
+            values.collect::<Result<_, _>>().map(Value::Array)
+        }
+        DeValue::Table(table) => {
+            let entries = table
+                .iter()
+                .map(|(key, value)| Ok((key.get_ref().to_string(), json_value(section, value)?)));
+            entries.collect::<Result<_, _>>().map(Value::Object)
+        }
+    }
+}

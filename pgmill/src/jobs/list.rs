@@ -1,0 +1,89 @@
+//! `pgmill job list|enable|disable`.
+
+use queue::job::{self, Job};
+use queue::{QueueError, exit, task_queries};
+use serde_json::json;
+use terminal::{print_stderr, visible};
+use tokio_postgres::Client;
+
+use crate::args::JobName;
+use crate::failure::Failure;
+use crate::jobs::show::unknown;
+use crate::output::format::{HEAD_CHARS, one_line, relative_time};
+use crate::output::{Field, Output, Tone};
+use crate::session::commit_unless_dry_run;
+
+/// Lists jobs with their last runs.
+pub(super) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+    let jobs = job::jobs(client).await?;
+    if out.json {
+        out.document(&jobs)?;
+        return Ok(exit::OK);
+    }
+    if jobs.is_empty() {
+        print_stderr("there are no jobs");
+        return Ok(exit::OK);
+    }
+    let now = task_queries::now(client).await?;
+    let row = |job: &Job| {
+        let tone = match job.last_state.as_deref() {
+            Some("failed") => Tone::Error,
+            Some("cancelled") => Tone::Warning,
+            Some("succeeded") => Tone::Success,
+            _ => Tone::Plain,
+        };
+        vec![
+            Field::new(&job.name),
+            Field::new(if job.enabled { "yes" } else { "no" }).tone(if job.enabled {
+                Tone::Plain
+            } else {
+                Tone::Warning
+            }),
+            Field::count(job.tasks),
+            Field::or_blank(job.last_run_id),
+            Field::or_blank(job.last_state.as_deref()).tone(tone),
+            Field::or_blank(job.last_started_at.map(|time| relative_time(time, now))),
+            Field::or_blank(job.frequency.as_deref()),
+            Field::or_blank(job.description.as_deref().map(|text| one_line(text, HEAD_CHARS))),
+        ]
+    };
+    let headings =
+        ["job", "enabled", "tasks", "last run", "state", "started", "frequency", "description"];
+    out.text(&out.table(&headings, jobs.iter().map(row).collect()))?;
+    Ok(exit::OK)
+}
+
+/// Enables or disables a job.
+///
+/// # Errors
+/// Fails if there is no such job.
+pub(super) async fn enable(
+    client: &mut Client,
+    out: &Output,
+    args: &JobName,
+    enabled: bool,
+) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let before = job::definition(&transaction, &args.name).await?;
+    let Some(before) = before else { return Err(unknown(&args.name)) };
+    let name = before["name"].as_str().unwrap_or(&args.name);
+    let changed = before["enabled"] != enabled;
+    if changed && !job::enable(&transaction, name, enabled).await? {
+        return Err(unknown(name));
+    }
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if out.json {
+        out.document(&json!({
+            "job": name, "dry_run": args.dry_run, "enabled": enabled, "changed": changed,
+        }))?;
+        return Ok(exit::OK);
+    }
+    let word = if enabled { "enabled" } else { "disabled" };
+    let verb = match (changed, args.dry_run) {
+        (false, _) => "is already",
+        (true, true) => "would be",
+        (true, false) => "is now",
+    };
+    out.text(&visible(&format!("job {name} {verb} {word}")))?;
+    Ok(exit::OK)
+}

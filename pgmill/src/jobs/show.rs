@@ -1,0 +1,118 @@
+//! `pgmill job show`: the tasks and edges of one job, or of several jobs merged into one run.
+
+use std::collections::BTreeMap;
+
+use queue::{exit, group, job};
+use serde_json::{Value, json};
+use terminal::visible;
+use tokio_postgres::Client;
+
+use crate::failure::Failure;
+use crate::jobs::merge::{Merged, MergedTask, merge};
+use crate::output::format::{HEAD_CHARS, one_line};
+use crate::output::{Field, Output};
+
+/// The error for an unknown job name.
+pub(super) fn unknown(name: &str) -> Failure {
+    Failure::not_found(format!("there is no job {name}")).hint("pgmill job list")
+}
+
+/// Shows jobs as the run that they would become.
+///
+/// # Errors
+/// Fails if there is no such job, or if the dependencies of the jobs form a cycle.
+pub(super) async fn show(client: &Client, out: &Output, names: &[String]) -> Result<u8, Failure> {
+    let mut jobs: Vec<Value> = Vec::new();
+    for name in names.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
+        let job = job::definition(client, name).await?.ok_or_else(|| unknown(name))?;
+        if !jobs.iter().any(|known| known["name"] == job["name"]) {
+            jobs.push(job);
+        }
+    }
+    if jobs.is_empty() {
+        return Err(Failure::usage("expected at least one job name"));
+    }
+    let dependencies = job::dependencies(client).await?;
+    let groups = group::groups(client).await?;
+    let priorities: BTreeMap<_, _> =
+        groups.into_iter().filter_map(|group| Some((group.name, group.priority?))).collect();
+    let merged = merge(&jobs, &dependencies, &priorities).map_err(|path| {
+        Failure::new(exit::REFUSED, format!("dependency cycle: {path}"))
+            .hint("pgmill lineage shows the job or dependency of each edge.")
+    })?;
+    if out.json {
+        let head = |job: &Value| {
+            let mut head = job.clone();
+            if let Some(head) = head.as_object_mut() {
+                head.remove("tasks");
+            }
+            head
+        };
+        let heads: Vec<Value> = jobs.iter().map(head).collect();
+        out.document(&json!({
+            "jobs": heads, "tasks": merged.tasks, "edges": merged.edges,
+            "dropped": merged.dropped, "params": merged.params,
+        }))?;
+    } else {
+        out.text(&format_merged(out, &jobs, &merged))?;
+    }
+    Ok(exit::OK)
+}
+
+fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {
+    let mut parts: Vec<String> = vec![jobs.iter().map(head).collect::<Vec<_>>().join("\n")];
+    let mut after: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for edge in &merged.edges {
+        after.entry(&edge.child).or_default().push(match edge.expected.as_str() {
+            "succeeded" => edge.parent.clone(),
+            expected => format!("{} ({expected})", edge.parent),
+        });
+    }
+    let row = |task: &MergedTask| {
+        let parents = after.get(task.name.as_str()).map(|parents| parents.join(", "));
+        let any = if task.join == "any" { "any of " } else { "" };
+        vec![
+            Field::new(task.level),
+            Field::new(&task.name),
+            Field::new(&task.job),
+            Field::new(task.priority),
+            Field::new(&task.queue),
+            Field::or_blank(task.group.as_deref()),
+            Field::or_blank(parents.map(|parents| format!("{any}{parents}"))),
+            Field::new(one_line(
+                task.definition["statement"].as_str().unwrap_or_default(),
+                HEAD_CHARS,
+            )),
+        ]
+    };
+    let headings = ["level", "task", "job", "priority", "queue", "group", "after", "statement"];
+    parts.push(out.table(&headings, merged.tasks.iter().map(row).collect()));
+    let edges = merged.edges.iter().map(|edge| {
+        let expected = match edge.expected.as_str() {
+            "succeeded" => String::new(),
+            expected => format!("  {expected}"),
+        };
+        visible(&format!("[{}] >>> [{}]{expected}", edge.parent, edge.child))
+    });
+    parts.extend((!merged.edges.is_empty()).then(|| edges.collect::<Vec<_>>().join("\n")));
+    let list = |what: &str, items: &[String]| {
+        (!items.is_empty()).then(|| visible(&format!("{what}: {}", items.join(", "))))
+    };
+    parts.extend(list("dropped edges from tasks of other jobs", &merged.dropped));
+    parts.extend(list("parameters", &merged.params));
+    parts.join("\n\n")
+}
+
+fn head(job: &Value) -> String {
+    let mut line = format!("job {}", job["name"].as_str().unwrap_or_default());
+    if job["enabled"] != true {
+        line.push_str(", disabled");
+    }
+    for key in ["frequency", "description"] {
+        if let Some(text) = job[key].as_str() {
+            line.push_str(": ");
+            line.push_str(text);
+        }
+    }
+    visible(&line)
+}

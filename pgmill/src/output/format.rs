@@ -1,0 +1,62 @@
+//! Times, sizes, states and tasks as text.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use queue::{Outcome, State};
+use terminal::HIDDEN;
+
+pub(crate) use terminal::{counted, one_line, span};
+
+use crate::output::Tone;
+
+/// Maximum characters of a statement in a list.
+pub(crate) const HEAD_CHARS: usize = 60;
+
+/// Formats a time in the local time zone.
+pub(crate) fn local_time(time: Timestamp) -> String {
+    time.to_zoned(TimeZone::system()).strftime("%F %T %Z").to_string()
+}
+
+/// Formats a time relative to now: `5m 0s ago`, `in 5m 0s`.
+pub(crate) fn relative_time(time: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(time).as_secs_f64();
+    if seconds < 0.0 { format!("in {}", span(-seconds)) } else { format!("{} ago", span(seconds)) }
+}
+
+pub(crate) fn state_tone(state: State) -> Tone {
+    match state {
+        State::Running => Tone::Success,
+        State::Blocked => Tone::Warning,
+        State::Scheduled | State::Pending => Tone::Plain,
+    }
+}
+
+pub(crate) fn outcome_tone(outcome: Outcome) -> Tone {
+    match outcome {
+        Outcome::Succeeded => Tone::Success,
+        Outcome::Cancelled => Tone::Warning,
+        Outcome::Failed | Outcome::TimedOut | Outcome::Lost | Outcome::Unknown => Tone::Error,
+    }
+}
+
+/// Formats a task's name and the beginning of its statement.
+pub(crate) fn task_label(name: Option<&str>, statement: Option<&str>) -> String {
+    let statement = statement.unwrap_or(HIDDEN);
+    match name {
+        Some(name) => one_line(&format!("{name}: {statement}"), HEAD_CHARS),
+        None => one_line(statement, HEAD_CHARS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn future_and_past_times_differ() {
+        let now: Timestamp = "2026-12-01T03:00:00Z".parse().unwrap();
+        let then: Timestamp = "2026-12-01T02:00:00Z".parse().unwrap();
+        assert_eq!(relative_time(then, now), "1h 0m ago");
+        assert_eq!(relative_time(now, then), "in 1h 0m");
+    }
+}

@@ -1,0 +1,137 @@
+//! `pgmill run cancel|retry|restart`.
+
+use queue::run::{self, RestartOptions, RunId, RunState};
+use queue::run_queries;
+use queue::{QueueError, enqueue, exit};
+use serde_json::json;
+use terminal::visible;
+use tokio_postgres::Client;
+
+use crate::args::{RunCancel, RunRestart, RunRetry};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::format::counted;
+use crate::runs::list::find;
+use crate::session::commit_unless_dry_run;
+
+/// Maximum number of runs with `--all`.
+const MAX_RUNS: i64 = 10_000;
+
+/// Cancels runs.
+///
+/// A missing run is reported in the output and by the exit code.
+pub(crate) async fn cancel(
+    client: &mut Client,
+    out: &Output,
+    args: &RunCancel,
+) -> Result<u8, Failure> {
+    let runs: Vec<RunId> = if args.all {
+        let running = run_queries::runs(client, Some(RunState::Running), MAX_RUNS).await?;
+        running.iter().map(|run| run.id).collect()
+    } else {
+        args.runs.clone()
+    };
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let mut answers = Vec::new();
+    for id in &runs {
+        answers.push((*id, run::cancel(&transaction, *id, args.kill).await?));
+    }
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if !args.dry_run {
+        enqueue::notify(client).await?;
+    }
+    if out.json {
+        let answers: Vec<_> = answers
+            .iter()
+            .map(|(run, answer)| json!({ "run_id": run, "result": answer }))
+            .collect();
+        out.document(&json!({ "dry_run": args.dry_run, "kill": args.kill, "runs": answers }))?;
+    } else {
+        for (run, answer) in &answers {
+            out.text(&match answer.as_str() {
+                "cancelling" if args.dry_run => format!("run {run} would be cancelled"),
+                "cancelling" => format!("run {run} is being cancelled"),
+                "not found" => format!("there is no run {run}"),
+                state => format!("run {run} has already ended: {state}"),
+            })?;
+        }
+        if answers.is_empty() {
+            out.text("no run is in progress")?;
+        }
+    }
+    let missing = answers.iter().any(|(_, answer)| answer == "not found");
+    Ok(if missing { exit::NOT_FOUND } else { exit::OK })
+}
+
+/// Retries a task of a run in progress.
+///
+/// # Errors
+/// Fails if there is no such run or task, or if the run has ended.
+pub(crate) async fn retry(
+    client: &mut Client,
+    out: &Output,
+    args: &RunRetry,
+) -> Result<u8, Failure> {
+    find(client, args.run).await?;
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let answer = run::retry(&transaction, args.run, &args.task).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    let task = visible(&args.task);
+    if answer == "not found" {
+        let hint = format!("pgmill run show {}", args.run);
+        let message = format!("run {} has no task {task}", args.run);
+        return Err(Failure::not_found(message).hint(hint));
+    }
+    if !args.dry_run {
+        enqueue::notify(client).await?;
+    }
+    if out.json {
+        out.document(&json!({
+            "dry_run": args.dry_run, "run_id": args.run, "task": args.task, "result": answer,
+        }))?;
+    } else {
+        out.text(&match answer.as_str() {
+            "retried" if args.dry_run => format!("task {task} would be retried"),
+            "retried" => format!("task {task} retried"),
+            state => format!("task {task} is {state}: nothing to retry"),
+        })?;
+    }
+    Ok(exit::OK)
+}
+
+/// Runs tasks of an ended run again.
+///
+/// # Errors
+/// Fails if there is no such run, if it is in progress or has not failed, or if no task matches.
+pub(crate) async fn restart(
+    client: &mut Client,
+    out: &Output,
+    args: &RunRestart,
+) -> Result<u8, Failure> {
+    find(client, args.run).await?;
+    let some = args.failed || args.never_run || args.downstream;
+    let again = RestartOptions {
+        failed: args.failed || !some,
+        never_run: args.never_run || !some,
+        downstream: args.downstream,
+        force: args.force,
+    };
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let names = run::restart(&transaction, args.run, again).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if !args.dry_run {
+        enqueue::notify(client).await?;
+    }
+    if out.json {
+        out.document(&json!({ "dry_run": args.dry_run, "run_id": args.run, "tasks": names }))?;
+    } else {
+        let verb = if args.dry_run { "would restart" } else { "restarted" };
+        let shown: Vec<String> = names.iter().take(50).map(|name| visible(name)).collect();
+        let more = names.len().saturating_sub(shown.len());
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shown = shown.join(", ");
+        let tasks = counted(names.len() as u64, "task");
+        out.text(&format!("{verb} {tasks} of run {}: {shown}{rest}", args.run))?;
+    }
+    Ok(exit::OK)
+}

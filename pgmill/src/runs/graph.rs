@@ -1,0 +1,73 @@
+//! `pgmill run graph`: the tasks and edges of one run as text, Mermaid or DOT.
+
+use std::collections::{HashMap, HashSet};
+
+use queue::exit;
+use queue::run::Expected;
+use queue::run_queries::{self, Edge, RunTask};
+use serde_json::json;
+use terminal::visible;
+use tokio_postgres::Client;
+
+use crate::args::{GraphFormat, RunGraph};
+use crate::failure::Failure;
+use crate::output::{Output, graph};
+use crate::runs::list::find;
+
+/// Prints the graph of one run.
+///
+/// # Errors
+/// Fails if there is no such run.
+pub(super) async fn draw(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, Failure> {
+    find(client, args.run).await?;
+    let tasks = run_queries::tasks(client, args.run).await?;
+    let edges = run_queries::edges(client, args.run).await?;
+    if out.json {
+        out.document(&json!({ "tasks": tasks, "edges": edges }))?;
+        return Ok(exit::OK);
+    }
+    let expected = |edge: &Edge| {
+        (edge.expected != Expected::Succeeded).then(|| edge.expected.as_str().to_owned())
+    };
+    let boxes: Vec<graph::Node> = tasks
+        .iter()
+        .map(|task| graph::Node {
+            id: task.node.to_string(),
+            label: format!("{}\n{}", task.name, task.state),
+            state: task.state.split(',').next().map(str::to_owned),
+        })
+        .collect();
+    let arrows: Vec<graph::Edge> = edges
+        .iter()
+        .map(|edge| graph::Edge {
+            from: edge.parent.to_string(),
+            to: edge.child.to_string(),
+            label: expected(edge),
+        })
+        .collect();
+    out.text(&match args.format {
+        GraphFormat::Mermaid => graph::mermaid(&boxes, &arrows),
+        GraphFormat::Dot => graph::dot(&boxes, &arrows),
+        GraphFormat::Text => lines(&tasks, &edges),
+    })?;
+    Ok(exit::OK)
+}
+
+/// Formats `[a succeeded] >>> [b running]` for each edge, then the tasks without edges.
+fn lines(tasks: &[RunTask], edges: &[Edge]) -> String {
+    let by_node: HashMap<i64, String> = tasks
+        .iter()
+        .map(|task| (task.node, format!("[{} {}]", visible(&task.name), task.state)))
+        .collect();
+    let shown = |node: i64| by_node.get(&node).cloned().unwrap_or_default();
+    let edge = |edge: &Edge| {
+        let arrow = match edge.expected {
+            Expected::Succeeded => ">>>".to_owned(),
+            other => format!("> {other} >"),
+        };
+        format!("{} {arrow} {}", shown(edge.parent), shown(edge.child))
+    };
+    let joined: HashSet<i64> = edges.iter().flat_map(|edge| [edge.parent, edge.child]).collect();
+    let alone = tasks.iter().filter(|task| !joined.contains(&task.node));
+    edges.iter().map(edge).chain(alone.map(|task| shown(task.node))).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,70 @@
+//! `pgmill run list`, and the search for one run.
+
+use queue::exit;
+use queue::run::{RunId, RunState};
+use queue::run_queries::{self, Run};
+use terminal::print_stderr;
+use tokio_postgres::Client;
+
+use crate::args::RunList;
+use crate::failure::Failure;
+use crate::output::format::{local_time, span};
+use crate::output::{Field, Output, Tone};
+
+const RUN_HEADINGS: [&str; 10] = [
+    "run",
+    "jobs",
+    "state",
+    "tasks",
+    "finished",
+    "failed",
+    "upstream_failed",
+    "started",
+    "duration",
+    "by",
+];
+
+/// Lists runs.
+pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
+    let runs = run_queries::runs(client, args.state, args.limit).await?;
+    if out.json {
+        out.document(&runs)?;
+    } else if runs.is_empty() {
+        print_stderr("no matching run");
+    } else {
+        let row = |run: &Run| {
+            vec![
+                Field::new(run.id),
+                Field::new(run.title()),
+                Field::new(run.state).tone(run_tone(run.state)),
+                Field::new(run.count.tasks),
+                Field::count(run.count.finished()),
+                Field::count(run.count.failed).tone(Tone::Error),
+                Field::count(run.count.upstream_failed),
+                Field::new(local_time(run.started_at)),
+                Field::new(span(run.duration.as_secs_f64())),
+                Field::new(&run.started_by),
+            ]
+        };
+        out.text(&out.table(&RUN_HEADINGS, runs.iter().map(row).collect()))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Returns a run.
+///
+/// # Errors
+/// Fails if there is no such run.
+pub(super) async fn find(client: &Client, id: RunId) -> Result<Run, Failure> {
+    let found = run_queries::run(client, id).await?;
+    found.ok_or_else(|| Failure::not_found(format!("there is no run {id}")).hint("pgmill run list"))
+}
+
+pub(super) fn run_tone(state: RunState) -> Tone {
+    match state {
+        RunState::Running => Tone::Plain,
+        RunState::Succeeded => Tone::Success,
+        RunState::Failed => Tone::Error,
+        RunState::Cancelled => Tone::Warning,
+    }
+}

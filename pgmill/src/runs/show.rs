@@ -1,0 +1,196 @@
+//! `pgmill run show`: one run with its tasks, with `--watch` until it ends.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use queue::critical_path::critical_path;
+use queue::exit;
+use queue::run::{RunId, RunState};
+use queue::run_queries::{self, Edge, Run, RunTask};
+use serde_json::json;
+use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
+use tokio_postgres::Client;
+
+use crate::args::RunShow;
+use crate::failure::Failure;
+use crate::output::format::{counted, local_time, one_line, span};
+use crate::output::{Field, Output, Tone};
+use crate::runs::list::{find, run_tone};
+
+/// Maximum rows of the table without `--all`.
+const TASKS_SHOWN: usize = 50;
+const RUNNING_SHOWN: i64 = 3;
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+const TASK_HEADINGS: [&str; 10] = [
+    "task", "state", "queue", "priority", "started", "duration", "attempts", "rows", "pid",
+    "message",
+];
+
+/// Shows one run; with `--watch` follows it first.
+///
+/// # Errors
+/// Fails if there is no such run.
+pub(super) async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failure> {
+    if args.watch {
+        follow(client, args.run).await?;
+    }
+    let run = find(client, args.run).await?;
+    let tasks = run_queries::tasks(client, args.run).await?;
+    let edges = run_queries::edges(client, args.run).await?;
+    let (path, seconds) = critical_path(&tasks, &edges);
+    if out.json {
+        let path: Vec<&str> = path.iter().map(|task| task.name.as_str()).collect();
+        out.document(&json!({
+            "run": run, "tasks": tasks, "edges": edges,
+            "critical_path": { "tasks": path, "duration_seconds": seconds },
+        }))?;
+    } else {
+        out.text(&heading(out, &run))?;
+        out.text(&table(out, &tasks, args.all))?;
+        if !path.is_empty() {
+            out.text(&format!("critical path, {}: {}", span(seconds), names(&path)))?;
+        }
+    }
+    let unsuccessful = args.watch && run.state != RunState::Succeeded;
+    Ok(if unsuccessful { exit::TASK_FAILED } else { exit::OK })
+}
+
+async fn follow(client: &Client, id: RunId) -> Result<(), Failure> {
+    let bar = run_bar(id.0);
+    let mut edges: Vec<Edge> = Vec::new();
+    loop {
+        let run = find(client, id).await?;
+        if run.state != RunState::Running {
+            bar.finish_and_clear();
+            let problem_tasks = run_queries::unsuccessful_tasks(client, id, RUNNING_SHOWN).await?;
+            print_stderr(run_outcome(&run, &problem_tasks));
+            return Ok(());
+        }
+        if !bar.is_hidden() {
+            let running = run_queries::running(client, id, RUNNING_SHOWN).await?;
+            update_run_bar(&bar, &run, &running);
+            // Reading a larger run completely twice a second costs too much.
+            if run.count.tasks <= 2000 {
+                let tasks = run_queries::tasks(client, id).await?;
+                if edges.is_empty() {
+                    edges = run_queries::edges(client, id).await?;
+                }
+                let (path, seconds) = critical_path(&tasks, &edges);
+                bar.set_prefix(format!("run {id}, critical path {}", span(seconds)));
+                if let Some(last) = path.last() {
+                    bar.set_message(format!("{}; {}", bar.message(), visible(&last.name)));
+                }
+            }
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+fn names(path: &[&RunTask]) -> String {
+    let step = |task: &&RunTask| {
+        let seconds = task.duration.unwrap_or_default().as_secs_f64();
+        format!("{} ({})", visible(&task.name), span(seconds))
+    };
+    let shown: Vec<String> = path.iter().take(20).map(step).collect();
+    let more = path.len().saturating_sub(20);
+    let rest = if more > 0 { format!(" > and {more} more") } else { String::new() };
+    format!("{}{rest}", shown.join(" > "))
+}
+
+/// Formats the fire time and the reason of a run that a schedule has fired.
+pub(crate) fn fire(run: &Run) -> Option<String> {
+    let (at, reason) = (run.fire_at?, run.reason.as_deref()?);
+    Some(format!("fired for {}: {}", local_time(at), visible(reason)))
+}
+
+fn heading(out: &Output, run: &Run) -> String {
+    let mut text = format!("run {} of {}: ", run.id, visible(&run.title()));
+    text.push_str(&out.paint(run.state.as_str(), run_tone(run.state)));
+    let _ = write!(
+        text,
+        ", started {} by {}, {}",
+        local_time(run.started_at),
+        visible(&run.started_by),
+        span(run.duration.as_secs_f64())
+    );
+    if let Some(role) = &run.cancelled_by {
+        let _ = write!(text, ", cancelled by {}", visible(role));
+    }
+    if run.restarts > 0 {
+        let _ = match run.restarts {
+            1 => write!(text, ", restarted once"),
+            restarts => write!(text, ", restarted {restarts} times"),
+        };
+    }
+    if let Some(fire) = fire(run) {
+        let _ = write!(text, "\n{fire}");
+    }
+    let count = &run.count;
+    let _ = write!(
+        text,
+        "\n{}: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed",
+        counted(count.tasks, "task"),
+        count.waiting,
+        count.released,
+        count.succeeded,
+        count.failed,
+        count.ignored,
+        count.cancelled,
+        count.upstream_failed
+    );
+    if !run.dropped.is_empty() {
+        let dropped = visible(&run.dropped.join(", "));
+        let _ = write!(text, "\ndropped edges from tasks outside of the run: {dropped}");
+    }
+    text
+}
+
+fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
+    let mut shown: Vec<&RunTask> = tasks.iter().collect();
+    let limit = if all { usize::MAX } else { TASKS_SHOWN };
+    if shown.len() > limit {
+        shown.sort_by_key(|task| display_rank(&task.state));
+    }
+    let row = |task: &&RunTask| {
+        vec![
+            Field::new(&task.name),
+            Field::new(&task.state).tone(task_tone(&task.state)),
+            Field::new(&task.queue),
+            Field::new(task.priority),
+            Field::or_blank(task.started_at.map(local_time)),
+            Field::or_blank(task.duration.map(|duration| span(duration.as_secs_f64()))),
+            Field::count(i64::from(task.attempts)),
+            Field::or_blank(task.rows),
+            Field::or_blank(task.pid),
+            Field::or_blank(task.message.as_deref().map(|message| one_line(message, 60))),
+        ]
+    };
+    let mut text = out.table(&TASK_HEADINGS, shown.iter().take(limit).map(row).collect());
+    if shown.len() > limit {
+        let _ = write!(text, "\nand {} more; use --all", shown.len() - limit);
+    }
+    text
+}
+
+/// Sort order of a long table: tasks that need attention first.
+fn display_rank(state: &str) -> u8 {
+    match state {
+        "running" => 0,
+        "failed" | "failed, ignored" => 1,
+        "cancelled" => 2,
+        "upstream_failed" => 3,
+        "waiting" => 5,
+        "succeeded" => 6,
+        _ => 4,
+    }
+}
+
+fn task_tone(state: &str) -> Tone {
+    match state {
+        "succeeded" | "running" => Tone::Success,
+        "failed" => Tone::Error,
+        "failed, ignored" | "cancelled" | "upstream_failed" | "blocked" => Tone::Warning,
+        _ => Tone::Plain,
+    }
+}

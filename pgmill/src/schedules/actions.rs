@@ -1,0 +1,230 @@
+//! `pgmill schedule enable|disable|set|remove|run-now`, `pgmill schedule sync`.
+
+use std::time::Duration;
+
+use queue::{QueueError, enqueue, exit};
+use schedule::declare::{self, PutResult};
+use schedule::enums::DeclaredIn;
+use schedule::reconcile::{Reconciled, reconcile};
+use serde_json::{Map, Value, json};
+use terminal::visible;
+use tokio_postgres::{Client, Transaction};
+
+use crate::args::{DryRun, ScheduleName, ScheduleRunNow, ScheduleSet};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::format::counted;
+use crate::schedules::fires::parse;
+use crate::schedules::list::{missing, print_declaration_error};
+use crate::session::commit_unless_dry_run;
+
+/// Enables or disables a schedule.
+///
+/// # Errors
+/// Fails if there is no such schedule.
+pub(crate) async fn enable(
+    client: &mut Client,
+    out: &Output,
+    args: &ScheduleName,
+    enabled: bool,
+) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let found = declare::enable(&transaction, &args.name, enabled).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if !found {
+        return Err(missing(&args.name));
+    }
+    let (done, would) = if enabled { ("enabled", "enable") } else { ("disabled", "disable") };
+    let document = json!({ "schedule": args.name, "enabled": enabled, "dry_run": args.dry_run });
+    print_result(out, &document, &args.name, args.dry_run, (done, would))
+}
+
+fn print_result(
+    out: &Output,
+    document: &Value,
+    name: &str,
+    dry_run: bool,
+    (done, would): (&str, &str),
+) -> Result<u8, Failure> {
+    if out.json {
+        out.document(document)?;
+    } else if dry_run {
+        out.text(&visible(&format!("would {would} schedule {name}")))?;
+    } else {
+        out.text(&visible(&format!("schedule {name} {done}")))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Overrides settings of a schedule, or declares a schedule.
+///
+/// # Errors
+/// Fails if there is no such schedule, if the timing is invalid, or if the schedule is declared in
+/// a file or a comment.
+pub(crate) async fn set(
+    client: &mut Client,
+    out: &Output,
+    args: &ScheduleSet,
+) -> Result<u8, Failure> {
+    let mut declares = declared_fields(args);
+    if let Some(timing) = &args.timing {
+        // Normalized as from files and comments: another spelling of a timing is not a change.
+        declares.insert("timing".to_owned(), parse(timing)?.to_string().into());
+    }
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let mut put = PutResult::Unchanged;
+    if !declares.is_empty() {
+        put = declare_one(&transaction, &args.name, declares).await?;
+    }
+    let own = override_fields(args);
+    if !own.is_empty() && !declare::override_settings(&transaction, &args.name, &own).await? {
+        return Err(missing(&args.name));
+    }
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    let put = if put == PutResult::Unchanged && !own.is_empty() { PutResult::Changed } else { put };
+    let words = match put {
+        PutResult::New => ("declared", "declare"),
+        PutResult::Changed => ("changed", "change"),
+        PutResult::Unchanged => ("unchanged", "not change"),
+    };
+    let document = json!({ "schedule": args.name, "result": put, "dry_run": args.dry_run });
+    print_result(out, &document, &args.name, args.dry_run, words)
+}
+
+/// Fields of a schedule with a statement; removed when it runs jobs instead.
+const STATEMENT_FIELDS: [&str; 4] = ["statement", "task", "description", "category"];
+const JOB_FIELDS: [&str; 2] = ["jobs", "params"];
+
+/// Declares a schedule: merges the given fields into the existing declaration.
+async fn declare_one(
+    transaction: &Transaction<'_>,
+    name: &str,
+    fields: Map<String, Value>,
+) -> Result<PutResult, Failure> {
+    let declared = declare::declared(transaction).await?;
+    let known = declared.into_iter().find(|it| it.name == name);
+    let runs = ["statement", "jobs"].iter().any(|key| fields.contains_key(*key));
+    let mut definition = match known {
+        Some(known) => known.definition.as_object().cloned().unwrap_or_default(),
+        None if runs && fields.contains_key("timing") => Map::new(),
+        None => {
+            return Err(missing(name)
+                .hint("To define a schedule, give --timing, and --statement or --job."));
+        }
+    };
+    if fields.contains_key("jobs") {
+        definition.retain(|key, _| !STATEMENT_FIELDS.contains(&key.as_str()));
+    } else if fields.contains_key("statement") {
+        definition.retain(|key, _| !JOB_FIELDS.contains(&key.as_str()));
+    }
+    definition.extend(fields);
+    if definition.contains_key("jobs") && definition.contains_key("description") {
+        return Err(Failure::usage(format!(
+            "schedule \"{name}\" runs jobs, and has no description of its own"
+        )));
+    }
+    definition.insert("name".to_owned(), name.into());
+    Ok(declare::put(transaction, &Value::Object(definition), DeclaredIn::Call, None).await?)
+}
+
+fn seconds(span: Duration) -> Value {
+    format!("{} seconds", span.as_secs_f64()).into()
+}
+
+fn declared_fields(args: &ScheduleSet) -> Map<String, Value> {
+    let fields = [
+        ("statement", args.statement.clone().map(Value::from)),
+        ("jobs", args.jobs.clone().map(Value::from)),
+        ("overlap", args.overlap.map(|overlap| overlap.as_str().into())),
+        ("catch_up", args.catch_up.map(Value::from)),
+        ("max_lateness", args.max_lateness.map(seconds)),
+        ("description", args.description.clone().map(Value::from)),
+    ];
+    fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+fn override_fields(args: &ScheduleSet) -> Map<String, Value> {
+    let span = |span: Option<&Duration>| span.map_or(Value::Null, |span| seconds(*span));
+    let fields = [
+        (
+            "max_attempts",
+            args.max_attempts
+                .or(args.max_retries)
+                .map(|it| it.own().map_or(Value::Null, |n| (*n).into())),
+        ),
+        ("retry_interval", args.retry_interval.map(|it| span(it.own()))),
+        ("jitter", args.jitter.map(|it| span(it.own()))),
+    ];
+    fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+/// Removes a schedule that was declared by a call or in a file.
+///
+/// # Errors
+/// Fails if there is no such schedule, or if it is declared in a comment.
+pub(crate) async fn remove(
+    client: &mut Client,
+    out: &Output,
+    args: &ScheduleName,
+) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let declared = declare::declared(&transaction).await?;
+    let known = declared.iter().find(|it| it.name == args.name);
+    if known.ok_or_else(|| missing(&args.name))?.declared_in == DeclaredIn::Comment {
+        let message = format!("schedule \"{}\" is declared in a comment", args.name);
+        return Err(Failure::new(exit::REFUSED, message).hint(
+            "Remove its annotation and run pgmill schedule sync, or use pgmill schedule disable.",
+        ));
+    }
+    declare::remove(&transaction, std::slice::from_ref(&args.name)).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    let document = json!({ "schedule": args.name, "removed": true, "dry_run": args.dry_run });
+    print_result(out, &document, &args.name, args.dry_run, ("removed", "remove"))
+}
+
+/// Starts a run of a schedule.
+///
+/// # Errors
+/// Fails if there is no such schedule, or without `--force` if a run is in progress.
+pub(crate) async fn run_now(
+    client: &mut Client,
+    out: &Output,
+    args: &ScheduleRunNow,
+) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let started = declare::run_now(&transaction, &args.name, args.force).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    let Some(run) = started else { return Err(missing(&args.name)) };
+    if args.dry_run {
+        let document = json!({ "schedule": args.name, "run_id": null, "dry_run": true });
+        return print_result(out, &document, &args.name, true, ("", "start a run of"));
+    }
+    enqueue::notify(client).await?;
+    let document = json!({ "schedule": args.name, "run_id": run, "dry_run": false });
+    print_result(out, &document, &args.name, false, (&format!("started run {run}"), ""))
+}
+
+/// Synchronizes schedules with the annotations in the comments of procedures.
+pub(crate) async fn sync(client: &mut Client, out: &Output, args: &DryRun) -> Result<u8, Failure> {
+    let mut transaction = client.transaction().await.map_err(QueueError::from)?;
+    let done = reconcile(&mut transaction).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if out.json {
+        out.document(&json!({ "dry_run": args.dry_run, "changes": done }))?;
+    } else {
+        let Reconciled { new, changed, unchanged, removed, declaration_errors } = &done;
+        for (sign, names) in [('+', new), ('~', changed), ('-', removed)] {
+            for name in names {
+                out.text(&visible(&format!("{sign} schedule {name}")))?;
+            }
+        }
+        declaration_errors.iter().for_each(print_declaration_error);
+        let changes = counted((new.len() + changed.len() + removed.len()) as u64, "change");
+        let verb = if args.dry_run { "would be made" } else { "made" };
+        out.text(&format!(
+            "{changes} {verb}, {unchanged} unchanged, {}",
+            counted(declaration_errors.len() as u64, "error")
+        ))?;
+    }
+    Ok(if done.declaration_errors.is_empty() { exit::OK } else { exit::FAILURE })
+}

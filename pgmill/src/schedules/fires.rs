@@ -1,0 +1,123 @@
+//! `pgmill schedule next|test`: the fires of a schedule, without firing it.
+
+use jiff::Timestamp;
+use queue::{QueueError, exit};
+use schedule::queries::{self, TestResult};
+use schedule::{Cadence, Timing};
+use serde_json::json;
+use terminal::{print_stderr, visible};
+use tokio_postgres::Client;
+
+use crate::args::ScheduleNext;
+use crate::failure::Failure;
+use crate::output::format::{local_time, relative_time, span};
+use crate::output::{Field, Output, Tone};
+use crate::schedules::list::{find, missing};
+
+/// Formats fires in the time zone of the cadence, in UTC and relative to now.
+pub(super) fn table_of_fires(
+    out: &Output,
+    cadence: &Cadence,
+    fires: &[Timestamp],
+    now: Timestamp,
+) -> String {
+    let row = |at: &Timestamp| {
+        let there = at.to_zoned(cadence.zone().clone());
+        vec![
+            Field::new(there.strftime("%a %F %T %Z")),
+            Field::new(at),
+            Field::new(relative_time(*at, now)),
+        ]
+    };
+    out.table(&["fire", "utc", "relative"], fires.iter().map(row).collect())
+}
+
+/// Prints the next fires of a schedule or a timing.
+///
+/// # Errors
+/// Fails if there is no such schedule, or if the timing is invalid or has no cadence.
+pub(super) async fn next(
+    client: &Client,
+    out: &Output,
+    args: &ScheduleNext,
+) -> Result<u8, Failure> {
+    let timing = match (&args.timing, &args.name) {
+        (Some(timing), _) => timing.clone(),
+        (None, Some(name)) => find(client, name).await?.timing,
+        (None, None) => return Err(Failure::usage("expected a schedule or --timing")),
+    };
+    let parsed = parse(&timing)?;
+    let Some(cadence) = parsed.cadence() else {
+        let message = format!("this timing has no cadence: {}", parsed.describe());
+        return Err(Failure::usage(message));
+    };
+    let now = queue::task_queries::now(client).await?;
+    let next: Vec<Timestamp> = cadence.fires(now).take(args.count.into()).collect();
+    if out.json {
+        out.document(
+            &json!({ "timing": timing, "timing_description": parsed.describe(), "fires": next }),
+        )?;
+        return Ok(exit::OK);
+    }
+    out.text(&visible(&parsed.describe()))?;
+    if next.is_empty() {
+        print_stderr("no more fires");
+    } else {
+        out.text(&table_of_fires(out, cadence, &next, now))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Parses a timing.
+///
+/// # Errors
+/// Returns a usage error with a caret below the position of the error.
+pub(super) fn parse(timing: &str) -> Result<Timing, Failure> {
+    Timing::parse(timing).map_err(|error| {
+        let caret = format!("{timing}\n{}^", " ".repeat(error.at));
+        let failure = Failure::usage(format!("timing: {}\n{caret}", error.message));
+        match error.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    })
+}
+
+/// Evaluates a schedule as a tick would do now.
+///
+/// # Errors
+/// Fails if there is no such schedule, and with the errors of its probe.
+pub(crate) async fn test_schedule(client: &mut Client, name: &str) -> Result<TestResult, Failure> {
+    // A probe is user-defined SQL, so it runs read-only.
+    let start = client.build_transaction().read_only(true).start();
+    let transaction = start.await.map_err(QueueError::from)?;
+    let found = queries::test(&transaction, name).await;
+    transaction.rollback().await.map_err(QueueError::from)?;
+    found?.ok_or_else(|| missing(name))
+}
+
+/// Prints whether a schedule would fire now, and why or why not.
+///
+/// # Errors
+/// As [`test_schedule`].
+pub(super) async fn test(client: &mut Client, out: &Output, name: &str) -> Result<u8, Failure> {
+    let it = test_schedule(client, name).await?;
+    if out.json {
+        out.document(&it)?;
+        return Ok(exit::OK);
+    }
+    let TestResult { would_fire, reason, pending_rows, oldest_row_age_seconds, next_fire_at } = it;
+    let (word, tone) =
+        if would_fire { ("would fire", Tone::Success) } else { ("would not fire", Tone::Plain) };
+    out.text(&format!("{}: {}", out.paint(word, tone), visible(&reason)))?;
+    if let Some(rows) = pending_rows {
+        out.text(&format!("pending rows: {rows}"))?;
+    }
+    if let Some(seconds) = oldest_row_age_seconds {
+        out.text(&format!("oldest row: {} old", span(seconds)))?;
+    }
+    if let Some(at) = next_fire_at {
+        out.text(&format!("next fire: {}", local_time(at)))?;
+    }
+    Ok(exit::OK)
+}

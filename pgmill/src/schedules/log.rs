@@ -1,0 +1,123 @@
+//! `pgmill schedule history|log`.
+
+use jiff::SignedDuration;
+use queue::exit;
+use schedule::queries::{self, FiredRun, LogEntry, RunHistoryFilter};
+use terminal::print_stderr;
+use tokio_postgres::Client;
+
+use crate::args::{ScheduleHistory, ScheduleLog};
+use crate::failure::Failure;
+use crate::output::format::{local_time, one_line, span};
+use crate::output::{Field, Output, Tone};
+use crate::schedules::list::{find, missing};
+
+/// Lists runs fired by schedules.
+///
+/// # Errors
+/// Fails if there is no such schedule.
+pub(crate) async fn history(
+    client: &Client,
+    out: &Output,
+    args: &ScheduleHistory,
+) -> Result<u8, Failure> {
+    if let Some(name) = &args.name {
+        find(client, name).await?;
+    }
+    let since = match args.since {
+        Some(since) => {
+            let now = queue::task_queries::now(client).await?;
+            let ago = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
+            now.checked_sub(ago).ok()
+        }
+        None => args.from,
+    };
+    let wanted = RunHistoryFilter {
+        schedule: args.name.clone(),
+        state: args.state.map(|state| state.to_string()),
+        since,
+        until: args.to,
+        before: args.before,
+        limit: args.limit,
+    };
+    let fired = queries::history(client, &wanted).await?;
+    if out.json {
+        out.document(&fired)?;
+    } else if fired.is_empty() {
+        print_stderr("no matching run");
+    } else {
+        out.text(&runs(out, &fired))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Lists events of schedules.
+///
+/// # Errors
+/// Fails if there is no such schedule.
+pub(crate) async fn log(client: &Client, out: &Output, args: &ScheduleLog) -> Result<u8, Failure> {
+    let name = args.name.as_deref();
+    let logged = queries::log(client, name, args.event, args.before, args.limit).await?;
+    let logged = logged.ok_or_else(|| missing(name.unwrap_or_default()))?;
+    if out.json {
+        out.document(&logged)?;
+    } else if logged.is_empty() {
+        print_stderr("no matching event");
+    } else {
+        out.text(&events(out, &logged))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Formats a table of runs.
+pub(crate) fn runs(out: &Output, fired: &[FiredRun]) -> String {
+    let row = |it: &FiredRun| {
+        let tone = match it.state.as_str() {
+            "succeeded" => Tone::Success,
+            "failed" => Tone::Error,
+            "cancelled" => Tone::Warning,
+            _ => Tone::Plain,
+        };
+        vec![
+            Field::new(it.run_id),
+            Field::new(&it.schedule),
+            Field::new(local_time(it.fire_at)),
+            Field::new(one_line(&it.reason, 50)),
+            Field::new(&it.state).tone(tone),
+            Field::new(span(it.duration_seconds)),
+            Field::or_blank(it.attempts),
+            Field::or_blank(it.worker.as_deref()),
+            Field::or_blank(it.message.as_deref().map(|message| one_line(message, 60))),
+        ]
+    };
+    const HEADINGS: [&str; 9] =
+        ["run", "schedule", "fire", "reason", "state", "duration", "attempts", "worker", "message"];
+    out.table(&HEADINGS, fired.iter().map(row).collect())
+}
+
+/// Formats a table of events.
+pub(crate) fn events(out: &Output, logged: &[LogEntry]) -> String {
+    let row = |it: &LogEntry| {
+        let tone = match (it.event.as_str(), it.outcome.as_deref()) {
+            ("error", _) | (_, Some("failed")) => Tone::Error,
+            ("skipped" | "missed" | "reclaimed", _) | (_, Some("cancelled")) => Tone::Warning,
+            (_, Some("succeeded")) => Tone::Success,
+            _ => Tone::Plain,
+        };
+        let result = match (&it.outcome, it.duration_seconds) {
+            (Some(outcome), Some(seconds)) => format!("{outcome} after {}", span(seconds)),
+            _ => it.reason.clone().unwrap_or_default(),
+        };
+        vec![
+            Field::new(it.id),
+            Field::new(local_time(it.logged_at)),
+            Field::new(&it.schedule),
+            Field::new(it.event).tone(tone),
+            Field::or_blank(it.run_id),
+            Field::new(one_line(&result, 60)),
+            Field::or_blank(it.message.as_deref().map(|message| one_line(message, 80))),
+        ]
+    };
+    const HEADINGS: [&str; 7] = ["id", "at", "schedule", "event", "run", "reason", "message"];
+    out.table(&HEADINGS, logged.iter().map(row).collect())
+}

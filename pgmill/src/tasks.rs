@@ -1,0 +1,24 @@
+//! Commands about tasks: list, show, cancel and retry them, and explain why one does not run.
+
+pub(crate) mod actions;
+mod list;
+mod plan;
+pub(crate) mod show;
+pub(crate) mod why;
+
+use tokio_postgres::Client;
+
+use crate::args::TaskVerb;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Runs a subcommand of `pgmill task`.
+pub(crate) async fn run(client: &Client, out: &Output, verb: &TaskVerb) -> Result<u8, Failure> {
+    match verb {
+        TaskVerb::List(args) => list::list(client, out, args).await,
+        TaskVerb::Show { id, plan: true } => plan::run(client, out, *id).await,
+        TaskVerb::Show { id, .. } => show::run(client, out, *id).await,
+        TaskVerb::Cancel(args) => actions::cancel(client, out, args).await,
+        TaskVerb::Retry(args) => actions::retry(client, out, args).await,
+    }
+}

@@ -1,0 +1,311 @@
+//! `pgmill task cancel` and `pgmill task retry`: act on tasks by id or by filter.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use queue::bulk::{self, BulkResult, CurrentState};
+use queue::history::HistoryFilter;
+use queue::task_queries::TaskFilter;
+use queue::{Outcome, State, TaskId, exit, history, task_queries};
+use serde::Serialize;
+use terminal::{print_stderr, visible};
+use tokio_postgres::Client;
+
+use crate::args::DEFAULT_SINCE;
+use crate::args::{BulkFlags, CancelArgs, RetryArgs};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::format::counted;
+use crate::output::list::nothing_since;
+
+/// The action, and the condition that is checked again for each task.
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Cancel(Option<State>),
+    Retry(Option<Outcome>),
+}
+
+impl Verb {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel(_) => "cancel",
+            Self::Retry(_) => "retry",
+        }
+    }
+
+    /// Predicts the result that the database would return.
+    fn predicted_result(self, standing: &CurrentState) -> &'static str {
+        match (self, standing.state, standing.outcome) {
+            (Self::Cancel(_), Some(State::Running), _) => "requested",
+            (Self::Cancel(_), Some(_), _) => "cancelled",
+            (Self::Cancel(_), None, Some(_)) => "finished",
+            (Self::Retry(_), Some(State::Scheduled), _) => "brought forward",
+            (Self::Retry(_), Some(state), _) => state.as_str(),
+            (Self::Retry(_), None, Some(_)) => "retried",
+            (_, None, None) => "not found",
+        }
+    }
+
+    async fn act(self, client: &Client, ids: &[TaskId]) -> Result<Vec<BulkResult>, Failure> {
+        Ok(match self {
+            Self::Cancel(state) => bulk::cancel_chunk(client, ids, state).await?,
+            Self::Retry(outcome) => bulk::retry_chunk(client, ids, outcome).await?,
+        })
+    }
+
+    async fn predict(self, client: &Client, ids: &[TaskId]) -> Result<Vec<BulkResult>, Failure> {
+        let standings = bulk::current_states(client, ids).await?;
+        let answer = |standing: &CurrentState| BulkResult {
+            id: standing.id,
+            result: self.predicted_result(standing).to_owned(),
+            message: None,
+        };
+        Ok(standings.iter().map(answer).collect())
+    }
+}
+
+/// The results of an action, or of its dry run.
+#[derive(Debug, Serialize)]
+struct Report {
+    dry_run: bool,
+    counts: BTreeMap<String, usize>,
+    tasks: Vec<BulkResult>,
+}
+
+/// Cancels tasks by id or filter.
+///
+/// # Errors
+/// Fails if nothing matches, or if confirmation is needed without a terminal.
+pub(crate) async fn cancel(
+    client: &Client,
+    out: &Output,
+    args: &CancelArgs,
+) -> Result<u8, Failure> {
+    let verb = Verb::Cancel(args.state);
+    if !args.ids.is_empty() {
+        return run(client, out, verb, (&args.ids, args.flags.dry_run)).await;
+    }
+    let filter = TaskFilter {
+        state: args.state,
+        queue: args.queue.clone(),
+        name: args.name.clone(),
+        since: args.since,
+    };
+    let ids = task_queries::live_ids(client, &filter, None).await?;
+    by_filter(client, out, verb, (&ids, &args.flags)).await
+}
+
+/// Retries tasks by id or filter.
+///
+/// # Errors
+/// As [`cancel`].
+pub(crate) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> Result<u8, Failure> {
+    // A task that has succeeded in the meantime must not run again.
+    let outcome = args.outcome.or(args.sqlstate.as_ref().map(|_| Outcome::Failed));
+    let verb = Verb::Retry(outcome);
+    if !args.ids.is_empty() {
+        return run(client, out, verb, (&args.ids, args.flags.dry_run)).await;
+    }
+    let filter = HistoryFilter {
+        task: None,
+        outcome,
+        queue: args.queue.clone(),
+        name: args.name.clone(),
+        since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
+        sqlstate: args.sqlstate.clone(),
+        message: args.message.clone(),
+    };
+    let ids = history::finished_ids(client, &filter, None).await?;
+    if ids.is_empty() && args.since.is_none() {
+        print_stderr(nothing_since("no matching task ended"));
+    }
+    by_filter(client, out, verb, (&ids, &args.flags)).await
+}
+
+async fn by_filter(
+    client: &Client,
+    out: &Output,
+    verb: Verb,
+    (ids, flags): (&[TaskId], &BulkFlags),
+) -> Result<u8, Failure> {
+    if ids.is_empty() {
+        return Err(Failure::not_found("no task matches"));
+    }
+    if !flags.dry_run && !flags.yes && !confirm(verb, ids)? {
+        print_stderr("cancelled, nothing was changed");
+        return Ok(exit::FAILURE);
+    }
+    run(client, out, verb, (ids, flags.dry_run)).await
+}
+
+/// Asks for confirmation on a terminal; fails without one.
+fn confirm(verb: Verb, ids: &[TaskId]) -> Result<bool, Failure> {
+    let question = format!("{} {}", verb.as_str(), counted(ids.len() as u64, "task"));
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Failure::usage(format!(
+            "would {question}, but there is no terminal to confirm"
+        ))
+        .hint("Use --yes to do it without confirmation, or --dry-run to preview the changes."));
+    }
+    let range = match ids {
+        [first, .., last] => format!(" (ids {first} to {last})"),
+        _ => String::new(),
+    };
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "{question}{range}? [y/N] ")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+async fn run(
+    client: &Client,
+    out: &Output,
+    verb: Verb,
+    (ids, dry_run): (&[TaskId], bool),
+) -> Result<u8, Failure> {
+    let mut tasks = Vec::with_capacity(ids.len());
+    for chunk in ids.chunks(bulk::CHUNK) {
+        let answers =
+            if dry_run { verb.predict(client, chunk).await } else { verb.act(client, chunk).await };
+        match answers {
+            Ok(answers) => tasks.extend(answers),
+            Err(failure) if tasks.is_empty() => return Err(failure),
+            Err(failure) => {
+                // Report the tasks of earlier chunks: their changes are committed.
+                print(out, dry_run, tasks)?;
+                return Err(failure);
+            }
+        }
+    }
+    print(out, dry_run, tasks)
+}
+
+fn print(out: &Output, dry_run: bool, tasks: Vec<BulkResult>) -> Result<u8, Failure> {
+    let mut counts = BTreeMap::new();
+    for answer in &tasks {
+        *counts.entry(answer.result.clone()).or_insert(0) += 1;
+    }
+    let code = exit_code(&counts);
+    let report = Report { dry_run, counts, tasks };
+    if out.json {
+        out.document(&report)?;
+    } else {
+        out.text(&summary(&report))?;
+    }
+    Ok(code)
+}
+
+fn exit_code(counts: &BTreeMap<String, usize>) -> u8 {
+    if counts.contains_key("refused") {
+        exit::REFUSED
+    } else if counts.contains_key("not found") {
+        exit::NOT_FOUND
+    } else {
+        exit::OK
+    }
+}
+
+/// Formats each task if there are few, and the counts.
+fn summary(report: &Report) -> String {
+    const MAX_LINES: usize = 20;
+    let mut lines = Vec::new();
+    if report.tasks.len() <= MAX_LINES {
+        lines.extend(report.tasks.iter().map(result_line));
+    } else {
+        let refused = report.tasks.iter().filter(|answer| answer.message.is_some());
+        lines.extend(refused.take(MAX_LINES).map(result_line));
+    }
+    if report.tasks.len() > 1 {
+        let counts: Vec<String> =
+            report.counts.iter().map(|(result, count)| format!("{count} {result}")).collect();
+        lines.push(format!(
+            "{}: {}",
+            counted(report.tasks.len() as u64, "task"),
+            counts.join(", ")
+        ));
+    }
+    if report.dry_run {
+        lines.push("dry run: nothing was changed".to_owned());
+    }
+    lines.join("\n")
+}
+
+/// Formats the result of one task.
+pub(crate) fn result_line(answer: &BulkResult) -> String {
+    match &answer.message {
+        Some(message) => format!("task {}: refused: {}", answer.id, visible(message)),
+        None => format!("task {}: {}", answer.id, result_text(&answer.result)),
+    }
+}
+
+fn result_text(result: &str) -> String {
+    match result {
+        "requested" => "cancellation requested, its worker stops it".to_owned(),
+        "finished" => "already finished".to_owned(),
+        "changed" => "skipped, its state has changed".to_owned(),
+        "not found" => "not found".to_owned(),
+        "pending" | "running" | "blocked" => format!("already {result}"),
+        other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(results: &[(&str, Option<&str>)], dry_run: bool) -> Report {
+        let tasks: Vec<BulkResult> = (1..)
+            .zip(results)
+            .map(|(id, (result, message))| BulkResult {
+                id: TaskId(id),
+                result: (*result).to_owned(),
+                message: message.map(str::to_owned),
+            })
+            .collect();
+        let mut counts = BTreeMap::new();
+        for answer in &tasks {
+            *counts.entry(answer.result.clone()).or_insert(0) += 1;
+        }
+        Report { dry_run, counts, tasks }
+    }
+
+    #[test]
+    fn each_result_is_listed_and_counted() {
+        let report = report(&[("cancelled", None), ("requested", None), ("cancelled", None)], true);
+        assert_eq!(
+            summary(&report),
+            "task 1: cancelled\ntask 2: cancellation requested, its worker stops it\n\
+             task 3: cancelled\n3 tasks: 2 cancelled, 1 requested\ndry run: nothing was changed"
+        );
+    }
+
+    #[test]
+    fn only_refused_tasks_of_many_are_listed() {
+        let mut results = vec![("retried", None); 30];
+        results.push(("refused", Some("another live task has the key")));
+        let report = report(&results, false);
+        assert_eq!(
+            summary(&report),
+            "task 31: refused: another live task has the key\n31 tasks: 1 refused, 30 retried"
+        );
+        assert_eq!(exit_code(&report.counts), exit::REFUSED);
+    }
+
+    #[test]
+    fn a_dry_run_predicts_the_result_of_each_task() {
+        let standing = |state, outcome| CurrentState { id: TaskId(1), state, outcome };
+        let cases = [
+            (standing(Some(State::Running), None), "requested", "running"),
+            (standing(Some(State::Scheduled), None), "cancelled", "brought forward"),
+            (standing(Some(State::Pending), Some(Outcome::Failed)), "cancelled", "pending"),
+            (standing(None, Some(Outcome::Failed)), "finished", "retried"),
+            (standing(None, None), "not found", "not found"),
+        ];
+        for (standing, cancelled, retried) in cases {
+            assert_eq!(Verb::Cancel(None).predicted_result(&standing), cancelled);
+            assert_eq!(Verb::Retry(None).predicted_result(&standing), retried);
+        }
+    }
+}

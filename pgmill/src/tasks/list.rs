@@ -1,0 +1,107 @@
+//! `pgmill task list`.
+
+use jiff::Timestamp;
+use queue::history::{AttemptSummary, HistoryFilter};
+use queue::task_queries::{LiveTask, TaskFilter};
+use queue::workers::worker_label;
+use queue::{State, history, task_queries};
+use tokio_postgres::Client;
+
+use crate::args::{DEFAULT_SINCE, TaskList};
+use crate::failure::Failure;
+use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row};
+use crate::output::format::{relative_time, state_tone, task_label};
+use crate::output::list::{close, cut, nothing_since};
+use crate::output::{Field, Output};
+
+/// Lists live or finished tasks.
+pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Result<u8, Failure> {
+    if args.finished || args.outcome.is_some() {
+        let filter = HistoryFilter {
+            task: None,
+            outcome: args.outcome,
+            queue: args.queue.clone(),
+            name: args.name.clone(),
+            since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
+            ..HistoryFilter::default()
+        };
+        // One more row than shown, to detect further rows.
+        let tasks = history::finished_tasks(client, &filter, args.limit + 1).await?;
+        return finished(client, out, tasks, args).await;
+    }
+    let filter = TaskFilter {
+        state: args.state,
+        queue: args.queue.clone(),
+        name: args.name.clone(),
+        since: args.since,
+    };
+    let tasks = task_queries::live_tasks(client, &filter, args.limit + 1).await?;
+    live(client, out, tasks, args.limit).await
+}
+
+async fn live(
+    client: &Client,
+    out: &Output,
+    mut tasks: Vec<LiveTask>,
+    limit: i64,
+) -> Result<u8, Failure> {
+    let more = cut(&mut tasks, limit);
+    if out.json {
+        out.document(&tasks)?;
+    } else if !tasks.is_empty() {
+        let now = task_queries::now(client).await?;
+        let rows = tasks.iter().map(|task| live_row(task, now)).collect();
+        out.text(&out.table(
+            &["id", "state", "queue", "priority", "attempt", "when", "worker", "task"],
+            rows,
+        ))?;
+    }
+    close(out, tasks.len(), more, "no matching live task")
+}
+
+async fn finished(
+    client: &Client,
+    out: &Output,
+    mut tasks: Vec<AttemptSummary>,
+    args: &TaskList,
+) -> Result<u8, Failure> {
+    let more = cut(&mut tasks, args.limit);
+    if out.json {
+        out.document(&tasks)?;
+    } else if !tasks.is_empty() {
+        let now = task_queries::now(client).await?;
+        let rows = tasks.iter().map(|task| attempt_row(task, now)).collect();
+        out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
+    }
+    let nothing = match args.since {
+        Some(_) => "no matching task ended in this period".to_owned(),
+        None => nothing_since("no matching task ended"),
+    };
+    close(out, tasks.len(), more, &nothing)
+}
+
+fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
+    let when = match task.state {
+        State::Scheduled => format!("due {}", relative_time(task.due_at, now)),
+        State::Running => {
+            format!(
+                "since {}",
+                relative_time(task.claimed_at.unwrap_or(now), now).replace(" ago", "")
+            )
+        }
+        State::Pending | State::Blocked => {
+            format!("waiting {}", relative_time(task.due_at, now).replace(" ago", ""))
+        }
+    };
+    let worker = worker_label(task.host.as_deref(), task.worker_pid, task.worker_id);
+    vec![
+        Field::new(task.id),
+        Field::new(task.state).tone(state_tone(task.state)),
+        Field::new(&task.queue),
+        Field::new(task.priority),
+        Field::new(format!("{}/{}", task.attempt, task.max_attempts)),
+        Field::new(when),
+        Field::or_blank(worker),
+        Field::new(task_label(task.name.as_deref(), task.statement_head.as_deref())),
+    ]
+}
