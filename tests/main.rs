@@ -79,6 +79,7 @@ mod submit;
 mod task_statistics;
 mod tenant_isolation;
 mod tidy;
+mod tidy_layout;
 mod tidy_names;
 mod tidy_prose;
 mod tidy_schema;
