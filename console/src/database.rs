@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use conninfo::{ConnectError, ConnectionTarget, pool_error, pool_manager};
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime, Transaction};
-use queue::connect::{ConnectError, ConnectionTarget, pool_error, pool_manager};
 use queue::insight::viewer;
 use queue::{QueueError, audit, schema};
 use tokio_postgres::IsolationLevel;

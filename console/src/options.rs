@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use conninfo::ConnectError;
 use queue::QueueError;
-use queue::connect::ConnectError;
 
 /// A sign-in token.
 #[derive(Clone)]

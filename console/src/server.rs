@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::response::Redirect;
 use axum::routing::get;
 use axum::{Router, middleware};
-use queue::connect::ConnectionTarget;
+use conninfo::ConnectionTarget;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use queue::connect::{ConnectionSource, Layer, SourceNames};
+use conninfo::{ConnectionSource, Layer, SourceNames};
 use queue::{Backoff, Mode, Priority, task_defaults};
 use serde_json::Value;
 use terminal::{label, queue_name, span};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use queue::connect::ConnectError;
+use conninfo::ConnectError;
 use queue::run::RunId;
 use queue::{QueueError, TaskId, exit};
 use tokio_postgres::error::SqlState;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue::connect::{self, ConnectError, ConnectionTarget};
+use conninfo::{ConnectError, ConnectionTarget};
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
@@ -64,7 +64,7 @@ async fn drive(
     target: &ConnectionTarget,
     driver: &mut JoinSet<()>,
 ) -> Result<Client, ConnectError> {
-    let (client, connection) = connect::open(target).await?;
+    let (client, connection) = conninfo::open(target).await?;
     // Queries on the client return the error of the connection.
     driver.spawn(async move { drop(connection.await) });
     Ok(client)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cluster::{Binaries, Cluster, Options};
-use queue::connect::Environment;
+use conninfo::Environment;
 use terminal::print_stderr;
 
 use crate::args::Run;
@@ -286,8 +286,7 @@ mod tests {
         ];
         for (url, expected) in cases {
             assert_eq!(in_database(url, "x"), expected);
-            let target =
-                queue::connect::ConnectionTarget::resolve(Some(expected), &no_environment());
+            let target = conninfo::ConnectionTarget::resolve(Some(expected), &no_environment());
             // Without an operating-system user name, the string must name a user.
             if let Ok(target) = target {
                 assert_eq!(target.dbname(), "x");

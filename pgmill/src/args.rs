@@ -17,8 +17,8 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use conninfo::{ConnectionSource, Layer, SourceNames};
 use queue::TaskId;
-use queue::connect::{ConnectionSource, Layer, SourceNames};
 use queue::run::RunId;
 use terminal::label;
 

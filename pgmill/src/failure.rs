@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use queue::connect::ConnectError;
+use conninfo::ConnectError;
 use queue::{QueueError, exit};
 use terminal::report_error;
 use tokio_postgres::error::SqlState;

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use queue::exit;
 use queue::lock_wait::{LockWait, backend_pid, lock_wait};
-use queue::{connect, exit};
 use terminal::print_stderr;
 use tokio::time::{Instant, sleep};
 
@@ -21,7 +21,7 @@ const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
 
 /// Monitors one session from a second session.
 pub(crate) struct LockWaitMonitor {
-    target: connect::ConnectionTarget,
+    target: conninfo::ConnectionTarget,
     backend: i32,
     cancel: tokio_postgres::CancelToken,
 }
@@ -67,7 +67,7 @@ impl LockWaitMonitor {
     /// the second session cannot be opened or is lost.
     async fn cancel_on_timeout(&self) -> String {
         sleep(MONITOR_DELAY).await;
-        let Ok((client, connection)) = connect::open(&self.target).await else {
+        let Ok((client, connection)) = conninfo::open(&self.target).await else {
             return std::future::pending().await;
         };
         let polls = async {
@@ -81,7 +81,7 @@ impl LockWaitMonitor {
                         print_stderr(format_args!("{}", describe(&wait)));
                     }
                     (Some(wait), Some(since)) if since.elapsed() >= MAX_LOCK_WAIT => {
-                        let _ = connect::cancel(&self.cancel, &self.target).await;
+                        let _ = conninfo::cancel(&self.cancel, &self.target).await;
                         return describe(&wait);
                     }
                     (Some(_), Some(_)) => {}

@@ -1,6 +1,6 @@
 //! The database connection of one command.
 
-use queue::connect::{self, ConnectionTarget};
+use conninfo::ConnectionTarget;
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, Transaction};
@@ -23,7 +23,7 @@ impl Session {
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
         let target =
             terminal::connection_target(global.given.as_ref())?.with_application_name("pgmill");
-        let (client, connection) = connect::open(&target).await?;
+        let (client, connection) = conninfo::open(&target).await?;
         let mut driver = JoinSet::new();
         // Queries on the client return the error of the connection.
         driver.spawn(async move { drop(connection.await) });

@@ -14,7 +14,7 @@ pub enum QueueError {
     Database(#[from] tokio_postgres::Error),
     /// No connection is available: back off and try again.
     #[error("{}", chain(.0))]
-    Unreachable(#[from] crate::connect::ConnectError),
+    Unreachable(#[from] conninfo::ConnectError),
     /// The request is invalid: trying again gives the same result.
     #[error("{message}")]
     Refused {

@@ -2,8 +2,8 @@
 
 use tokio_postgres::error::SqlState;
 
-use crate::connect::ConnectError;
 use crate::error::QueueError;
+use conninfo::ConnectError;
 
 /// Success.
 pub const OK: u8 = 0;

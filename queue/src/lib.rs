@@ -9,7 +9,6 @@ pub mod bulk;
 pub mod cancel;
 pub mod claim;
 pub mod complete;
-pub use conninfo as connect;
 pub mod critical_path;
 pub mod doctor;
 pub mod drift;

@@ -1,6 +1,6 @@
 //! Connection target of the interactive programs, and warnings about it.
 
-use queue::connect::{ConnectError, ConnectionSource, ConnectionTarget, Environment, Layer};
+use conninfo::{ConnectError, ConnectionSource, ConnectionTarget, Environment, Layer};
 
 use crate::print_stderr;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue::connect::{ConnectionTarget, Environment};
+use conninfo::{ConnectionTarget, Environment};
 use tokio::sync::OnceCell;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Row};
@@ -242,7 +242,7 @@ async fn install(client: &Client) {
 
 /// Opens a session that is driven in the background until dropped.
 pub(crate) async fn open(target: &ConnectionTarget) -> Client {
-    let (client, connection) = queue::connect::open(target).await.unwrap();
+    let (client, connection) = conninfo::open(target).await.unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
     tokio::spawn(connection);
     client

@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
+use conninfo::ConnectionTarget;
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
 use queue::claim::SessionIdentity;
-use queue::connect::{self, ConnectionTarget};
 use queue::{Claim, QueueError, TaskId, reclaim, resolve_commit};
 use rand::RngExt;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -84,7 +84,7 @@ impl Control {
         let target = control_target(target);
         let registration = Registration::default();
         let ends = registration.clone();
-        let manager = connect::pool_manager_until(&target, RecyclingMethod::Fast, move || {
+        let manager = conninfo::pool_manager_until(&target, RecyclingMethod::Fast, move || {
             ends.end_of_session()
         });
         let pool = Pool::builder(manager)
@@ -102,7 +102,7 @@ impl Control {
     /// Returns an error if the database is unreachable.
     pub(crate) async fn get(&self) -> Result<Pooled, QueueError> {
         let _timer = self.metrics.pool_wait.start_timer();
-        let got = self.pool.get().await.map_err(|error| connect::pool_error(error).into());
+        let got = self.pool.get().await.map_err(|error| conninfo::pool_error(error).into());
         self.metrics.set_pool_status(self.pool.status());
         got.map(|object| Pooled { object: Some(object), since: Instant::now() })
     }
@@ -134,7 +134,7 @@ impl Control {
         end: CancellationToken,
     ) -> Result<DedicatedSession, QueueError> {
         let target = self.target.with_application_name(name);
-        let (client, connection) = connect::open(&target).await?;
+        let (client, connection) = conninfo::open(&target).await?;
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
         self.metrics.tracker.spawn(async move {

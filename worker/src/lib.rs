@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use ::console::StartError;
 use clap::{CommandFactory, FromArgMatches};
-use queue::connect::{ConnectError, Environment};
+use conninfo::{ConnectError, Environment};
 use queue::{QueueError, exit};
 
 use crate::startup::config::{Args, Config};

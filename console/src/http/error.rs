@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use conninfo::ConnectError;
 use queue::QueueError;
-use queue::connect::ConnectError;
 use tokio_postgres::error::SqlState;
 
 /// The result of a handler.

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use conninfo::{ConnectionTarget, Environment};
 use enqueue::time_args;
 use jiff::{Timestamp, Zoned};
-use queue::connect::{ConnectionTarget, Environment};
 use queue::scan;
 use schedule::{Timing, annotation};
 use serde_json::value::RawValue;

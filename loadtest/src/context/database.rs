@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use queue::connect::Environment;
+use conninfo::Environment;
 use queue::operate::set_shared_commit;
 use queue::schema;
 

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use anyhow::{Context, Result};
-use queue::connect::{self, ConnectionTarget, Environment};
+use conninfo::{ConnectionTarget, Environment};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
@@ -19,7 +19,7 @@ impl Session {
         let target =
             ConnectionTarget::resolve(Some(url), environment)?.with_application_name("loadtest");
         let (client, connection) =
-            connect::open(&target).await.context("could not connect to the server")?;
+            conninfo::open(&target).await.context("could not connect to the server")?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
             // The client reports the end of the connection.

@@ -5,11 +5,11 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
+use conninfo::{ConnectError, Connection, ConnectionTarget};
 use futures_util::{TryStreamExt, future};
 use postgres_protocol::escape::escape_literal;
 use queue::claim::SessionIdentity;
 use queue::complete::{Success, complete};
-use queue::connect::{ConnectError, Connection, ConnectionTarget};
 use queue::server::{Server, server};
 use queue::{Claim, QueueError};
 use tokio::time::timeout;
@@ -102,7 +102,7 @@ impl Session {
         let with_setting =
             |target: ConnectionTarget, (name, value)| target.with_option(name, value);
         let target = DEFAULT_TASK_SETTINGS.into_iter().fold(login.target.clone(), with_setting);
-        let (client, connection) = queue::connect::open(&target).await?;
+        let (client, connection) = conninfo::open(&target).await?;
         let notices = Notices::default();
         let closed = CancellationToken::new();
         let driven = drive(connection, notices.clone(), closed.clone());
@@ -378,7 +378,7 @@ impl Canceller {
     /// Asks the server to cancel the session's statement. A late request would hit the session's
     /// next statement, so a cancelled session is never used again.
     pub(crate) async fn cancel(&self, patience: Duration) {
-        let sent = timeout(patience, queue::connect::cancel(&self.token, &self.target));
+        let sent = timeout(patience, conninfo::cancel(&self.token, &self.target));
         match sent.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "could not send a cancel request"),

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
-use queue::connect;
 use tokio_postgres::AsyncMessage;
 
 use crate::context::Context;
@@ -41,7 +40,7 @@ async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
     let end = control.registration().end_of_session();
     let target = control.target().with_application_name("pgmill listener");
     let (client, mut connection) =
-        connect::open(&target).await.map_err(|error| queue::chain(&error))?;
+        conninfo::open(&target).await.map_err(|error| queue::chain(&error))?;
     let listening = Box::pin(client.batch_execute(LISTEN));
     let mut listening = Some(listening);
     loop {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{ArgMatches, Parser};
+use conninfo::{ConnectionSource, SourceNames};
 use console::WorkerConsoleFlags;
-use queue::connect::{ConnectionSource, SourceNames};
 use queue::retry::FATAL_CLASSES;
 
 use self::file::ConfigFile;

@@ -5,7 +5,7 @@
 
 pub(crate) use ::console::BoundConsole;
 use ::console::StartError;
-use queue::connect::ConnectionTarget;
+use conninfo::ConnectionTarget;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 

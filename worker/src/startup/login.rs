@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use queue::connect::{ConnectionTarget, Environment};
+use conninfo::{ConnectionTarget, Environment};
 
 use crate::startup::config::Config;
 

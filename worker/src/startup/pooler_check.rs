@@ -6,8 +6,8 @@
 //! client. Behind a pooler that drops the `options` of the startup packet, tasks and queue
 //! statements would run without their settings.
 
+use conninfo::{ConnectError, ConnectionTarget, open};
 use queue::QueueError;
-use queue::connect::{ConnectError, ConnectionTarget, open};
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;

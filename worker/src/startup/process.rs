@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use queue::connect::{ConnectionSource, ConnectionTarget, Environment};
+use conninfo::{ConnectionSource, ConnectionTarget, Environment};
 use queue::heartbeat::WorkerRegistration;
 use queue::{QueueError, WorkerId, schema};
 use tokio::net::TcpListener;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
-use queue::connect::{ConnectionSource, ConnectionTarget, Environment};
+use conninfo::{ConnectionSource, ConnectionTarget, Environment};
 use serde::Deserialize;
 
 const DEFAULT_PROFILE_READERS: u32 = 4;

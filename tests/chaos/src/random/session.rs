@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use queue::connect::{self, ConnectionTarget, Environment};
+use conninfo::{ConnectionTarget, Environment};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Error, Row};
@@ -51,7 +51,7 @@ impl Session {
             ConnectionTarget::resolve(Some(&self.url), &nothing)?.with_application_name(self.name);
         let begun = Instant::now();
         loop {
-            match connect::open(&target).await {
+            match conninfo::open(&target).await {
                 Ok((client, connection)) => {
                     let mut driver = JoinSet::new();
                     driver.spawn(async move {

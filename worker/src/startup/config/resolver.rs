@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use conninfo::{ConnectionSource, Layer, SourceNames};
 use console::{ConsoleFlags, WorkerConsoleFlags};
-use queue::connect::{ConnectionSource, Layer, SourceNames};
 
 use super::file::ConfigFile;
 
