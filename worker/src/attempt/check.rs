@@ -11,24 +11,24 @@ const REFUSED: &str = "0A000";
 ///
 /// # Errors
 /// The error to record for the attempt.
-pub(crate) fn check(claim: &Claim) -> Result<(), DatabaseError> {
+pub(crate) fn check(claim: &Claim) -> Result<(), Box<DatabaseError>> {
     if let Some(forbidden) = scan::forbidden(claim.statement()) {
         let before = &claim.statement()[..forbidden.offset()];
-        return Err(DatabaseError {
+        return Err(Box::new(DatabaseError {
             sqlstate: Some(REFUSED.to_owned()),
             message: forbidden.to_string(),
             hint: Some(forbidden.hint().to_owned()),
             position: u32::try_from(before.chars().count() + 1).ok(),
             ..DatabaseError::default()
-        });
+        }));
     }
     if claim.explain() && !scan::explainable(claim.statement()) {
-        return Err(DatabaseError {
+        return Err(Box::new(DatabaseError {
             sqlstate: Some(REFUSED.to_owned()),
             message: "EXPLAIN does not support this statement".to_owned(),
             hint: Some(scan::EXPLAINABLE.to_owned()),
             ..DatabaseError::default()
-        });
+        }));
     }
     Ok(())
 }

@@ -31,6 +31,13 @@ pub(crate) enum AttemptResult {
     Release { wait: Duration },
 }
 
+/// A transaction whose statement has succeeded, before its completion.
+struct Executed {
+    xact: String,
+    begun: Instant,
+    report: Report,
+}
+
 /// Why a statement did not succeed.
 enum Interruption {
     Failed(ExecutionError),
@@ -59,7 +66,7 @@ impl Executor {
             return self.classify(&task.claim, stopped, Report::default());
         }
         if let Err(error) = check(&task.claim) {
-            return failed(Outcome::Failed, RetryDecision::Final, error, Report::default());
+            return failed(Outcome::Failed, RetryDecision::Final, *error, Report::default());
         }
         let _tracking = self.progress.track(&task.claim, session.notices());
         match task.claim.mode() {
@@ -85,7 +92,10 @@ impl Executor {
         };
         let report = report(session, rows);
         let interruption = match ran {
-            Ok(xact) => return self.commit(session, task, &xact, begun, report).await,
+            Ok(xact) => {
+                let executed = Executed { xact, begun, report };
+                return self.commit(session, task, executed).await;
+            }
             Err(interruption) => interruption,
         };
         match &interruption {
@@ -107,9 +117,7 @@ impl Executor {
         &self,
         session: &mut Session,
         task: &mut ClaimedTask,
-        xact: &str,
-        begun: Instant,
-        report: Report,
+        Executed { xact, begun, report }: Executed,
     ) -> AttemptResult {
         let claim = &task.claim;
         let supervisor = Supervisor {
@@ -117,7 +125,7 @@ impl Executor {
             ..self.supervisor(session, claim, &mut task.stop, begun)
         };
         let success = [Success::now(claim, &report)];
-        let (completion, stopped) = commit(session, supervisor, &success, xact).await;
+        let (completion, stopped) = commit(session, supervisor, &success, &xact).await;
         let error = match completion {
             Completion::Committed => return AttemptResult::Succeeded,
             Completion::Lost => return AttemptResult::Lost,
