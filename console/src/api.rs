@@ -7,15 +7,14 @@ mod workflows;
 
 use axum::Router;
 use axum::extract::{Path, Query};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use queue::TaskId;
-use serde::Serialize;
 use serde_json::json;
 
 use crate::filter;
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::json::json_response;
 use crate::http::request::RequestContext;
 use crate::openapi;
 use crate::page::plots::{PlotParams, ThroughputColumns};
@@ -24,8 +23,7 @@ use crate::screens::fleet::queue_stats::FleetSnapshot;
 use crate::screens::history::audit::AuditParams;
 use crate::screens::history::failures::FailuresParams;
 use crate::screens::tasks::list::TasksParams;
-use crate::screens::{HandlerResult, fleet, history, tasks};
-use crate::server::App;
+use crate::screens::{fleet, history, tasks};
 
 /// Returns the handler of a path. Routes are built from [`openapi::PATHS`], so that every path is
 /// described.
@@ -42,7 +40,8 @@ fn handler(path: &str) -> MethodRouter<App> {
         "/throughput" => get(throughput),
         "/audit" => get(audit),
         "/database" => get(database),
-        path => workflows::handler(path).unwrap_or_else(|| get(crate::http::error::page_not_found)),
+        path => workflows::handler(path)
+            .unwrap_or_else(|| get(crate::http::error_response::page_not_found)),
     }
 }
 
@@ -51,13 +50,6 @@ pub(crate) fn routes() -> Router<App> {
         .iter()
         .fold(Router::new(), |all, it| all.route(&format!("/api/v1{}", it.path), handler(it.path)));
     described.route("/api/v1/openapi.json", get(|| async { json_response(&openapi::document()) }))
-}
-
-fn json_response(value: &impl Serialize) -> Response {
-    match serde_json::to_vec(value) {
-        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => HttpError::bad_request(error.to_string()).into_response(),
-    }
 }
 
 async fn overview(context: RequestContext) -> HandlerResult {

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use crate::server::StartError;
-use crate::{Options, TlsFiles, Token};
+use crate::options::{Options, StartError, TlsFiles, Token};
 
 /// Heading of these flags in the worker's `--help`, next to `--http` and `--console`.
 const WORKER_HEADING: &str = "HTTP and console";

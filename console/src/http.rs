@@ -1,9 +1,13 @@
-//! Between a connection and a screen: TLS, access control, sign-in, requests, error responses and
-//! embedded files.
+//! HTTP below the screens: TLS, access control, sign-in, requests, error responses, embedded files,
+//! and the state that all handlers share.
 
+pub(crate) mod access_check;
 pub(crate) mod access_control;
+pub(crate) mod app;
 pub(crate) mod assets;
 pub(crate) mod error;
+pub(crate) mod error_response;
+pub(crate) mod json;
 pub(crate) mod login;
 pub(crate) mod request;
 pub(crate) mod tls;

@@ -9,30 +9,16 @@ pub(crate) mod schedules;
 pub(crate) mod tasks;
 
 use axum::Router;
-use axum::response::Response;
 
-use crate::http::error::HttpError;
-use crate::server::App;
-
-/// The result of a handler.
-pub(crate) type HandlerResult = Result<Response, HttpError>;
-
-/// An entry of the navigation.
-pub(crate) struct NavItem {
-    /// Path of the screen without the base path.
-    pub(crate) path: &'static str,
-    /// Link text.
-    pub(crate) label: &'static str,
-    routes: fn() -> Router<App>,
-}
+use crate::http::app::{App, NavItem};
 
 /// Screens in the order of the navigation.
 pub(crate) const NAV_ITEMS: &[NavItem] = &[
     NavItem { path: "/", label: "Overview", routes: fleet::overview::routes },
-    NavItem { path: "/tasks", label: "Tasks", routes: tasks::list::routes },
-    NavItem { path: "/runs", label: "Runs", routes: runs::list::routes },
-    NavItem { path: "/schedules", label: "Schedules", routes: schedules::list::routes },
-    NavItem { path: "/jobs", label: "Jobs", routes: jobs::list::routes },
+    NavItem { path: "/tasks", label: "Tasks", routes: tasks::routes },
+    NavItem { path: "/runs", label: "Runs", routes: runs::routes },
+    NavItem { path: "/schedules", label: "Schedules", routes: schedules::routes },
+    NavItem { path: "/jobs", label: "Jobs", routes: jobs::routes },
     NavItem { path: "/lineage", label: "Lineage", routes: jobs::lineage::routes },
     NavItem { path: "/failures", label: "Failures", routes: history::failures::routes },
     NavItem { path: "/workers", label: "Workers", routes: fleet::workers::routes },
@@ -45,9 +31,5 @@ pub(crate) const NAV_ITEMS: &[NavItem] = &[
 
 /// Returns the routes of all screens.
 pub(crate) fn routes() -> Router<App> {
-    NAV_ITEMS
-        .iter()
-        .fold(Router::new(), |all, screen| all.merge((screen.routes)()))
-        .merge(tasks::task::routes())
-        .merge(tasks::bulk::routes())
+    NAV_ITEMS.iter().fold(Router::new(), |all, screen| all.merge((screen.routes)()))
 }

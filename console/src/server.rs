@@ -6,8 +6,7 @@ use std::sync::Arc;
 use axum::response::Redirect;
 use axum::routing::get;
 use axum::{Router, middleware};
-use queue::QueueError;
-use queue::connect::{ConnectError, ConnectionTarget};
+use queue::connect::ConnectionTarget;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -16,55 +15,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::database::Database;
 use crate::http::access_control::{AccessControl, TlsMode};
-use crate::http::tls::{TlsFiles, TlsListener};
-use crate::http::{access_control, assets, error, login};
+use crate::http::app::{App, AppState};
+use crate::http::tls::TlsListener;
+use crate::http::{access_check, assets, error_response, login};
+use crate::options::{Options, StartError, TlsFiles};
 use crate::screens::{fleet, tasks};
 use crate::throughput::cache::ThroughputCache;
-use crate::{Options, api, screens};
-
-/// State shared by all handlers.
-pub(crate) struct AppState {
-    pub(crate) database: Database,
-    pub(crate) throughput: ThroughputCache,
-    pub(crate) access: AccessControl,
-    pub(crate) read_only: bool,
-    /// Permits for open task event streams.
-    pub(crate) event_streams: Arc<Semaphore>,
-    /// Cancelled at shutdown, so that event streams end.
-    pub(crate) shutdown: CancellationToken,
-    /// Prefix of every path: empty or `/x`.
-    pub(crate) base: String,
-}
-
-/// Shared handle to [`AppState`].
-pub(crate) type App = Arc<AppState>;
-
-/// Errors at the start of a console.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The options are invalid or contradictory.
-    #[error("{message}")]
-    Usage {
-        /// The error message.
-        message: String,
-        /// A hint how to fix the options.
-        hint: String,
-    },
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// The connection to the database failed.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The database has no pgmill schema, another schema version, or returned an error.
-    #[error(transparent)]
-    Database(#[from] QueueError),
-}
+use crate::{api, screens};
 
 /// A console with an open listener and a checked database.
 pub struct Console {
@@ -118,6 +75,7 @@ impl BoundConsole {
             read_only: options.read_only,
             event_streams: Arc::new(Semaphore::new(tasks::events::MAX_STREAMS)),
             shutdown: CancellationToken::new(),
+            nav_items: screens::NAV_ITEMS,
             base: options.base_path.trim_end_matches('/').to_owned(),
         });
         Ok(Console { listener, tls, app })
@@ -207,7 +165,7 @@ fn router(app: &App) -> Router {
         .merge(login::routes())
         .merge(assets::routes())
         .route("/livez", get(|| async { "alive\n" }))
-        .fallback(error::page_not_found);
+        .fallback(error_response::page_not_found);
     let placed = if app.base.is_empty() {
         inner
     } else {
@@ -216,10 +174,10 @@ fn router(app: &App) -> Router {
             .nest(&app.base, inner)
             .route(&home, get(fleet::overview::show))
             .route("/", get(move || async move { Redirect::to(&home) }))
-            .fallback(error::page_not_found)
+            .fallback(error_response::page_not_found)
     };
     placed
-        .layer(middleware::map_response_with_state(Arc::clone(app), error::render_errors))
-        .layer(middleware::from_fn_with_state(Arc::clone(app), access_control::enforce))
+        .layer(middleware::map_response_with_state(Arc::clone(app), error_response::render_errors))
+        .layer(middleware::from_fn_with_state(Arc::clone(app), access_check::enforce))
         .with_state(Arc::clone(app))
 }

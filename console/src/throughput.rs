@@ -2,3 +2,4 @@
 
 pub(crate) mod backlog_history;
 pub(crate) mod cache;
+pub(crate) mod minutes;

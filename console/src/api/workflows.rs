@@ -5,14 +5,14 @@ use axum::routing::{MethodRouter, get};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::json_response;
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::http::json::json_response;
 use crate::http::request::RequestContext;
 use crate::screens::jobs::lineage::LineageDetail;
 use crate::screens::runs::list::RunsParams;
 use crate::screens::runs::run::{RunDetail, no_such_run, run_id};
-use crate::screens::{HandlerResult, jobs, runs, schedules};
-use crate::server::App;
+use crate::screens::{jobs, runs, schedules};
 
 /// Returns the handler of a path, or `None` if the path is not one of these.
 pub(super) fn handler(path: &str) -> Option<MethodRouter<App>> {

@@ -1,29 +1,14 @@
-//! Access checks before every handler, and security headers on every response.
-//!
-//! Any page open in a browser can make the browser send requests. So the Host header of a request
-//! must name this console (a foreign name that resolves to this address is refused), a POST must
-//! come from a page of this console according to Origin and, if the browser sends it,
-//! Sec-Fetch-Site, and cookies are sent from such pages only (SameSite). Forms carry a CSRF token
-//! as well.
+//! Access rules: tokens, signed-in sessions, allowed hosts and origins.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::http::{HeaderMap, HeaderValue, header};
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
-use crate::Token;
-use crate::http::error::json_error;
-use crate::server::App;
-
-/// Content-Security-Policy: no external and no inline content.
-const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
-                      form-action 'self'; frame-ancestors 'none'";
+use crate::options::Token;
 
 /// Maximum number of signed-in sessions; a further sign-in drops the oldest session.
 const MAX_LOGIN_SESSIONS: usize = 1000;
@@ -114,11 +99,12 @@ impl AccessControl {
         signed_in.retain(|it| cookie.is_none_or(|cookie| !equal(cookie, &it.cookie)));
     }
 
-    fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
+    pub(crate) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
         if !self.requires_token() {
             return Some(Identity { name: None, csrf: self.csrf.clone(), signed_in: false });
         }
-        let bearer = text(headers, header::AUTHORIZATION).and_then(|it| it.strip_prefix("Bearer "));
+        let bearer =
+            header_text(headers, header::AUTHORIZATION).and_then(|it| it.strip_prefix("Bearer "));
         if let Some(token) = bearer.and_then(|bearer| self.find_token(bearer)) {
             // For programs: without a cookie, no form can have this CSRF token.
             return Some(Identity {
@@ -134,7 +120,7 @@ impl AccessControl {
 
     /// Returns whether the request came over TLS, if a proxy terminates TLS. All values of
     /// X-Forwarded-Proto must be https, in case of several proxies.
-    fn arrived_over_tls(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn arrived_over_tls(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all("x-forwarded-proto").iter().peekable();
         let https = |it: &HeaderValue| {
             let mut all = it.to_str().unwrap_or_default().split(',');
@@ -144,8 +130,8 @@ impl AccessControl {
     }
 
     /// Returns whether a page of this console sent the request; with TLS, the page must be https.
-    fn is_same_origin(&self, headers: &HeaderMap, host: &str) -> bool {
-        let origin = text(headers, header::ORIGIN).and_then(|it| it.split_once("://"));
+    pub(crate) fn is_same_origin(&self, headers: &HeaderMap, host: &str) -> bool {
+        let origin = header_text(headers, header::ORIGIN).and_then(|it| it.split_once("://"));
         let own = origin.is_some_and(|(scheme, authority)| {
             authority.eq_ignore_ascii_case(host)
                 && (self.https == TlsMode::None || scheme.eq_ignore_ascii_case("https"))
@@ -157,7 +143,7 @@ impl AccessControl {
 
     /// Returns whether the Host header is acceptable. Addresses always are, because DNS cannot
     /// redirect them; other names must be listed.
-    fn is_allowed_host(&self, host: &str) -> bool {
+    pub(crate) fn is_allowed_host(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
             None => host.rsplit_once(':').map_or(host, |(name, _)| name),
@@ -168,12 +154,13 @@ impl AccessControl {
     }
 }
 
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+/// Returns the value of a header; `None` unless it is visible ASCII.
+pub(crate) fn header_text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
-    let pairs = text(headers, header::COOKIE)?.split(';').map(str::trim);
+    let pairs = header_text(headers, header::COOKIE)?.split(';').map(str::trim);
     pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == COOKIE).map(|it| it.1)
 }
 
@@ -188,101 +175,6 @@ pub(crate) fn set_cookie(base: &str, value: &str, secure: bool) -> String {
     let secure = if secure { "; Secure" } else { "" };
     let age = if value.is_empty() { "; Max-Age=0" } else { "" };
     format!("{COOKIE}={value}; Path={base}/; HttpOnly; SameSite=Strict{age}{secure}")
-}
-
-/// Middleware around all routes: checks access and adds security headers.
-pub(crate) async fn enforce(State(app): State<App>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let fixed = path.strip_prefix(app.base.as_str()).is_some_and(|it| it.starts_with("/static/"));
-    let mut response = match authorize(&app, request) {
-        Ok(request) => next.run(request).await,
-        Err(response) => *response,
-    };
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        // Not no-referrer: with it, browsers omit the origin from a POST.
-        (header::REFERRER_POLICY, "same-origin"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    if !fixed {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    }
-    response
-}
-
-fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> {
-    let path = request.uri().path();
-    let path = path.strip_prefix(app.base.as_str()).unwrap_or(path);
-    let is_api = path.starts_with("/api/");
-    let refuse = |status: StatusCode, message: &str, hint: &str| {
-        Box::new(if is_api {
-            json_error(status, message, Some(hint))
-        } else {
-            plain_refusal(status, message, hint)
-        })
-    };
-    let headers = request.headers();
-    let host = text(headers, header::HOST).unwrap_or_default();
-    if !app.access.is_allowed_host(host) {
-        return Err(refuse(
-            StatusCode::FORBIDDEN,
-            "host name not allowed",
-            "pgmill console --allow-host NAME",
-        ));
-    }
-    if !app.access.arrived_over_tls(headers) {
-        return Err(refuse(
-            StatusCode::FORBIDDEN,
-            "the request did not arrive over TLS",
-            "use https; the proxy must set X-Forwarded-Proto: https",
-        ));
-    }
-    if request.uri().query().is_some_and(|it| it.contains("%00")) {
-        let message = "the query string contains a NUL character";
-        return Err(refuse(StatusCode::BAD_REQUEST, message, "remove %00"));
-    }
-    match *request.method() {
-        Method::GET | Method::HEAD => {}
-        Method::POST => {
-            if !app.access.is_same_origin(headers, host) {
-                return Err(refuse(
-                    StatusCode::FORBIDDEN,
-                    "the request was not sent from a page of this console",
-                    "go back and reload",
-                ));
-            }
-        }
-        _ => {
-            let message = format!("method {} not allowed", request.method());
-            return Err(refuse(
-                StatusCode::METHOD_NOT_ALLOWED,
-                &message,
-                "read with GET; forms use POST",
-            ));
-        }
-    }
-    let open = path.starts_with("/static/") || path == "/login" || path == "/livez";
-    match app.access.identify(headers) {
-        Some(identity) => {
-            request.extensions_mut().insert(identity);
-        }
-        None if open => {}
-        None if is_api => {
-            let hint = "Authorization: Bearer TOKEN";
-            return Err(refuse(StatusCode::UNAUTHORIZED, "token required", hint));
-        }
-        None => return Err(Box::new(Redirect::to(&format!("{}/login", app.base)).into_response())),
-    }
-    Ok(request)
-}
-
-/// Returns a plain-text response that reveals nothing of the console.
-fn plain_refusal(status: StatusCode, message: &str, hint: &str) -> Response {
-    (status, format!("{message}\nhint: {hint}\n")).into_response()
 }
 
 #[cfg(test)]

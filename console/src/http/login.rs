@@ -11,10 +11,10 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use crate::http::access_control::{is_https, set_cookie};
-use crate::http::error::HttpError;
-use crate::http::request::FormRequest;
-use crate::server::{App, AppState};
+use super::access_control::{is_https, set_cookie};
+use super::app::{App, AppState};
+use super::error::HttpError;
+use super::request::FormRequest;
 
 /// Wrong tokens are answered one at a time, each after [`WRONG_TOKEN_DELAY`], to slow down
 /// guessing.

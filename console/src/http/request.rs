@@ -1,4 +1,4 @@
-//! Request context (user, page, database session) and form submissions.
+//! Request context (user, path, database session) and form submissions.
 
 use std::convert::Infallible;
 
@@ -10,11 +10,10 @@ use queue::QueueError;
 use queue::insight::viewer::{self, Viewer};
 use subtle::ConstantTimeEq;
 
+use super::access_control::Identity;
+use super::app::App;
+use super::error::HttpError;
 use crate::database::Session;
-use crate::http::access_control::Identity;
-use crate::http::error::HttpError;
-use crate::page::layout::Layout;
-use crate::server::App;
 
 /// User and path of a request.
 pub(crate) struct RequestContext {
@@ -35,20 +34,6 @@ impl RequestContext {
     pub(crate) async fn viewer(&self, tx: &Transaction<'_>) -> Result<Viewer, QueueError> {
         let viewer = viewer::viewer(&**tx).await?;
         Ok(Viewer { may_act: viewer.may_act && !self.app.read_only, ..viewer })
-    }
-
-    /// Returns the page layout of a screen.
-    pub(crate) fn layout(&self, title: impl Into<String>, viewer: Viewer) -> Layout {
-        Layout {
-            title: title.into(),
-            base: self.app.base.clone(),
-            current_path: self.current_path.clone(),
-            read_only: self.app.read_only,
-            csrf: self.identity.csrf.clone(),
-            name: self.identity.name.clone(),
-            signed_in: self.identity.signed_in,
-            viewer,
-        }
     }
 }
 

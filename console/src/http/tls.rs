@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,22 +16,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::server::StartError;
+use crate::options::{StartError, TlsFiles};
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of concurrent handshakes; further clients wait in the accept queue of the socket.
 const MAX_HANDSHAKES: usize = 64;
-
-/// Paths of certificate and key.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// PEM file with the certificate, followed by its chain.
-    pub certificate: PathBuf,
-    /// PEM file with the unencrypted private key.
-    pub key: PathBuf,
-}
 
 impl TlsFiles {
     /// Reads both files. They are read once: a new certificate requires a restart.

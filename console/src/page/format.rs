@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use queue::{Outcome, State};
 use std::fmt::Write;
 
-pub(crate) use crate::page::layout::attribute_value;
-use crate::page::layout::{Markup, escaped};
+pub(crate) use crate::escape::attribute_value;
+use crate::escape::{Markup, escaped};
 
 /// A `Copy` value or a reference to one, with any number of reference levels.
 pub(crate) trait ByValue<T> {

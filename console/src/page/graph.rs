@@ -8,7 +8,7 @@ use queue::run_queries::{Edge as RunEdge, RunTask};
 use serde::Serialize;
 use terminal::visible;
 
-use crate::page::format;
+use super::format;
 
 /// Maximum nodes of a graph; the layout of more takes a browser seconds and is not readable.
 pub(crate) const MAX_NODES: usize = 300;

@@ -2,7 +2,7 @@
 
 use queue::scan::{PieceKind, pieces};
 
-use crate::page::layout::{Markup, escaped};
+use crate::escape::{Markup, escaped};
 
 /// Longer statements, in bytes, are shown without highlighting and truncated.
 const MAX_BYTES: usize = 50_000;

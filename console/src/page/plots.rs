@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::error::HttpError;
 use crate::throughput::backlog_history::BacklogQuery;
-use crate::throughput::cache::{HOUR_MINUTES, RETAINED_MINUTES, ThroughputCache, last_minutes};
+use crate::throughput::cache::{RETAINED_MINUTES, ThroughputCache};
+use crate::throughput::minutes::{HOUR_MINUTES, last_minutes};
 
 /// Time ranges offered on the page, in hours.
 pub(crate) const HOUR_CHOICES: [i64; 3] = [1, 3, MAX_HOURS];

@@ -6,3 +6,11 @@ mod comparison;
 mod gantt;
 pub(crate) mod list;
 pub(crate) mod run;
+
+use axum::Router;
+
+use crate::http::app::App;
+
+pub(crate) fn routes() -> Router<App> {
+    list::routes().merge(run::routes()).merge(actions::routes())
+}

@@ -4,3 +4,11 @@
 mod actions;
 pub(crate) mod list;
 pub(crate) mod schedule;
+
+use axum::Router;
+
+use crate::http::app::App;
+
+pub(crate) fn routes() -> Router<App> {
+    list::routes().merge(schedule::routes()).merge(actions::routes())
+}

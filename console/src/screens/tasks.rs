@@ -2,10 +2,23 @@
 //! bulk actions.
 
 mod attempts;
-pub(crate) mod bulk;
+mod bulk;
 mod duration_history;
 pub(crate) mod events;
 pub(crate) mod list;
 mod saved_plan;
+mod status;
 pub(crate) mod task;
 mod timeline;
+
+use axum::Router;
+
+use crate::http::app::App;
+
+pub(crate) fn routes() -> Router<App> {
+    list::routes()
+        .merge(task::routes())
+        .merge(events::routes())
+        .merge(saved_plan::routes())
+        .merge(bulk::routes())
+}

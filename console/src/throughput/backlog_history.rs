@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use queue::insight::backlog_history::BacklogChange;
 
-use crate::throughput::cache::{last_minutes, later};
+use super::minutes::{last_minutes, later};
 
 /// Changes of the number of waiting tasks, by queue and minute.
 type Changes = BTreeMap<String, BTreeMap<Timestamp, i64>>;

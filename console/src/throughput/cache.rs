@@ -15,14 +15,12 @@ use queue::insight::{backlog_history, viewer};
 use tokio::sync::Notify;
 use tokio_postgres::error::SqlState;
 
+use super::backlog_history::{BacklogHistory, BacklogPoint, BacklogQuery};
+use super::minutes::{HOUR_MINUTES, later, minute_of};
 use crate::database::Database;
-use crate::throughput::backlog_history::{BacklogHistory, BacklogPoint, BacklogQuery};
 
 /// Minutes kept in the cache.
 pub(crate) const RETAINED_MINUTES: i64 = 6 * HOUR_MINUTES;
-
-/// Minutes of "the last hour" on a screen.
-pub(crate) const HOUR_MINUTES: i64 = 60;
 
 /// Interval between reads of the current minute.
 const POLL_INTERVAL: Duration = Duration::from_secs(4);
@@ -64,22 +62,6 @@ struct MinuteSpan {
     to: Timestamp,
     minutes: Vec<MinuteStats>,
     moves: Vec<backlog_history::BacklogChange>,
-}
-
-/// Returns the start of the minute that contains `at`.
-pub(crate) fn minute_of(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second().div_euclid(60) * 60).unwrap_or(at)
-}
-
-/// Returns `at` plus `minutes`.
-pub(crate) fn later(at: Timestamp, minutes: i64) -> Timestamp {
-    at + SignedDuration::from_mins(minutes)
-}
-
-/// Returns the starts of the last `minutes` minutes, the current minute last.
-pub(crate) fn last_minutes(now: Timestamp, minutes: i64) -> impl Iterator<Item = Timestamp> {
-    let current = minute_of(now);
-    (0..minutes).rev().map(move |back| later(current, -back))
 }
 
 impl ThroughputCache {

@@ -16,11 +16,11 @@ use serde::Serialize;
 use terminal::doctor_checks::{self, CheckStatus, Finding};
 use tokio_postgres::error::SqlState;
 
+use crate::http::app::App;
+use crate::http::error::HandlerResult;
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/database", get(show))
@@ -167,5 +167,5 @@ async fn show(context: RequestContext) -> HandlerResult {
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let known = DatabaseDetail::read(&tx, &viewer).await?;
-    render(&DatabasePage { page: context.layout("Database", viewer), known })
+    render(&DatabasePage { page: Layout::new(&context, "Database", viewer), known })
 }

@@ -13,12 +13,11 @@ use queue::insight::groups;
 use queue::insight::lanes::COUNT_LIMIT;
 use queue::{LimitKind, Priority, QueueError, limit};
 
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
@@ -60,7 +59,7 @@ async fn show(context: RequestContext) -> HandlerResult {
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let groups = data(&tx).await?;
-    render(&GroupsPage { page: context.layout("Groups", viewer), groups })
+    render(&GroupsPage { page: Layout::new(&context, "Groups", viewer), groups })
 }
 
 /// Reads a form that creates or changes a group; an empty field leaves the setting

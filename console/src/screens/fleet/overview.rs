@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use super::problems::{FleetFacts, Problem, problems};
 use super::queue_stats::{FleetSnapshot, LastHour, QueueStats};
+use crate::http::app::{App, AppState};
+use crate::http::error::HandlerResult;
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
 use crate::page::plots::{HOUR_CHOICES, PlotParams, ThroughputColumns};
-use crate::screens::HandlerResult;
-use crate::server::{App, AppState};
-use crate::throughput::cache::HOUR_MINUTES;
+use crate::throughput::minutes::HOUR_MINUTES;
 
 /// Maximum number of queues shown; the Queues screen lists all of them.
 const MAX_QUEUES: usize = 200;
@@ -100,7 +100,7 @@ pub(crate) async fn show(
     let it = data(&context.app, &tx, &viewer).await?;
     let columns = ThroughputColumns::of(&context.app.throughput, &params.queue, hours, viewer.now);
     render(&OverviewPage {
-        page: context.layout("Overview", viewer),
+        page: Layout::new(&context, "Overview", viewer),
         it,
         hours,
         queue: params.queue,

@@ -8,12 +8,11 @@ use queue::priority::{self, Weight};
 use queue::{Priority, ReservedCapacity};
 
 use super::queue_stats::{FleetSnapshot, PriorityStats};
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
@@ -68,7 +67,7 @@ async fn show(context: RequestContext) -> HandlerResult {
     let reserved_readers = alive.fold((0, 0), |sum, it| (sum.0 + it.reserved, sum.1 + it.readers));
     let lines = fleet.priorities().into_iter().map(line).collect();
     render(&PrioritiesPage {
-        page: context.layout("Priorities", viewer),
+        page: Layout::new(&context, "Priorities", viewer),
         lines,
         reserved,
         reserved_readers,

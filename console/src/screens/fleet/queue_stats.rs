@@ -11,8 +11,9 @@ use queue::workers::{self, Worker};
 use queue::{Priority, QueueError};
 use serde::Serialize;
 
-use crate::page::layout::Markup;
-use crate::throughput::cache::{HOUR_MINUTES, ThroughputCache};
+use crate::escape::Markup;
+use crate::throughput::cache::ThroughputCache;
+use crate::throughput::minutes::HOUR_MINUTES;
 
 /// Number of closed minutes from which the current rates are computed.
 const RATE_MINUTES: i64 = 5;

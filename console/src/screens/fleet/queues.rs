@@ -11,12 +11,11 @@ use queue::limit::{self, Rate};
 use queue::{LimitKind, operate};
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
@@ -38,7 +37,7 @@ async fn show(context: RequestContext) -> HandlerResult {
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
-    render(&QueuesPage { page: context.layout("Queues", viewer), queues: fleet.queues() })
+    render(&QueuesPage { page: Layout::new(&context, "Queues", viewer), queues: fleet.queues() })
 }
 
 async fn pause(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {

@@ -13,12 +13,11 @@ use queue::{QueueError, WorkerId, operate};
 use serde::Serialize;
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/workers", get(show)).route("/workers/{id}/drain", post(drain))
@@ -81,7 +80,7 @@ async fn show(context: RequestContext) -> HandlerResult {
     let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
     let mut unserved = fleet.queues();
     unserved.retain(|queue| queue.unserved(&fleet.workers));
-    render(&WorkersPage { page: context.layout("Workers", viewer), statuses, unserved })
+    render(&WorkersPage { page: Layout::new(&context, "Workers", viewer), statuses, unserved })
 }
 
 async fn drain(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {

@@ -11,12 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::filter::{self, FilterError};
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format::{self, ByValue};
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Entries per page.
 const PAGE_SIZE: usize = 50;
@@ -154,7 +153,12 @@ async fn show(context: RequestContext, Query(params): Query<AuditParams>) -> Han
         Ok(filter) => (data(&tx, &filter).await?, None),
         Err(error) => (Listing { acts: Vec::new(), next: None }, Some(error)),
     };
-    render(&AuditPage { page: context.layout("Audit", viewer), params, listing, filter_error })
+    render(&AuditPage {
+        page: Layout::new(&context, "Audit", viewer),
+        params,
+        listing,
+        filter_error,
+    })
 }
 
 #[cfg(test)]

@@ -9,12 +9,11 @@ use queue::insight::{self, FailureGroup};
 use serde::Deserialize;
 
 use crate::filter::{self, FilterError};
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Maximum number of causes shown.
 const MAX_GROUPS: usize = 200;
@@ -121,5 +120,10 @@ async fn show(context: RequestContext, Query(params): Query<FailuresParams>) -> 
         Ok(groups) => (groups, None),
         Err(error) => (Vec::new(), Some(error)),
     };
-    render(&FailuresPage { page: context.layout("Failures", viewer), params, groups, filter_error })
+    render(&FailuresPage {
+        page: Layout::new(&context, "Failures", viewer),
+        params,
+        groups,
+        filter_error,
+    })
 }

@@ -15,14 +15,14 @@ use queue::run::Expected;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::http::error::HttpError;
+use crate::escape::Markup;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
 use crate::page::format;
 use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
 use crate::page::highlight;
-use crate::page::layout::{Layout, Markup, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
+use crate::page::layout::{Layout, render};
 
 /// Number of recent runs shown.
 const RUNS: i64 = 5;
@@ -133,7 +133,7 @@ async fn show(context: RequestContext, Query(params): Query<JobParams>) -> Handl
         ("priority", shape.priority),
     ];
     render(&JobPage {
-        page: context.layout(shape.name.clone(), viewer),
+        page: Layout::new(&context, shape.name.clone(), viewer),
         name: shape.name,
         enabled: shape.enabled,
         facts: facts.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(),

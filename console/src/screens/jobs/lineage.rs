@@ -12,13 +12,12 @@ use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
 use serde::Deserialize;
 
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::graph::GraphData;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Names per page.
 const PAGE_SIZE: i64 = 200;
@@ -146,7 +145,7 @@ async fn show(context: RequestContext, Query(params): Query<LineageParams>) -> H
         format!("Lineage of {}", known.name)
     };
     render(&LineagePage {
-        page: context.layout(title, viewer),
+        page: Layout::new(&context, title, viewer),
         unknown: known.links.is_empty(),
         left_out: all - upstream.len() - downstream.len(),
         upstream,

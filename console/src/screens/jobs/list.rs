@@ -10,17 +10,17 @@ use queue::QueueError;
 use queue::insight::jobs::{self, JobPage as Listing};
 use serde::Deserialize;
 
+use crate::http::app::App;
+use crate::http::error::HandlerResult;
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Jobs per page.
 const PAGE_SIZE: i64 = 100;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/jobs", get(show)).merge(super::job::routes())
+    Router::new().route("/jobs", get(show))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -52,5 +52,5 @@ async fn show(context: RequestContext, Query(params): Query<JobsParams>) -> Hand
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let listing = data(&tx, &params.after).await?;
-    render(&JobsPage { page: context.layout("Jobs", viewer), listing })
+    render(&JobsPage { page: Layout::new(&context, "Jobs", viewer), listing })
 }

@@ -8,9 +8,9 @@ use queue::run::{self, RestartOptions};
 use queue::run_queries;
 
 use super::run::{no_such_run, run_id};
+use crate::http::app::App;
 use crate::http::error::HttpError;
 use crate::http::request::FormRequest;
-use crate::server::App;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()

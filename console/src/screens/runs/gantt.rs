@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use queue::run_queries::{Run, RunTask};
 
+use crate::escape::{Markup, escaped};
 use crate::page::format;
-use crate::page::layout::{Markup, escaped};
 
 /// Width of the SVG in user units.
 const WIDTH: f64 = 1000.0;

@@ -8,12 +8,11 @@ use deadpool_postgres::Transaction;
 use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery, RunSummary};
 use serde::Deserialize;
 
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Runs per page.
 const PAGE_SIZE: i64 = 50;
@@ -27,7 +26,7 @@ const STATES: [(&str, &str); 5] = [
 ];
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/runs", get(show)).merge(super::run::routes())
+    Router::new().route("/runs", get(show))
 }
 
 /// Query parameters of the screen; empty parameters are ignored.
@@ -118,5 +117,5 @@ async fn show(context: RequestContext, Query(params): Query<RunsParams>) -> Hand
         }
         listing => listing?,
     };
-    render(&RunsPage { page: context.layout("Runs", viewer), params, listing, timed_out })
+    render(&RunsPage { page: Layout::new(&context, "Runs", viewer), params, listing, timed_out })
 }

@@ -14,22 +14,20 @@ use queue::run::{Expected, RunId, RunState};
 use queue::run_queries::{self, Edge, Run, RunTask};
 use serde::Serialize;
 
-use super::actions;
 use super::comparison::{self, RunComparison};
 use super::gantt::{self, GanttBar};
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Maximum number of parents named in a row.
 const PARENTS_NAMED: usize = 5;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/runs/{id}", get(page)).merge(actions::routes())
+    Router::new().route("/runs/{id}", get(page))
 }
 
 /// A run with the tasks and edges shown.
@@ -174,7 +172,7 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
     let title = format!("Run {id}");
     render(&RunPage {
         rows: tasks.into_iter().map(row).collect(),
-        page: context.layout(title, viewer),
+        page: Layout::new(&context, title, viewer),
         run,
         left_out,
         critical: critical.filter(|it| it.nodes.len() > 1),

@@ -6,11 +6,10 @@ use axum::routing::post;
 use schedule::declare;
 
 use super::schedule::{data, dry_run, no_such_schedule, render_page};
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::FormRequest;
 use crate::page::format;
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()

@@ -12,11 +12,12 @@ use schedule::page::{self, PageFrom, ScheduleSummary};
 use schedule::queries::{self, AnnotationError};
 use serde::{Deserialize, Serialize};
 
+use crate::escape::{Markup, escaped};
+use crate::http::app::App;
+use crate::http::error::HandlerResult;
 use crate::http::request::RequestContext;
 use crate::page::format;
-use crate::page::layout::{Layout, Markup, escaped, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
+use crate::page::layout::{Layout, render};
 
 /// Schedules per page.
 const PAGE_SIZE: i64 = 100;
@@ -28,7 +29,7 @@ const OVERDUE_AFTER_SECONDS: f64 = 60.0;
 pub(crate) const RECENT: i64 = 12;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/schedules", get(list)).merge(super::schedule::routes())
+    Router::new().route("/schedules", get(list))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -82,7 +83,7 @@ async fn list(context: RequestContext, Query(params): Query<SchedulesParams>) ->
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let listing = data(&tx, &params.after).await?;
-    render(&SchedulesPage { page: context.layout("Schedules", viewer), listing })
+    render(&SchedulesPage { page: Layout::new(&context, "Schedules", viewer), listing })
 }
 
 /// Formats a time in the time zone of the schedule.

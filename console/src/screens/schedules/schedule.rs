@@ -14,14 +14,13 @@ use schedule::page::{self, PageFrom, ScheduleSummary};
 use schedule::queries::{self, FiredRun, LogEntry, RunHistoryFilter, TestResult};
 use serde::{Deserialize, Serialize};
 
-use super::actions;
 use super::list::{RECENT, local_time, overdue, strip};
-use crate::http::error::HttpError;
+use crate::escape::Markup;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
-use crate::page::layout::{Layout, Markup, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
+use crate::page::layout::{Layout, render};
 
 /// Number of next fires shown.
 const NEXT_FIRES: usize = 5;
@@ -30,7 +29,7 @@ const NEXT_FIRES: usize = 5;
 const PAGE_SIZE: i64 = 20;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/schedules/detail", get(one)).merge(actions::routes())
+    Router::new().route("/schedules/detail", get(one))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -186,7 +185,13 @@ pub(crate) fn render_page(
     (test, tested): (Option<TestResult>, bool),
 ) -> HandlerResult {
     let name = known.schedule.status.name.clone();
-    render(&SchedulePage { page: context.layout(name.clone(), viewer), name, known, test, tested })
+    render(&SchedulePage {
+        page: Layout::new(context, name.clone(), viewer),
+        name,
+        known,
+        test,
+        tested,
+    })
 }
 
 /// Evaluates what a tick would do now.

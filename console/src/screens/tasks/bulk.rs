@@ -18,12 +18,11 @@ use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
 
 use crate::database::Session;
 use crate::filter;
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Maximum tasks per action. The remaining tasks still match, so the action can be repeated.
 const MAX_TASKS: usize = 10_000;
@@ -100,7 +99,7 @@ async fn confirm(
     let sample = sample(&tx, &query, &ids).await?;
     render(&BulkConfirmPage {
         verb: BulkAction::of(&query).as_str(),
-        page: context.layout(format!("{} tasks", BulkAction::of(&query).as_str()), viewer),
+        page: Layout::new(&context, format!("{} tasks", BulkAction::of(&query).as_str()), viewer),
         q: selection.q,
         sample,
         count: i64::try_from(ids.len()).unwrap_or(i64::MAX),
@@ -129,7 +128,7 @@ async fn execute(form: FormRequest) -> HandlerResult {
         }
     }
     render(&BulkResultPage {
-        page: form.context.layout(format!("{} tasks", verb.as_str()), viewer),
+        page: Layout::new(&form.context, format!("{} tasks", verb.as_str()), viewer),
         verb: verb.as_str(),
         q,
         counts: counts.into_iter().collect(),

@@ -8,8 +8,8 @@ use queue::insight::{self, Durations};
 use queue::{Outcome, QueueError, TaskId};
 use serde::Serialize;
 
+use crate::escape::Markup;
 use crate::page::format::span;
-use crate::page::layout::Markup;
 
 /// Height of the chart and width of a bar, in user units.
 const HEIGHT: f64 = 60.0;
@@ -78,7 +78,7 @@ impl DurationHistory {
                 svg,
                 "<a href=\"{}/tasks/{}\"><rect class=\"{class}\" x=\"{}\" y=\"{at:.1}\" width=\"{}\" \
                  height=\"{:.1}\"><title>task {}: {}, {}</title></rect></a>",
-                crate::page::layout::escaped(base),
+                crate::escape::escaped(base),
                 past.task_id,
                 place * BAR,
                 BAR - 2,

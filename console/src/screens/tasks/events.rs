@@ -17,11 +17,10 @@ use futures_util::stream::unfold;
 use queue::TaskId;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::task::{TaskStatusPanel, no_such_task, read_status, task_id};
-use crate::http::error::HttpError;
+use super::status::{TaskStatusPanel, no_such_task, read_status, task_id};
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Maximum number of open streams; further pages poll, as without streams.
 pub(crate) const MAX_STREAMS: usize = 32;

@@ -11,12 +11,11 @@ use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
 use serde::{Deserialize, Serialize};
 
 use crate::filter::{self, FilterError};
-use crate::http::error::HttpError;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Tasks per page.
 const PAGE_SIZE: usize = 50;
@@ -107,7 +106,7 @@ async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> Han
             listing => listing?,
         },
     };
-    let page = context.layout("Tasks", viewer);
+    let page = Layout::new(&context, "Tasks", viewer);
     render(&TasksPage { page, params, query, listing, filter_error, timed_out })
 }
 

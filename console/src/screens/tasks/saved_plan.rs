@@ -12,11 +12,10 @@ use serde::Serialize;
 use serde_json::Value;
 use terminal::{PlanNode, PlanTotals, plan_changes, plan_nodes, plan_shape, plan_totals};
 
-use super::task::task_id;
-use crate::http::error::HttpError;
+use super::status::task_id;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
-use crate::screens::HandlerResult;
-use crate::server::App;
 
 /// Maximum number of nodes shown; the JSON has all of them.
 const MAX_NODES: usize = 300;

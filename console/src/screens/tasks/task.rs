@@ -8,40 +8,27 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
-use queue::attempt::{self, Attempt};
-use queue::task_queries::{self, Running, Task};
+use queue::task_queries::Task;
 use queue::{QueueError, State, TaskId, cancel};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::attempts::{self, AttemptView};
 use super::duration_history::DurationHistory;
-use super::timeline::timeline;
-use super::{events, saved_plan};
-use crate::http::error::HttpError;
+use super::saved_plan;
+use super::status::{TaskStatus, TaskStatusPanel, no_such_task, read_status, task_id};
+use crate::escape::Markup;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
 use crate::page::format;
 use crate::page::highlight;
-use crate::page::layout::{Layout, Markup, render};
-use crate::screens::HandlerResult;
-use crate::server::App;
+use crate::page::layout::{Layout, render};
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/tasks/{id}", get(page))
         .route("/tasks/{id}/cancel", post(cancel_task))
         .route("/tasks/{id}/retry", post(retry_task))
-        .merge(saved_plan::routes())
-        .merge(events::routes())
-}
-
-/// Status of a task, without duration history and plan.
-#[derive(Serialize)]
-pub(crate) struct TaskStatus {
-    pub(crate) task: Task,
-    pub(crate) why: Option<String>,
-    pub(crate) running: Option<Running>,
-    pub(crate) blockers: Vec<Blocker>,
-    pub(crate) attempts: Vec<Attempt>,
 }
 
 /// Data of the screen.
@@ -51,30 +38,6 @@ pub(crate) struct TaskDetail {
     known: TaskStatus,
     duration_history: Option<DurationHistory>,
     plan: Option<saved_plan::SavedPlan>,
-}
-
-/// A session that holds a lock that the task waits for, from `mill.running`.
-#[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Blocker {
-    pid: i32,
-    user: Option<String>,
-    application: Option<String>,
-    state: Option<String>,
-    transaction_started_at: Option<Timestamp>,
-    /// The task that the session runs, if any.
-    task_id: Option<i64>,
-    name: Option<String>,
-}
-
-/// The part of the page that changes while the task is live.
-#[derive(Template)]
-#[template(path = "task_status.html")]
-pub(crate) struct TaskStatusPanel<'a> {
-    base: &'a str,
-    now: Timestamp,
-    known: &'a TaskStatus,
-    notices: Vec<String>,
-    timeline: Markup,
 }
 
 #[derive(Template)]
@@ -114,50 +77,6 @@ impl TaskPage {
     }
 }
 
-impl<'a> TaskStatusPanel<'a> {
-    pub(crate) fn new(known: &'a TaskStatus, base: &'a str, now: Timestamp) -> Self {
-        let running = known.running.as_ref();
-        let since = running.map(|it| it.started_at);
-        let notices = running.and_then(|it| it.notices.as_ref());
-        Self {
-            base,
-            now,
-            notices: notices.map(terminal::notices).unwrap_or_default(),
-            timeline: timeline(known.task.enqueued_at, &known.attempts, since, now),
-            known,
-        }
-    }
-
-    /// Returns the blocking sessions that run no task. A prepared transaction has no backend to
-    /// terminate.
-    fn outside_blockers(&self) -> impl Iterator<Item = &Blocker> {
-        self.known.blockers.iter().filter(|it| it.task_id.is_none() && it.pid > 0)
-    }
-
-    /// Returns the running attempt if the task or the server has reported progress.
-    fn progress(&self) -> Option<&Running> {
-        let running = self.known.running.as_ref()?;
-        (running.percent.is_some() || running.progress.is_some()).then_some(running)
-    }
-}
-
-/// Reads the status of a task; `None` if the task does not exist.
-pub(crate) async fn read_status(
-    tx: &Transaction<'_>,
-    id: TaskId,
-) -> Result<Option<TaskStatus>, QueueError> {
-    let Some(task) = task_queries::task(&**tx, id).await? else { return Ok(None) };
-    let running = match task.state {
-        Some(State::Running) => task_queries::running(&**tx, Some(id)).await?.pop(),
-        _ => None,
-    };
-    let blockers = running.as_ref().and_then(|it| it.blockers.clone());
-    let blockers = blockers.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default();
-    let attempts = attempt::attempts(&**tx, id).await?;
-    let why = task_queries::why(&**tx, id).await?;
-    Ok(Some(TaskStatus { task, why, running, blockers, attempts }))
-}
-
 /// Reads all data of the screen; `None` if the task does not exist.
 pub(crate) async fn data(
     tx: &Transaction<'_>,
@@ -186,7 +105,7 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
     render(&TaskPage {
         params: task.params.as_ref().map(ToString::to_string),
         attempts: attempts::attempt_views(attempts),
-        page: context.layout(title, viewer),
+        page: Layout::new(&context, title, viewer),
         status_panel,
         statement,
         task,
@@ -217,15 +136,4 @@ async fn retry_task(Path(id): Path<String>, form: FormRequest) -> Result<Respons
         return Err(no_such_task(id));
     }
     Ok(form.redirect_back(&format!("/tasks/{id}")))
-}
-
-pub(crate) fn task_id(text: &str) -> Result<TaskId, HttpError> {
-    text.parse()
-        .map(TaskId)
-        .map_err(|_| HttpError::not_found(format!("invalid task id \"{text}\"")))
-}
-
-pub(crate) fn no_such_task(id: TaskId) -> HttpError {
-    HttpError::not_found(format!("there is no task {id}"))
-        .hint("the task may be older than the retained history, or was never enqueued")
 }

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use queue::attempt::Attempt;
 
+use crate::escape::{Markup, escaped};
 use crate::page::format::span;
-use crate::page::layout::{Markup, escaped};
 
 /// Width of the SVG in user units.
 const WIDTH: f64 = 1000.0;
