@@ -188,5 +188,7 @@ fn from_row(row: &Row) -> Result<Attempt, QueueError> {
 
 fn enum_column<T: FromStr>(row: &Row, column: &'static str) -> Result<T, QueueError> {
     let value: &str = row.try_get(column)?;
-    value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
+    value
+        .parse()
+        .map_err(|_| QueueError::Unexpected { column: column.to_owned(), value: value.to_owned() })
 }

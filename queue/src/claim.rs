@@ -296,7 +296,7 @@ fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
         run: row.try_get::<_, Option<i64>>(22)?.map(RunId),
     };
     let session = usize::try_from(n - 1)
-        .map_err(|_| QueueError::Unexpected { column: "n", value: n.to_string() })?;
+        .map_err(|_| QueueError::Unexpected { column: "n".to_owned(), value: n.to_string() })?;
     let lane =
         Lane { queue, priority: enum_column(row, 15, "priority")?, run_as: row.try_get(23)? };
     Ok(Claimed { session, lane, claim })

@@ -39,6 +39,7 @@ pub mod reclaim;
 pub mod release;
 pub mod resolve_commit;
 pub mod retry;
+pub mod row;
 pub mod run;
 pub mod run_queries;
 pub mod scan;

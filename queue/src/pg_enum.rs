@@ -4,7 +4,8 @@ use tokio_postgres::Row;
 
 use crate::error::QueueError;
 
-/// Defines an enum whose labels equal those of an enum in the schema.
+/// Defines an enum whose labels equal those of an enum in the schema. Read from a column of text:
+/// for an enum column without a cast, the client would first query the catalog for its type.
 #[macro_export]
 macro_rules! pg_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -40,6 +41,19 @@ macro_rules! pg_enum {
                 }
             }
         }
+
+        impl<'a> tokio_postgres::types::FromSql<'a> for $name {
+            fn from_sql(
+                ty: &tokio_postgres::types::Type,
+                raw: &'a [u8],
+            ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+                Ok(<&str>::from_sql(ty, raw)?.parse()?)
+            }
+
+            fn accepts(ty: &tokio_postgres::types::Type) -> bool {
+                <&str as tokio_postgres::types::FromSql>::accepts(ty)
+            }
+        }
     };
 }
 
@@ -53,5 +67,7 @@ pub fn enum_column<T: std::str::FromStr>(
     column: &'static str,
 ) -> Result<T, QueueError> {
     let value: &str = row.try_get(index)?;
-    value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
+    value
+        .parse()
+        .map_err(|_| QueueError::Unexpected { column: column.to_owned(), value: value.to_owned() })
 }

@@ -150,8 +150,10 @@ pub async fn start(
 pub async fn advance(client: &impl GenericClient, run: RunId) -> Result<Advanced, QueueError> {
     let rows = client.query_typed(ADVANCE, &[(&run.0, Type::INT8)]).await?;
     let ended: Option<&str> = rows[0].try_get(1)?;
-    let unexpected =
-        |value: &str| QueueError::Unexpected { column: "ended", value: value.to_owned() };
+    let unexpected = |value: &str| QueueError::Unexpected {
+        column: "ended".to_owned(),
+        value: value.to_owned(),
+    };
     Ok(Advanced {
         released: u64::from(rows[0].try_get::<_, i32>(0)?.cast_unsigned()),
         ended: ended.map(|word| word.parse().map_err(|_| unexpected(word))).transpose()?,

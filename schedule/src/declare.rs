@@ -73,7 +73,10 @@ pub async fn put(
         "new" => Ok(PutResult::New),
         "changed" => Ok(PutResult::Changed),
         "unchanged" => Ok(PutResult::Unchanged),
-        other => Err(QueueError::Unexpected { column: "put_schedule", value: other.to_owned() }),
+        other => Err(QueueError::Unexpected {
+            column: "put_schedule".to_owned(),
+            value: other.to_owned(),
+        }),
     }
 }
 
