@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use tokio_postgres::types::{FromSql, Type};
-use tokio_postgres::{Column, Row};
+use tokio_postgres::{Column, Row, Statement};
 use uuid::Uuid;
 
 use crate::error::QueueError;
@@ -88,11 +88,51 @@ pub fn duration(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.max(0.0))
 }
 
-/// The message of the client library names the column by its position.
+/// The message of the client library names the column by its position; its cause does not.
 fn unexpected(column: &str, error: &tokio_postgres::Error) -> QueueError {
-    let cause = error.source().map_or_else(|| "no such column".to_owned(), ToString::to_string);
-    QueueError::Unexpected { column: column.to_owned(), value: cause }
+    error.source().map_or_else(
+        || missing(column),
+        |cause| QueueError::Unexpected { column: column.to_owned(), value: cause.to_string() },
+    )
 }
+
+fn missing(column: &str) -> QueueError {
+    QueueError::Unexpected { column: column.to_owned(), value: "no such column".to_owned() }
+}
+
+/// Position of a column in the result of a prepared statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position(usize);
+
+impl Position {
+    /// Finds the column with this name.
+    pub(crate) fn of(statement: &Statement, name: &str) -> Result<Self, QueueError> {
+        let position = statement.columns().iter().position(|column| column.name() == name);
+        position.map(Self).ok_or_else(|| missing(name))
+    }
+
+    /// Reads the value of the column.
+    pub(crate) fn get<'a, T: FromSql<'a>>(self, row: &'a Row) -> Result<T, QueueError> {
+        row.try_get(self.0).map_err(|error| unexpected(row.columns()[self.0].name(), &error))
+    }
+}
+
+/// Defines a struct of the positions of these columns, which are found once per statement:
+/// [`column`] compares the name with those of all columns before, in every row.
+macro_rules! positions {
+    ($(#[$doc:meta])* $name:ident { $($column:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        struct $name { $($column: $crate::row::Position),+ }
+
+        impl $name {
+            fn of(statement: &tokio_postgres::Statement) -> Result<Self, $crate::QueueError> {
+                Ok(Self { $($column: $crate::row::Position::of(statement, stringify!($column))?),+ })
+            }
+        }
+    };
+}
+pub(crate) use positions;
 
 /// Reads a newtype from a column of its inner type.
 macro_rules! newtypes {
