@@ -12,6 +12,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
+use crate::row::{column, scalar};
 use crate::schema::SCHEMA;
 
 const MAY_COPY: &str = "/* queue.may_copy_schema */
@@ -130,8 +131,7 @@ impl Difference {
 ///
 /// Takes the whole client, which must not be in a transaction.
 pub async fn differences(client: &Client) -> Result<Option<Vec<Difference>>, QueueError> {
-    let may: bool = client.query_typed(MAY_COPY, &[]).await?[0].try_get(0)?;
-    if !may {
+    if !scalar(&client.query_typed(MAY_COPY, &[]).await?[0])? {
         return Ok(None);
     }
     let copy = format!("mill_doctor_{:08x}", rand::random::<u32>());
@@ -153,8 +153,8 @@ async fn facts(client: &impl GenericClient, schema: &str) -> Result<Facts, Queue
     let rows = client.query_typed(FACTS, &[(&schema, Type::TEXT)]).await?;
     rows.iter()
         .map(|row| {
-            let text = |index| row.try_get::<_, &str>(index).map(|text| normalized(text, schema));
-            Ok(((text(0)?, text(1)?), text(2)?))
+            let text = |name| column(row, name).map(|text| normalized(text, schema));
+            Ok(((text("kind")?, text("name")?), text("fact")?))
         })
         .collect()
 }
