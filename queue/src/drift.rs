@@ -17,7 +17,7 @@ use crate::schema::SCHEMA;
 
 const MAY_COPY: &str = "/* queue.may_copy_schema */
 SELECT has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
-    AND pg_has_role(to_regrole('mill_owner'), 'MEMBER') AND NOT pg_is_in_recovery()";
+    AND pg_has_role(to_regrole('mill_owner'), 'MEMBER') AND NOT pg_is_in_recovery() AS may_copy";
 
 /// Bounds the time that other sessions wait for this check, and that this check waits for them.
 const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '60s'";

@@ -118,7 +118,7 @@ pub async fn set_active_period(
     let closes = period.map(|period| period.closes);
     let zone = period.map_or("UTC", |period| period.zone.as_str());
     let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (/* name */ &name, Type::TEXT),
+        (/* group_name */ &name, Type::TEXT),
         (/* opens */ &opens, Type::TIME),
         (/* closes */ &closes, Type::TIME),
         (/* zone */ &zone, Type::TEXT),
