@@ -51,7 +51,6 @@ pub mod upgrade;
 pub mod workers;
 
 pub use error::{QueueError, chain, database_message};
-pub use pg_enum::enum_column;
 pub use task::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy, State,
     TaskId, Token, WorkerId,

@@ -1,9 +1,5 @@
 //! Enums whose values equal the labels of an enum in the schema.
 
-use tokio_postgres::Row;
-
-use crate::error::QueueError;
-
 /// Defines an enum whose labels equal those of an enum in the schema. Read from a column of text:
 /// for an enum column without a cast, the client would first query the catalog for its type.
 #[macro_export]
@@ -55,19 +51,4 @@ macro_rules! pg_enum {
             }
         }
     };
-}
-
-/// Parses a label from a column of a row.
-///
-/// # Errors
-/// Fails on a label of another schema version, or if the column is not text.
-pub fn enum_column<T: std::str::FromStr>(
-    row: &Row,
-    index: usize,
-    column: &'static str,
-) -> Result<T, QueueError> {
-    let value: &str = row.try_get(index)?;
-    value
-        .parse()
-        .map_err(|_| QueueError::Unexpected { column: column.to_owned(), value: value.to_owned() })
 }
