@@ -1,6 +1,6 @@
 //! Reads rows by the names of their columns.
 //!
-//! [`from_row!`](crate::from_row) reads a struct, [`column`] one value of a row, [`scalar`] the
+//! [`from_row!`](crate::from_row) reads a struct, [`column()`] one value of a row, [`scalar`] the
 //! value of a row with a single column. A column that is missing or whose value does not have the
 //! requested type is an error that names the column.
 
@@ -60,11 +60,15 @@ macro_rules! from_row {
     (@value $row:ident, $field:ident, $value:expr) => { $value };
 }
 
-/// Reads the value of the column with this name.
+/// Reads the value of the column with this name, which no other column may have.
 ///
 /// # Errors
 /// Fails if the row has no such column, or the value does not have the type `T`.
 pub fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, QueueError> {
+    debug_assert!(
+        row.columns().iter().filter(|column| column.name() == name).count() < 2,
+        "several columns {name}"
+    );
     row.try_get(name).map_err(|error| unexpected(name, &error))
 }
 
@@ -118,7 +122,7 @@ impl Position {
 }
 
 /// Defines a struct of the positions of these columns, which are found once per statement:
-/// [`column`] compares the name with those of all columns before, in every row.
+/// [`column()`] compares the name with those of all columns before, in every row.
 macro_rules! positions {
     ($(#[$doc:meta])* $name:ident { $($column:ident),+ $(,)? }) => {
         $(#[$doc])*
@@ -127,7 +131,8 @@ macro_rules! positions {
 
         impl $name {
             fn of(statement: &tokio_postgres::Statement) -> Result<Self, $crate::QueueError> {
-                Ok(Self { $($column: $crate::row::Position::of(statement, stringify!($column))?),+ })
+                use $crate::row::Position;
+                Ok(Self { $($column: Position::of(statement, stringify!($column))?),+ })
             }
         }
     };
