@@ -13,9 +13,11 @@ use crate::row::{FromRow, column, duration, from_row, scalar};
 use crate::run::{Expected, JoinMode, RunId, RunState};
 use crate::task::{Priority, TaskId};
 
-const RUN: &str = "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,
+const RUN: &str =
+    "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,
     extract(epoch FROM r.duration)::float8 AS duration, r.cancelled_by, r.restarts,
-    coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed, r.ignored, r.cancelled, r.upstream_failed,
+    coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
+    r.ignored, r.cancelled, r.upstream_failed,
     r.schedule, r.fire_at, r.reason";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
@@ -72,8 +74,8 @@ pub struct Run {
 
 from_row! {
     row => Run {
-        id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule, fire_at,
-        reason, state, started_at, started_by, finished_at,
+        id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
+        fire_at, reason, state, started_at, started_by, finished_at,
         duration: column(row, "duration").map(duration)?, cancelled_by, restarts, dropped,
         count: TaskCounts::from_row(row)?,
     }

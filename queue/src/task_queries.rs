@@ -173,9 +173,9 @@ pub struct Task {
 
 from_row! {
     Task {
-        id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode, attempt,
-        max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds, at_most_once,
-        external, enqueued_at, due_at, finished_at, run_id, params, statement,
+        id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode,
+        attempt, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
+        at_most_once, external, enqueued_at, due_at, finished_at, run_id, params, statement,
     }
 }
 

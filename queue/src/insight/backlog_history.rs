@@ -35,8 +35,8 @@ CROSS JOIN LATERAL (VALUES (e.due, 1), (e.begun, -1)) AS m (at, change)
 WHERE e.due < e.begun
 GROUP BY e.queue, m.at HAVING sum(m.change) <> 0";
 
-/// `cut` and `cut_everywhere` report that reading stopped at a limit: for a lane (its queue), or for
-/// all queues.
+/// `cut` and `cut_everywhere` report that reading stopped at a limit: for a lane (its queue), or
+/// for all queues.
 const LIVE_CHANGES: &str = concat!(
     "/* queue.insight_live_changes */",
     lane_scan!(),

@@ -96,7 +96,8 @@ pub struct RunSummary {
 from_row! {
     row => RunSummary {
         id, jobs, schedule, state,
-        cancelling: column::<RunState>(row, "state")? == RunState::Running && column(row, "cancelled")?,
+        cancelling: column(row, "cancelled")?
+            && column::<RunState>(row, "state")? == RunState::Running,
         started_at, started_by, finished_at, duration_seconds, restarts, tasks, ended, failed,
     }
 }
